@@ -1,4 +1,4 @@
-"""How a framework learns its peers: pure functions from (job, topology) to environment, argv and files.
+"""Launch adapters: pure functions from (job, topology) to environment, argv and files, by which a framework finds its peers.
 
-Pure. One file a framework. `render` in `render.py` is the one entry.
+There is one file for each framework. The entry point is `render` in `render.py`.
 """

@@ -1,4 +1,4 @@
-"""Any program: the task contract and macros, and nothing of a framework."""
+"""The adapter for any program: the task contract and macros, nothing specific to a framework."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from fairway.units import quantity
 
 
 def contract_variables(seat: Seat) -> dict[str, str]:
-    """`FAIRWAY_*` for one process. They are ours: a document cannot set them."""
+    """Return the `FAIRWAY_*` variables of a process. They are reserved: a document cannot set them."""
     member, topology, folders = seat.member, seat.topology, seat.folders
     variables = {
         contract.JOB: seat.job,
@@ -40,40 +40,43 @@ def contract_variables(seat: Seat) -> dict[str, str]:
 
 
 def peers(seat: Seat) -> dict[str, list[str]]:
-    """Addresses of all tasks by role, in order of index."""
+    """Return the addresses of all tasks by role, in order of index."""
     topology = seat.topology
     return {role: [member.address for member in topology.role(role)] for role in topology.roles}
 
 
 def python_path(seat: Seat, given: str) -> dict[str, str]:
-    """`fairway.runtime` on the path, in front of what the document gives. The engine appends what the task has anyway."""
+    """Return PYTHONPATH, with `fairway.runtime` before the document's value.
+
+    The engine appends the value of the task's environment.
+    """
     joined = ":".join(part for part in (seat.folders.runtime, given) if part)
     return {"PYTHONPATH": joined} if joined else {}
 
 
 def default_variables(seat: Seat) -> dict[str, str]:
-    """Good defaults for any process."""
+    """Return good defaults for any process."""
     threads = thread_count(seat)
     output = {contract.UNBUFFERED: "1", contract.LINES: "1", "PYTHONFAULTHANDLER": "1"}
     return output | error_file(seat) | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
 
 
 def error_file(seat: Seat) -> dict[str, str]:
-    """Where torchrun leaves the error of the rank that failed first, for frameworks that may use it."""
+    """Return the path where torchrun records the error of the rank that failed first, for frameworks that may use it."""
     if seat.spec.framework not in (Framework.AUTO, Framework.PYTORCH):
         return {}
     return {"TORCHELASTIC_ERROR_FILE": f"{seat.folders.attempt}/error-{seat.local_rank}.json"}
 
 
 def thread_count(seat: Seat) -> int | None:
-    """Threads a process should use: its share of the cores asked for; None leaves it to the program.
+    """Return how many threads a process should use: its share of the requested cores; None leaves it to the program.
 
-    Where nothing was asked for, ranks that share a machine get one each, as `torchrun` does; a process alone
-    keeps the whole machine, as it would without us.
+    Where no cores are requested, ranks that share a machine get one thread each, as with `torchrun`; a single process may use the
+    whole machine, as it would without us.
     """
-    asked = seat.role.resources.cpu
-    if asked is not None:
-        return max(1, int(quantity.number(asked) / seat.local_world_size))
+    requested = seat.role.resources.cpu
+    if requested is not None:
+        return max(1, int(quantity.number(requested) / seat.local_world_size))
     return 1 if seat.world_size > 1 and seat.rank is not None else None
 
 

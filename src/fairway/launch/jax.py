@@ -1,9 +1,8 @@
-"""JAX: all that `jax.distributed.initialize()` needs when it is called without arguments.
+"""JAX: the variables that `jax.distributed.initialize()` needs when it is called without arguments.
 
-JAX reads the coordinator's address and the device ids from variables of its own, and finds the number of processes
-and the process's number only by recognising the environment of a known launcher. The plainest of those is Open MPI's:
-three numbers and a variable whose presence is the sign. `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID` are what programs
-that pass them by hand read.
+JAX reads the coordinator's address and the device ids from variables of its own. It finds the number of processes and the
+process's number only by recognising the environment of a known launcher. The simplest of those is Open MPI's: three numbers and a
+variable whose presence identifies the launcher. `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID` are for programs that pass them by hand.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from fairway.runtime import contract
 
 
 def variables(seat: Seat) -> dict[str, str]:
-    """The coordinator, the process's number, its devices, and the sign by which JAX finds the rest."""
+    """Return the coordinator, the process's number, its devices, and the variable by which JAX recognises a launcher."""
     first = seat.first
     if first is None or seat.rank is None or seat.starter:
         return {}
     address = f"{first.host}:{first.ports[2]}"
-    found = {
+    result = {
         "JAX_COORDINATOR_ADDRESS": address,
-        # JAX would listen on every interface; peers on this machine need the loopback one only.
+        # By default JAX listens on every interface; peers on the same machine only need the loopback interface.
         "JAX_COORDINATOR_BIND_ADDRESS": address,
         "JAX_NUM_PROCESSES": str(seat.world_size),
         "JAX_PROCESS_ID": str(seat.rank),
@@ -31,14 +30,14 @@ def variables(seat: Seat) -> dict[str, str]:
         "OMPI_COMM_WORLD_LOCAL_SIZE": str(seat.node_local_world_size),
     }
     devices = _devices(seat)
-    return found | ({"JAX_LOCAL_DEVICE_IDS": devices} if devices else {})
+    return result | ({"JAX_LOCAL_DEVICE_IDS": devices} if devices else {})
 
 
 def _devices(seat: Seat) -> str:
-    """This process's part of the task's devices, by their place among those; without it JAX takes one alone."""
+    """Return this process's share of the task's devices, as positions among them; without it JAX uses a single device."""
     count, ranks = len(seat.member.devices), seat.local_world_size
     begin, end = (count * local // ranks for local in (seat.local_rank, seat.local_rank + 1))
-    return ",".join(str(place) for place in range(begin, end))
+    return ",".join(str(position) for position in range(begin, end))
 
 
 ADAPTER = Adapter(variables=variables)

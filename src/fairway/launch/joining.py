@@ -1,7 +1,7 @@
-"""Whether the launchers that a document calls form one world over its tasks: seen before the start.
+"""Checks before the start whether the launchers in a document's commands form one world across its tasks.
 
-A launcher that reads its peers from variables joins wherever it is called. One that does not, in several tasks, would
-train once in each, and every one of them would succeed.
+A launcher that reads its peers from variables joins them wherever it is called. A launcher that does not would train once in each
+of several tasks, and all of them would succeed.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ _LIGHTNING = re.compile(r"^\s*(import|from)\s+(lightning|pytorch_lightning|light
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a look at the commands and scripts of a document found."""
+    """The result of examining the commands and scripts of a document."""
 
     starters: dict[str, str] = field(default_factory=dict)
     """By role: the launcher that it calls, or `lightning`."""
     cautions: tuple[str, ...] = ()
-    """What its author should know."""
+    """Warnings for the author of the document."""
 
 
 def examine(spec: JobSpec, read: Read) -> Found:
-    """The launchers that the roles call. Refused: one that would train once in each task of its role.
+    """Find the launchers that the roles call. Raises `RefusedError` for one that would train once in each task of its role.
 
-    `read` gives the text of a script file. A document whose framework is `command` is left alone.
+    `read` returns the text of a script file. A document whose framework is `command` is not checked.
     """
     calls = {name: programs.call_behind(role.command, role.script, read) for name, role in spec.roles.items()}
-    found = {name: call for name, call in calls.items() if call is not None}
-    starters = {name: call.starter.value for name, call in found.items()}
-    starters |= {name: LIGHTNING for name, role in spec.roles.items() if name not in found and _uses_lightning(role, read)}
+    launchers = {name: call for name, call in calls.items() if call is not None}
+    starters = {name: call.starter.value for name, call in launchers.items()}
+    starters |= {name: LIGHTNING for name, role in spec.roles.items() if name not in launchers and _uses_lightning(role, read)}
     if spec.framework is Framework.COMMAND or framework_of(spec, starters) is Framework.MPI:
         return Found(starters)
-    several = {name: call for name, call in found.items() if spec.roles[name].replicas.max > 1}
+    several = {name: call for name, call in launchers.items() if spec.roles[name].replicas.max > 1}
     for name, call in several.items():
         _refuse(name, spec.roles[name], call)
     return Found(starters, tuple(words for name, call in several.items() if (words := _caution(name, spec.roles[name], call))))
@@ -65,10 +65,10 @@ def _refuse(name: str, role: Role, call: Call) -> None:
         message = f"roles.{name}: {count} replicas call `torchrun {alone}`, by which none of them can join the others"
         fix = f"leave `{alone}` out: torchrun learns of the others by itself; to run them apart, set framework: command"
         raise RefusedError(message, fix=fix)
-    in_a_script = bool(role.script) or (found := programs.starter_at(role.command)) is None or found[1] >= len(role.command)
-    given = {word.partition("=")[0].replace("_", "-") for word in call.arguments}
+    in_a_script = bool(role.script) or (direct := programs.starter_at(role.command)) is None or direct[1] >= len(role.command)
+    options = {word.partition("=")[0].replace("_", "-") for word in call.arguments}
     on_cpu = not gpu_ask(role.resources).count
-    if call.starter is Starter.ACCELERATE and in_a_script and on_cpu and not given & {"--cpu", "--config-file"}:
+    if call.starter is Starter.ACCELERATE and in_a_script and on_cpu and not options & {"--cpu", "--config-file"}:
         message = f"roles.{name}: its script calls `accelerate launch` without GPUs in {count} replicas: they would train apart"
         raise RefusedError(message, fix="write `accelerate launch --cpu` in the script, or make it the command itself")
 
@@ -81,17 +81,17 @@ def _caution(name: str, role: Role, call: Call) -> str:
 
 
 def _alone(call: Call) -> str:
-    """The flag by which a `torchrun` refuses company; empty when it has none."""
+    """Return the flag that makes a `torchrun` run alone; empty when there is none."""
     words = call.arguments
-    for at, word in enumerate(words):
+    for position, word in enumerate(words):
         if not word.startswith("-"):
-            # The program; what follows is the program's.
-            if at == 0 or not words[at - 1].startswith("-"):
+            # This is the program; the rest are its arguments.
+            if position == 0 or not words[position - 1].startswith("-"):
                 return ""
             continue
-        flag, given, value = word.partition("=")
+        flag, equals, value = word.partition("=")
         if flag.replace("_", "-") == "--standalone":
             return word
-        if flag == "--nnodes" and (value if given else "".join(words[at + 1 : at + 2])) in ("1", "1:1"):
+        if flag == "--nnodes" and (value if equals else "".join(words[position + 1 : position + 2])) in ("1", "1:1"):
             return "--nnodes=1"
     return ""

@@ -7,9 +7,9 @@ from fairway.launch.seat import Seat
 
 
 def macro_values(seat: Seat) -> dict[str, str]:
-    """A value for every macro that a document may use (`fairway.spec.macros.known`), for one process.
+    """Return a value for every macro that a document may use (`fairway.spec.macros.known`), for one process.
 
-    A rank where there is none, and the hosts of a role that the document lacks, are empty.
+    The rank of a process without ranks, and the hosts of a role that the document lacks, are empty.
     """
     member, folders = seat.member, seat.folders
     values = {

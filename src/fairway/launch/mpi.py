@@ -1,10 +1,10 @@
 """MPI: one task calls `mpirun`, which starts every rank.
 
-In a job with a `launcher`, that is the launcher; the workers are the slots it may use. In a job of workers only it is the
-first of them, and a command that is not `mpirun` itself is put behind it: on one machine the workers are folded into that
-one task, on several the others wait for what it starts there. `mpirun` without `-n` takes the hostfile's slots.
-Variables for Open MPI 4 (ORTE) and 5 (PRTE) are set together: each ignores the other's without a word, and a job of three
-hosts would run on one.
+In a job with a `launcher`, that is the launcher; the workers are the slots that it may use. In a job with workers only it is the
+first worker. A command that is not `mpirun` itself is run by `mpiexec` then. On one machine the workers are merged into that one
+task; on several the others wait for the ranks that it starts on their hosts. `mpirun` without `-n` uses the hostfile's slots.
+Variables for Open MPI 4 (ORTE) and 5 (PRTE) are set together: each silently ignores the other's, and with the wrong ones a job of
+three hosts would run on one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ LOOPBACK = ("127.", "localhost", "::1")
 
 
 def variables(seat: Seat) -> dict[str, str]:
-    """Where the hostfile lies, for the task that starts the ranks."""
+    """Return the path of the hostfile, for the task that starts the ranks."""
     if not _starts_ranks(seat):
         return {}
     path = f"{seat.folders.attempt}/{HOSTFILE}"
-    found = {"OMPI_MCA_orte_default_hostfile": path, "PRTE_MCA_prte_default_hostfile": path}
-    return found | (_reaching(seat) if seat.folders.agent else {})
+    result = {"OMPI_MCA_orte_default_hostfile": path, "PRTE_MCA_prte_default_hostfile": path}
+    return result | (_reaching(seat) if seat.folders.agent else {})
 
 
 def _reaching(seat: Seat) -> dict[str, str]:
-    """How hosts are reached: each by our agent from here, and its daemon stays attached, so that it ends with the agent."""
+    """Return how hosts are reached: through our agent. Its remote daemon stays attached, so that it ends with the agent."""
     hosts = {member.host: member.remote_port for member in _hosts(seat)}
     return {
         contract.REMOTE_HOSTS: json.dumps(hosts, separators=(",", ":")),
@@ -50,10 +50,13 @@ def _reaching(seat: Seat) -> dict[str, str]:
 
 
 def defaults(seat: Seat) -> dict[str, str]:
-    """More ranks than cores are allowed, none is pinned (jobs that share a machine would pin to the same cores), root may."""
+    """Return defaults that allow more ranks than cores, pin no rank, and allow running as root.
+
+    Ranks are not pinned because jobs that share a machine would pin to the same cores.
+    """
     if not _starts_ranks(seat):
         return {}
-    found = {
+    result = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_ALLOW_RUN_AS_ROOT": "1",
@@ -63,17 +66,17 @@ def defaults(seat: Seat) -> dict[str, str]:
         "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
         "OMPI_MCA_hwloc_base_binding_policy": "none",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
-        # Ranks that wait by spinning starve each other where there are more of them than cores.
+        # Ranks that busy-wait starve each other where there are more of them than cores.
         "OMPI_MCA_mpi_yield_when_idle": "1",
     }
     if all(member.host.startswith(LOOPBACK) for member in seat.topology.members):
-        # PRTE itself refuses to talk over loopback alone, so there is no such line for it.
-        found |= {"OMPI_MCA_oob_tcp_if_include": "127.0.0.0/8", "OMPI_MCA_btl_tcp_if_include": "127.0.0.0/8"}
-    return found
+        # PRTE refuses to communicate over loopback only, so there are no such variables for it.
+        result |= {"OMPI_MCA_oob_tcp_if_include": "127.0.0.0/8", "OMPI_MCA_btl_tcp_if_include": "127.0.0.0/8"}
+    return result
 
 
 def command(seat: Seat, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The command, behind `mpiexec` where it is a plain program and starts the ranks; none where the task only hosts them."""
+    """Return the command: run by `mpiexec` if it is a plain program and starts the ranks; empty if the task only hosts ranks."""
     if not _has_workers_only(seat):
         return argv
     if not _starts_ranks(seat):
@@ -82,12 +85,12 @@ def command(seat: Seat, argv: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def processes(seat: Seat) -> int:
-    """One where `mpirun` starts the ranks; else as the document says."""
+    """Return one where `mpirun` starts the ranks; otherwise the number in the document."""
     return 1 if _starts_ranks(seat) or _has_workers_only(seat) else seat.member.processes
 
 
 def files(seat: Seat) -> dict[str, str]:
-    """The hostfile: each host once, with the slots of all its members."""
+    """Return the hostfile: each host once, with the slots of all its members."""
     if not _starts_ranks(seat):
         return {}
     slots: dict[str, int] = {}

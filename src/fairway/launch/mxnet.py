@@ -1,7 +1,7 @@
-"""`DMLC_*`: for MXNet's parameter servers, and for the tracker of XGBoost.
+"""`DMLC_*` variables: for MXNet's parameter servers, and for the tracker of XGBoost.
 
-MXNet has roles: worker, server (or ps) and one scheduler. Without a scheduler these are the variables of a tracker, which
-a program of XGBoost starts in its first worker.
+MXNet has the roles worker, server (or ps) and one scheduler. Without a scheduler these are the variables of a tracker, which an
+XGBoost program starts in its first worker.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _ROLES = {"worker": "worker", "chief": "worker", "master": "worker", "server": "
 
 
 def variables(seat: Seat) -> dict[str, str]:
-    """Who this process is, how many others there are, and where the scheduler listens."""
+    """Return this process's role, the number of workers and servers, and the scheduler's address."""
     schedulers = seat.topology.role("scheduler")
     if not schedulers:
         return _tracker(seat)
@@ -29,7 +29,7 @@ def variables(seat: Seat) -> dict[str, str]:
 
 
 def _tracker(seat: Seat) -> dict[str, str]:
-    """Where the tracker is to listen, and which of its workers this process is."""
+    """Return the address on which the tracker is to listen, and this process's number among the workers."""
     if seat.first is None or seat.rank is None or seat.starter:
         return {}
     return {

@@ -1,10 +1,10 @@
 """PyTorch: the variables that `torchrun` would set, together with those that `torchrun` reads.
 
-Every process gets both, because a launcher may be called where it cannot be seen: by a script, or by a program. A plain
-program reads the rank variables. `torchrun` forms the gang from `PET_*` (flags of the user win, by its own rules) and
-sets the rank variables anew for what it starts; so both may name the same port. `accelerate launch` with several GPUs
-reads `PET_*` too, through torchrun's parser; with one device it passes the rank variables on. As the command itself, it
-gets the flags that are missing; without GPUs it starts one process, so there the engine starts the ranks.
+Every process gets both, because a script or a program may call a launcher where that cannot be detected. A plain program reads
+the rank variables. `torchrun` forms the gang from `PET_*` (flags of the user take precedence, by its own rules) and sets the rank
+variables of the processes that it starts; so both may name the same port. `accelerate launch` with several GPUs reads `PET_*`,
+too, through torchrun's parser; with one device it passes the rank variables on. When it is the command itself, it gets the flags
+that are missing; without GPUs it starts one process, so there the engine starts the ranks.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from fairway.units import programs
 from fairway.units.programs import Starter
 
 LAST_CALL = 5
-"""Seconds that an elastic rendezvous waits for more members once it has enough: survivors go on this soon."""
+"""Seconds for which an elastic rendezvous waits for more members once it has enough: survivors continue after this time."""
 
 _ACCELERATE_KINDS = frozenset({"cpu", "multi_gpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "config_file"})
-"""Flags by which a user says what kind of training `accelerate launch` starts."""
+"""Flags that select the kind of training that `accelerate launch` starts."""
 
 
 def variables(seat: Seat) -> dict[str, str]:
-    """What PyTorch, or the starter of its processes, reads."""
+    """Return the variables for PyTorch, or for the launcher of its processes."""
     first = seat.first
     if seat.rank is None or first is None:
         return {}
@@ -33,17 +33,17 @@ def variables(seat: Seat) -> dict[str, str]:
         return meeting_point(first) | _for_torchrun(seat, first) | _for_rank(seat) | _as_launched(seat)
     if seat.starter_is_the_command:
         return _for_torchrun(seat, first) if seat.starter is Starter.TORCHRUN else {}
-    # A script may do more than call the launcher, and may build the launcher's flags from these.
+    # A script may do more than call the launcher, and may build the launcher's flags from these variables.
     return meeting_point(first) | _for_torchrun(seat, first) | _for_rank(seat)
 
 
 def meeting_point(first: Member) -> dict[str, str]:
-    """Where rank 0 listens: the second port of its task."""
+    """Return the rendezvous address on which rank 0 listens: the second port of its task."""
     return {"MASTER_ADDR": first.host, "MASTER_PORT": str(first.ports[1])}
 
 
 def _for_rank(seat: Seat) -> dict[str, str]:
-    found = {
+    result = {
         "RANK": str(seat.rank),
         "WORLD_SIZE": str(seat.world_size),
         "LOCAL_RANK": str(seat.node_local_rank),
@@ -56,12 +56,12 @@ def _for_rank(seat: Seat) -> dict[str, str]:
     }
     if not seat.member.devices and seat.world_size > 1:
         # Without this, Accelerate looks for a GPU, finds none, and every rank trains for itself.
-        found["ACCELERATE_USE_CPU"] = "true"
-    return found
+        result["ACCELERATE_USE_CPU"] = "true"
+    return result
 
 
 def _as_launched(seat: Seat) -> dict[str, str]:
-    """The sign that this process is a rank, as `torchrun` gives it to what it starts."""
+    """Return the variables that mark this process as a rank, as `torchrun` sets them for the processes that it starts."""
     return {
         # Lightning and others take this as the sign that ranks were started for them.
         "TORCHELASTIC_RUN_ID": seat.job,
@@ -72,27 +72,30 @@ def _as_launched(seat: Seat) -> dict[str, str]:
 
 
 def _for_torchrun(seat: Seat, first: Member) -> dict[str, str]:
-    """What a `torchrun` that this process calls reads: a member is a node to it, or a process where the engine starts several."""
-    apart = _started_by_engine(seat)
-    members = seat.world_size if apart else len(seat.topology.computing)
-    found = {
-        "PET_NPROC_PER_NODE": "1" if apart else str(seat.local_world_size),
+    """Return the variables for a `torchrun` that this process calls.
+
+    To torchrun, each member is a node; where the engine starts several processes of a member, each process is a node.
+    """
+    by_engine = _started_by_engine(seat)
+    members = seat.world_size if by_engine else len(seat.topology.computing)
+    result = {
+        "PET_NPROC_PER_NODE": "1" if by_engine else str(seat.local_world_size),
         "PET_RDZV_ID": f"{seat.job}-{seat.topology.attempt}",
         "PET_LOCAL_ADDR": seat.member.host,
     }
     if not _shrinks(seat):
-        return found | {
+        return result | {
             "PET_NNODES": str(members),
-            "PET_NODE_RANK": str(seat.rank if apart else seat.group_rank),
+            "PET_NODE_RANK": str(seat.rank if by_engine else seat.group_rank),
             "PET_RDZV_BACKEND": "static",
             "PET_MASTER_ADDR": first.host,
             "PET_MASTER_PORT": str(first.ports[1]),
-            # A static gang starts again as a whole, and that is the engine's to do.
+            # A static gang restarts as a whole, which is the engine's task.
             "PET_MAX_RESTARTS": "0",
         }
     smallest = sum(role.replicas.min for name, role in seat.spec.roles.items() if name in _computing_roles(seat))
-    smallest *= seat.local_world_size if apart else 1
-    return found | {
+    smallest *= seat.local_world_size if by_engine else 1
+    return result | {
         "PET_NNODES": f"{max(1, min(smallest, members))}:{members}",
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": f"{first.host}:{first.ports[1]}",
@@ -111,12 +114,12 @@ def _computing_roles(seat: Seat) -> frozenset[str]:
 
 
 def defaults(seat: Seat) -> dict[str, str]:
-    """What torchrun sets as a default, and the store of its own that keeps its restarts from meeting stale peers."""
+    """Return torchrun's defaults, and one that gives torchrun its own store, so that its restarts never meet stale peers."""
     return {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
 
 
 def processes(seat: Seat) -> int:
-    """One a rank, or one when a starter makes the ranks."""
+    """Return one process per rank, or a single one when a launcher starts the ranks."""
     return seat.local_world_size if _started_by_engine(seat) else 1
 
 
@@ -125,23 +128,23 @@ def _started_by_engine(seat: Seat) -> bool:
 
 
 def _each_starts_one(seat: Seat) -> bool:
-    """Whether the starter starts a single process, so that it runs once a rank."""
+    """Whether the launcher starts a single process, so that it is run once per rank."""
     return seat.starter is Starter.ACCELERATE and not seat.member.devices
 
 
 def command(seat: Seat, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The command, with the flags of `accelerate launch` and `deepspeed` that the user left out."""
-    found = programs.starter_at(argv)
-    flags = _FLAGS.get(found[0]) if found and found[1] < len(argv) else None
-    if found is None or flags is None:
+    """Return the command with the flags of `accelerate launch` and `deepspeed` that the user left out."""
+    starter = programs.starter_at(argv)
+    flags = _FLAGS.get(starter[0]) if starter and starter[1] < len(argv) else None
+    if starter is None or flags is None:
         return argv
-    place = found[1]
-    given = _flags(argv[place:])
-    wanted = {name: value for name, value in flags(seat).items() if name not in given}
-    if given & _ACCELERATE_KINDS:
-        wanted = {name: value for name, value in wanted.items() if name not in _ACCELERATE_KINDS}
-    inserted = [word for name, value in wanted.items() for word in ((f"--{name}", value) if value else (f"--{name}",))]
-    return (*argv[:place], *inserted, *argv[place:])
+    position = starter[1]
+    present = _flags(argv[position:])
+    missing = {name: value for name, value in flags(seat).items() if name not in present}
+    if present & _ACCELERATE_KINDS:
+        missing = {name: value for name, value in missing.items() if name not in _ACCELERATE_KINDS}
+    inserted = [word for name, value in missing.items() for word in ((f"--{name}", value) if value else (f"--{name}",))]
+    return (*argv[:position], *inserted, *argv[position:])
 
 
 def _accelerate_flags(seat: Seat) -> dict[str, str]:
@@ -151,14 +154,14 @@ def _accelerate_flags(seat: Seat) -> dict[str, str]:
     if _each_starts_one(seat):
         return {"cpu": ""}
     machines = len(seat.topology.computing)
-    found = {"multi_gpu": "", "num_processes": str(seat.world_size), "main_process_port": str(first.ports[1])}
+    result = {"multi_gpu": "", "num_processes": str(seat.world_size), "main_process_port": str(first.ports[1])}
     if machines > 1:
-        found |= {"num_machines": str(machines), "machine_rank": str(seat.group_rank), "main_process_ip": first.host}
-    return found
+        result |= {"num_machines": str(machines), "machine_rank": str(seat.group_rank), "main_process_ip": first.host}
+    return result
 
 
 def _deepspeed_flags(seat: Seat) -> dict[str, str]:
-    """A port of its own, where it would take the same one in every run of this machine."""
+    """Return a port of the task's own, since DeepSpeed would use the same port in all runs on this machine."""
     return {"master_port": str(seat.first.ports[1])} if seat.first is not None else {}
 
 
@@ -166,14 +169,14 @@ _FLAGS = {Starter.ACCELERATE: _accelerate_flags, Starter.DEEPSPEED: _deepspeed_f
 
 
 def _flags(argv: tuple[str, ...]) -> frozenset[str]:
-    """Names of the options before the program, with underscores."""
-    found = set()
+    """Return the names of the options before the program, with underscores."""
+    names = set()
     for word in argv:
         if word in ("-m", "--module") or word.endswith(".py"):
             break
         if word.startswith("--"):
-            found.add(word[2:].partition("=")[0].replace("-", "_"))
-    return frozenset(found)
+            names.add(word[2:].partition("=")[0].replace("-", "_"))
+    return frozenset(names)
 
 
 ADAPTER = Adapter(variables=variables, defaults=defaults, command=command, processes=processes)

@@ -1,4 +1,4 @@
-"""The one entry: what a task is made of, from the document and the gang."""
+"""The entry point: renders a task from the document and the gang."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ ADAPTERS: Mapping[Framework, Adapter] = {
 
 
 def render(job_name: str, spec: JobSpec, topology: Topology, member: Member, folders: Folders) -> Launch:
-    """The processes of one member of the gang and the files they need.
+    """Return the processes of a member of the gang and the files that they need.
 
-    Variables, the weakest first: defaults, what the framework reads, the document's, the role's, the task contract.
+    Variables by increasing precedence: defaults, the framework's, the document's, the role's, the task contract's.
     """
     seat = Seat(job_name, spec, topology, member, folders)
     adapter = ADAPTERS[seat.framework]
     script = {SCRIPT: seat.role.script} if seat.role.script else {}
     seats = [Seat(job_name, spec, topology, member, folders, local) for local in range(adapter.processes(seat))]
-    return Launch(tuple(_process(adapter, each) for each in seats), script | adapter.files(seat))
+    return Launch(tuple(_process(adapter, item) for item in seats), script | adapter.files(seat))
 
 
 def _process(adapter: Adapter, seat: Seat) -> Process:
     values = macro_values(seat)
-    given = {name: expand(text, values) for name, text in (seat.spec.env | seat.role.env).items()}
+    own = {name: expand(text, values) for name, text in (seat.spec.env | seat.role.env).items()}
     defaults = default_variables(seat) | adapter.defaults(seat)
-    if contract.UNBUFFERED in given:
+    if contract.UNBUFFERED in own:
         del defaults[contract.LINES]
-    env = defaults | adapter.variables(seat) | given | contract_variables(seat) | python_path(seat, given.get("PYTHONPATH", ""))
-    gives_way = frozenset(defaults) - frozenset(given)
+    env = defaults | adapter.variables(seat) | own | contract_variables(seat) | python_path(seat, own.get("PYTHONPATH", ""))
+    gives_way = frozenset(defaults) - frozenset(own)
     return Process(adapter.command(seat, _argv(seat, values)), env, seat.local_rank, gives_way)
 
 
 def _argv(seat: Seat, values: Mapping[str, str]) -> tuple[str, ...]:
     if seat.role.script:
-        # A script is bash's own language: it reads variables, and nothing is pasted into it.
+        # A script is in bash's own language: it reads variables, and macros are not expanded in it.
         return ("bash", "-eu", f"{seat.folders.attempt}/{SCRIPT}")
     return tuple(expand(word, values) for word in seat.role.command)

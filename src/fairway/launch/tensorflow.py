@@ -1,4 +1,4 @@
-"""TensorFlow: `TF_CONFIG`, with every task of the cluster and this process's place in it."""
+"""TensorFlow: `TF_CONFIG`, with every task of the cluster and this process's position in it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fairway.launch.seat import Adapter, Seat
 from fairway.launch.topology import PORTS, Member, ports_needed
 
 CLUSTER_ROLES = ("chief", "master", "worker", "ps")
-"""Roles of the cluster. An evaluator is told of it and is no part of it."""
+"""Roles of the cluster. An evaluator gets the cluster but is no part of it."""
 
 
 def variables(seat: Seat) -> dict[str, str]:
-    """`TF_CONFIG`; nothing for a role that TensorFlow does not know."""
+    """Return `TF_CONFIG`; nothing for a role that TensorFlow does not have."""
     role = seat.member.role
     if seat.starter or role not in (*CLUSTER_ROLES, "evaluator"):
         return {}
@@ -28,7 +28,7 @@ def _addresses(members: tuple[Member, ...]) -> list[str]:
 
 
 def _port(member: Member, local: int) -> int:
-    """A process's own port: the task's first, then those behind the meeting points."""
+    """Return a process's own port: the task's first port, or one after the rendezvous ports."""
     place = local and PORTS + local - 1
     if place >= len(member.ports):
         has = f"{member.name} has {member.processes} processes and {len(member.ports)} ports"
@@ -38,7 +38,7 @@ def _port(member: Member, local: int) -> int:
 
 
 def defaults(seat: Seat) -> dict[str, str]:
-    """Servers that come up at different times must wait for each other instead of failing fast."""
+    """Return a default that makes servers which start at different times wait for each other instead of failing fast."""
     return {"GRPC_FAIL_FAST": "use_caller"}
 
 

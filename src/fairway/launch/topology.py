@@ -1,4 +1,4 @@
-"""Who is in the gang and where: what a launch adapter works from."""
+"""The members of a gang and their addresses: the input of launch adapters."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from fairway.units.roles import computes
 
 PORTS = 3
-"""Ports that a task needs at least: its address, and two meeting points for the collectives."""
+"""Minimum number of ports of a task: its address, and two rendezvous points for the collectives."""
 
 
 def ports_needed(processes: int) -> int:
-    """Ports to reserve for a task with so many processes: each process after the first has an address of its own."""
+    """Return how many ports to reserve for a task with so many processes: each process after the first has its own address."""
     return PORTS + max(0, processes - 1)
 
 
@@ -28,7 +28,7 @@ class Member:
     processes: int = 1
     attempt: int = 0
     slots: int = 1
-    """What a launcher may put here: the processes asked for, also when the launcher starts them."""
+    """The number of processes requested for this task, whether the engine or a launcher starts them."""
     devices: tuple[str, ...] = ()
 
     @property
@@ -43,7 +43,7 @@ class Member:
 
     @property
     def remote_port(self) -> int:
-        """Where its pod listens for what others want started there: MPI needs no meeting points for collectives."""
+        """The port on which the member's pod accepts remote starts: MPI needs no rendezvous points for collectives."""
         return self.ports[1]
 
 
@@ -57,15 +57,15 @@ class Topology:
     attempt: int = 0
     """The gang's attempt: frameworks use it to keep old and new peers apart."""
     starters: Mapping[str, str] = field(default_factory=dict)
-    """By role: the launcher that a script file of the role's command was seen to call."""
+    """By role: the launcher that the role's script file calls."""
 
     def role(self, name: str) -> tuple[Member, ...]:
-        """The members of one role."""
+        """Return the members of one role."""
         return tuple(member for member in self.members if member.role == name)
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Role names in order."""
+        """The role names in order."""
         return tuple(dict.fromkeys(member.role for member in self.members))
 
     @property
@@ -76,11 +76,11 @@ class Topology:
 
     @property
     def world_size(self) -> int:
-        """Number of ranked processes."""
+        """The number of ranked processes."""
         return sum(member.processes for member in self.computing)
 
     def first_rank(self, member: Member) -> int | None:
-        """Global rank of the member's first process; None for roles without ranks."""
+        """Return the global rank of the member's first process; None for roles without ranks."""
         rank = 0
         for other in self.computing:
             if (other.role, other.index) == (member.role, member.index):
@@ -91,10 +91,10 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Paths that the engine made for a task, as text."""
+    """Paths that the engine created for a task, as text."""
 
     work: str
-    """Where the command runs: the code."""
+    """The working folder of the command: the code."""
     attempt: str
     shared: str
     checkpoints: str
@@ -103,29 +103,29 @@ class Folders:
     data: dict[str, str] = field(default_factory=dict)
     """Resolved inputs by name: a path or a URI."""
     runtime: str = ""
-    """A folder that holds `fairway.runtime`, to be put on PYTHONPATH."""
+    """A folder that contains `fairway.runtime`, to be put on PYTHONPATH."""
     agent: str = ""
     """A command that is called like ssh to run another on the host of a member; empty where all share one machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process to start: what to run and the variables to add to the task's environment.
+    """A process to start: its command, and the variables to add to the task's environment.
 
-    Nothing to run: the member is there for what others start on its host, with these variables.
+    Without a command, the member hosts processes that other members start, with these variables.
     """
 
     argv: tuple[str, ...]
     env: dict[str, str]
-    """Variables over those that the task has anyway. One is joined, not set: `PYTHONPATH` goes in front of what is there."""
+    """Variables that override those of the task's environment. `PYTHONPATH` is prepended to the existing value instead."""
     local_rank: int = 0
     gives_way: frozenset[str] = frozenset()
-    """Names in `env` that are only defaults: where the task's environment has the variable already, that value stays."""
+    """Names in `env` that are only defaults: if the task's environment has the variable already, that value stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a task is made of."""
+    """What is needed to start a task."""
 
     processes: tuple[Process, ...]
     files: dict[str, str] = field(default_factory=dict)

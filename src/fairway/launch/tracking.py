@@ -1,4 +1,4 @@
-"""How a script that uses MLflow finds its way here: variables that its client reads by itself."""
+"""Connects scripts that use MLflow to Fairway: the variables that MLflow's client reads by itself."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _OTHER_DOORS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_REGISTRY_URI", "DATABRICKS_H
 
 
 def tracking_variables(ours: Mapping[str, str], spec: JobSpec, role: str, given: Mapping[str, str]) -> dict[str, str]:
-    """What a task gets of our variables, over what it is given anyway.
+    """Return which of our variables to add to those that a task has already.
 
-    All of them, or none where the document or the user's environment leads to a server of their own: a token
-    for us must not go there. What a user's environment has of ours (a run that submits another) is replaced.
+    All of them, or none where the document or the user's environment names another server: our token must not be sent there.
+    Values of ours in a user's environment (of a run that submits another) are replaced.
     """
-    said = {**given, **spec.env, **spec.roles[role].env}
-    if said.get(URI, ours.get(URI)) != ours.get(URI):
+    present = {**given, **spec.env, **spec.roles[role].env}
+    if present.get(URI, ours.get(URI)) != ours.get(URI):
         return {}
-    if URI not in said and any(said.get(name) for name in _OTHER_DOORS):
+    if URI not in present and any(present.get(name) for name in _OTHER_DOORS):
         return {}
-    kept = {EXPERIMENT} if URI not in said and said.get(EXPERIMENT) else set()
-    return {name: value for name, value in ours.items() if name not in kept} | _past_proxies(ours, said)
+    kept = {EXPERIMENT} if URI not in present and present.get(EXPERIMENT) else set()
+    return {name: value for name, value in ours.items() if name not in kept} | _past_proxies(ours, present)
 
 
 def _past_proxies(ours: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
-    """Clients would ask a proxy for what lies on this machine; those that are told not to, do not."""
+    """Return `no_proxy` with the loopback address: a client behind a proxy would otherwise send local requests to the proxy."""
     if not ours or not any(said.get(name) for name in _PROXIES):
         return {}
     return {

@@ -1,4 +1,4 @@
-"""What an interpreter may import before its program runs, without the program noticing: read from its text, never run."""
+"""Imports that an interpreter can do before its program runs, without the program noticing. The program is parsed, never run."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ FRAMEWORK = "torch"
 _EARLY = frozenset({"numpy", "torch", "torchvision"})
 """Packages that may be imported ahead, in the program's order."""
 _HARMLESS = frozenset(sys.stdlib_module_names) | {"fairway", "__future__"}
-"""Packages that may stand before them and are left to the program."""
+"""Packages that may precede them and are left to the program."""
 _WITH_OPTIMIZER = "torch._dynamo"
-"""What the first optimizer of a program imports, which takes as long as the framework itself."""
+"""Imported by the first optimizer of a program; it takes as long as the framework itself."""
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
 
 def script_of(argv: Sequence[str]) -> str:
-    """The script of a plain `python script.py ...`; empty for any other command."""
+    """Return the script of a plain `python script.py ...`; empty for any other command."""
     plain = len(argv) > 1 and bool(_PYTHON.fullmatch(argv[0].rpartition("/")[2])) and argv[1].endswith(".py")
     return argv[1] if plain and not argv[1].startswith("-") else ""
 
 
 def early_imports(text: str) -> tuple[str, ...]:
-    """The modules to import ahead; none when the program does not begin with an import of the framework.
+    """Return the modules to import ahead; none when the program does not begin with an import of the framework.
 
-    Only the imports at the very top count, up to the first statement that is none and the first package that
-    is not known: what stands before an import may be there to change what it does.
+    Only the imports at the very top count, up to the first other statement and the first unknown package: what precedes an import
+    may be there to change its effect.
     """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    found: list[str] = []
+    modules: list[str] = []
     for statement in tree.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             continue
@@ -41,10 +41,10 @@ def early_imports(text: str) -> tuple[str, ...]:
         roots = {name.partition(".")[0] for name in names}
         if not names or not roots <= _EARLY | _HARMLESS:
             break
-        found += [name for name in names if name.partition(".")[0] in _EARLY]
-    if not any(name.partition(".")[0] == FRAMEWORK for name in found):
+        modules += [name for name in names if name.partition(".")[0] in _EARLY]
+    if not any(name.partition(".")[0] == FRAMEWORK for name in modules):
         return ()
-    return (*dict.fromkeys(found), *([_WITH_OPTIMIZER] if _optimizes(tree) else []))
+    return (*dict.fromkeys(modules), *([_WITH_OPTIMIZER] if _optimizes(tree) else []))
 
 
 def _imported(statement: ast.stmt) -> list[str]:

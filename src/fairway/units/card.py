@@ -1,4 +1,4 @@
-"""How values are shown to people in Python: one short line, and a card in a notebook. Pure."""
+"""How Python shows values to users: one short line, and a card in a notebook. Pure."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from typing import Any
 import msgspec
 
 _HEAD = ("reference", "name", "kind", "version", "phase", "action", "status", "reason", "message", "summary", "step", "total")
-"""Fields that say what a value is, in the order in which they are shown."""
+"""Fields that identify a value, in the order in which they are shown."""
 _TIMES = frozenset({"time", "created", "started", "finished", "since"})
 _SHOWN = 60
-"""Characters of one field."""
+"""Maximum number of characters of one field."""
 _MOST_ROWS = 50
 _MOST_NAMES = 3
 _STYLE = "border-collapse:collapse;text-align:left"
 
 
 class View(msgspec.Struct, frozen=True):
-    """A value that is shown in short: `JobView(mnist-7, Running)`. In a notebook it is a card, with all text escaped."""
+    """A value with a short representation: `JobView(mnist-7, Running)`. In a notebook it is a card, with all text escaped."""
 
     def __repr__(self) -> str:
-        """What it is, in one line."""
+        """Return the representation in one line."""
         return f"{type(self).__name__}({', '.join([*_head(self), *_lists(self)])})"
 
     def _repr_html_(self) -> str:
-        """A table of its plain fields, and one of each list of values in it."""
+        """Return a table of its plain fields, and one for each list of values in it."""
         rows = [(name, _text(name, value)) for name, value in _fields(self) if _is_plain(value)]
-        found = [f"<b>{html.escape(type(self).__name__)}</b>", _table([], rows)]
+        parts = [f"<b>{html.escape(type(self).__name__)}</b>", _table([], rows)]
         for name, value in _fields(self):
             if isinstance(value, tuple) and value and isinstance(value[0], msgspec.Struct):
-                found += [f"<i>{html.escape(name)}</i>", _of_many(value)]
-        return "".join(found)
+                parts += [f"<i>{html.escape(name)}</i>", _of_many(value)]
+        return "".join(parts)
 
 
 def _fields(value: msgspec.Struct) -> Iterator[tuple[str, Any]]:
     for name in value.__struct_fields__:
-        given = getattr(value, name)
-        if given not in (None, "", (), {}) and given is not msgspec.UNSET:
-            yield name, given
+        content = getattr(value, name)
+        if content not in (None, "", (), {}) and content is not msgspec.UNSET:
+            yield name, content
 
 
 def _is_plain(value: object) -> bool:
@@ -49,26 +49,26 @@ def _is_plain(value: object) -> bool:
 
 
 def _head(value: msgspec.Struct) -> list[str]:
-    known = {name: given for name, given in _fields(value) if _is_plain(given)}
+    known = {name: content for name, content in _fields(value) if _is_plain(content)}
     chosen = [name for name in _HEAD if name in known] or list(known)[:2]
     return [_text(name, known[name]) for name in chosen[:4]]
 
 
 def _lists(value: msgspec.Struct) -> list[str]:
-    """`3 jobs: mnist-3, mnist-2, mnist-1`, for each list of values."""
-    found = []
-    for name, given in _fields(value):
-        if isinstance(given, tuple) and isinstance(given[0], msgspec.Struct):
-            names = [_head(one)[0] for one in given[:_MOST_NAMES] if _head(one)]
-            rest = ", ..." if len(given) > _MOST_NAMES else ""
-            found.append(f"{len(given)} {name}" + (f": {', '.join(names)}{rest}" if names else ""))
-    return found
+    """Return `3 jobs: mnist-3, mnist-2, mnist-1` for each list of values."""
+    texts = []
+    for name, content in _fields(value):
+        if isinstance(content, tuple) and isinstance(content[0], msgspec.Struct):
+            names = [_head(item)[0] for item in content[:_MOST_NAMES] if _head(item)]
+            rest = ", ..." if len(content) > _MOST_NAMES else ""
+            texts.append(f"{len(content)} {name}" + (f": {', '.join(names)}{rest}" if names else ""))
+    return texts
 
 
 def _of_many(values: tuple[msgspec.Struct, ...]) -> str:
     shown = values[:_MOST_ROWS]
-    columns = [name for name in shown[0].__struct_fields__ if any(_is_plain(getattr(one, name, None)) for one in shown)][:8]
-    rows = [tuple(_text(name, getattr(one, name, "")) for name in columns) for one in shown]
+    columns = [name for name in shown[0].__struct_fields__ if any(_is_plain(getattr(item, name, None)) for item in shown)][:8]
+    rows = [tuple(_text(name, getattr(item, name, "")) for name in columns) for item in shown]
     more = f"<div>and {len(values) - len(shown)} more</div>" if len(values) > len(shown) else ""
     return _table(columns, rows) + more
 

@@ -1,4 +1,4 @@
-"""Which variables of a caller a run gets, and which GPUs they let it use."""
+"""Which environment variables a run takes over from its submitter, and which GPUs they allow it to use."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MACHINE_VARIABLES = frozenset(
         *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
     ]
 )
-"""What a run of a snapshot gets of the environment in which it is submitted: the machine's, not the person's."""
+"""Variables that a run of a snapshot takes over from the submitter's environment: the machine's, not the user's."""
 MACHINE_PREFIXES = ("LC_", "PIP_", "UV_")
 PROXIES = frozenset({"http_proxy", "https_proxy", "no_proxy", "all_proxy"})
-"""In any spelling."""
+"""In any letter case."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def machine_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that belongs to the machine."""
+    """Return the part of an environment that belongs to the machine."""
     return {name: value for name, value in environ.items() if _is_machines(name)}
 
 
@@ -32,9 +32,9 @@ def _is_machines(name: str) -> bool:
 
 
 def visible_devices(text: str | None) -> list[str] | None:
-    """The GPUs that `CUDA_VISIBLE_DEVICES` names; None when it is not set. As CUDA reads it, what follows a -1 does not count."""
+    """Return the GPUs in `CUDA_VISIBLE_DEVICES`; None when it is not set. As in CUDA, entries after a -1 do not count."""
     if text is None:
         return None
     words = [word.strip() for word in text.split(",")]
-    end = next((at for at, word in enumerate(words) if not word or word.startswith("-")), len(words))
+    end = next((position for position, word in enumerate(words) if not word or word.startswith("-")), len(words))
     return [] if words[0].lower() in ("none", "nodevfiles", "void") else words[:end]

@@ -1,4 +1,4 @@
-"""Programs that start the ranks of a task themselves, recognised by how they are called."""
+"""Recognises launchers, programs that start the ranks of a task themselves, by how they are called."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Starter(StrEnum):
-    """A program that starts other processes as ranks."""
+    """A launcher: a program that starts other processes as ranks."""
 
     TORCHRUN = "torchrun"
     ACCELERATE = "accelerate"
@@ -42,14 +42,14 @@ _BY_MODULE = {
 }
 
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*|\$\{?\w*(?i:python)\w*(:?-[^}]*)?\}?")
-"""An interpreter by name, or by a variable of a script that is named for one: `$PYTHON`, `${PYTHON:-python3}`."""
+"""An interpreter by name, or by a variable of a script that is named after one: `$PYTHON`, `${PYTHON:-python3}`."""
 _PYTHON_OPTIONS_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
 _SHELL_OPTIONS_WITH_VALUE = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "do", "while", "until", "!", "{"})
 """Words of bash before a command."""
 _RUNNERS = frozenset({"uv", "poetry", "pipenv", "pixi", "pdm", "hatch", "rye", "conda", "mamba", "micromamba"})
-"""`uv run torchrun ...`: their second word is `run`."""
+"""Programs whose second word is `run`: `uv run torchrun ...`."""
 _WRAPPER_VALUES = {
     "env": frozenset({"-u", "--unset", "-C", "--chdir"}),
     "nice": frozenset({"-n", "--adjustment"}),
@@ -66,7 +66,7 @@ _WRAPPER_VALUES = {
 }
 """Programs that run another one, and those of their options that take a value."""
 _WRAPPER_OPERANDS = {"timeout": 1, "taskset": 1}
-"""Words of their own before the program."""
+"""Number of their own operands before the program."""
 _RUNNER_VALUES = frozenset(
     ["-n", "--name", "-p", "--prefix", "--with", "--python", "--extra", "--group", "--project", "-e", "--environment"]
 )
@@ -74,37 +74,37 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 
 
 def starter_of(argv: Sequence[str]) -> Starter | None:
-    """Which starter this command calls, also behind `env`, `nice`, `uv run`, `bash -c` and their like; None when none."""
-    found = starter_at(argv)
-    return found[0] if found else None
+    """Return which launcher this command calls, also behind `env`, `nice`, `uv run`, `bash -c` and the like; None when none."""
+    match = starter_at(argv)
+    return match[0] if match else None
 
 
 def starter_at(argv: Sequence[str]) -> tuple[Starter, int] | None:
-    """The starter that the command calls, and where its own arguments begin.
+    """Return the launcher that the command calls, and the position at which the launcher's own arguments begin.
 
-    The place is `len(argv)` when the call lies inside the text of a `bash -c`, where nothing can be inserted.
+    The position is `len(argv)` when the call is inside the text of a `bash -c`, where nothing can be inserted.
     """
-    at = 0
-    while at < len(argv):
-        name = argv[at].rpartition("/")[2]
+    position = 0
+    while position < len(argv):
+        name = argv[position].rpartition("/")[2]
         if name in _BY_NAME:
-            return _BY_NAME[name], at + 1
+            return _BY_NAME[name], position + 1
         if name == "accelerate":
-            return (Starter.ACCELERATE, at + 2) if _word(argv, at + 1) == "launch" else None
+            return (Starter.ACCELERATE, position + 2) if _word(argv, position + 1) == "launch" else None
         if _PYTHON.fullmatch(name):
-            return _behind_python(argv, at + 1)
+            return _behind_python(argv, position + 1)
         if name in _SHELLS:
-            return _behind_shell(argv, at + 1)
-        following = _behind_wrapper(argv, at, name)
+            return _behind_shell(argv, position + 1)
+        following = _behind_wrapper(argv, position, name)
         if following is None:
             return None
-        at = following
+        position = following
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a starter: which one, and the words behind its name."""
+    """A call of a launcher: which one, and the words after its name."""
 
     starter: Starter
     arguments: tuple[str, ...] = ()
@@ -116,47 +116,50 @@ class ScriptFile:
 
     path: str
     by_shell: bool
-    """Whether a shell reads it by name; else its first line says what reads it."""
+    """Whether a shell runs it by name; otherwise its first line names the interpreter."""
 
 
 Read = Callable[[ScriptFile], str | None]
-"""The text of a shell script; None when there is none, or it is no shell script."""
+"""Returns the text of a shell script; None when there is none, or when the file is no shell script."""
 
 
 def starter_in_script(text: str) -> Starter | None:
-    """The first starter that a bash script calls by a plain command; None when none."""
-    found = call_in_script(text)
-    return found.starter if found else None
+    """Return the first launcher that a bash script calls by a plain command; None when there is none."""
+    call = call_in_script(text)
+    return call.starter if call else None
 
 
 def call_of(argv: Sequence[str]) -> Call | None:
-    """The call of a starter by a command, also inside the text of a `bash -c`; None when there is none."""
-    found = starter_at(argv)
-    if found is None:
+    """Return a command's call of a launcher, also inside the text of a `bash -c`; None when there is none."""
+    match = starter_at(argv)
+    if match is None:
         return None
-    starter, place = found
-    if place < len(argv) or not _has_shell_text(argv):
-        return Call(starter, tuple(argv[place:]))
+    starter, position = match
+    if position < len(argv) or not _has_shell_text(argv):
+        return Call(starter, tuple(argv[position:]))
     return next((call for word in argv if (call := call_in_script(word)) and call.starter is starter), Call(starter))
 
 
 def call_in_script(text: str) -> Call | None:
-    """The first call of a starter in a bash script; None when there is none."""
+    """Return the first call of a launcher in a bash script; None when there is none."""
     return next((call for words in _script_commands(text) if (call := call_of(words) or _assigned_call(words))), None)
 
 
 def call_behind(argv: Sequence[str], text: str, read: Read) -> Call | None:
-    """The call of a starter by a command or the `text` of a script, also in a script file, or in one that this calls."""
-    found = call_of(argv) or call_in_script(text)
-    if found:
-        return found
+    """Return the call of a launcher by a command or by the `text` of a script.
+
+    Script files that these run are searched, too, and files that those run.
+    """
+    result = call_of(argv) or call_in_script(text)
+    if result:
+        return result
     for file in [*_files(argv), *_files_in(text)]:
         inner = read(file) or ""
-        found = call_in_script(inner) or next(
+        result = call_in_script(inner) or next(
             (call for other in _files_in(inner) if (call := call_in_script(read(other) or ""))), None
         )
-        if found:
-            return found
+        if result:
+            return result
     return None
 
 
@@ -166,29 +169,29 @@ def _script_commands(text: str) -> Iterator[list[str]]:
 
 
 def _assigned_call(words: Sequence[str]) -> Call | None:
-    """`LAUNCHER="torchrun --nnodes 2"`: a call that a variable holds."""
+    """Return the call that a variable holds: `LAUNCHER="torchrun --nnodes 2"`."""
     for word in words:
         if not _ASSIGNMENT.fullmatch(word):
             return None
-        found = call_of(word.partition("=")[2].split())
-        if found:
-            return found
+        call = call_of(word.partition("=")[2].split())
+        if call:
+            return call
     return None
 
 
 def _files(argv: Sequence[str]) -> list[ScriptFile]:
-    """The script file that a command runs; none when it runs none."""
-    at = 0
-    while at < len(argv):
-        name = argv[at].rpartition("/")[2]
-        if name in _SHELLS or argv[at] in ("source", "."):
-            return _operand(argv, at + 1)
-        if "/" in argv[at] or name.endswith((".sh", ".bash")):
-            return [ScriptFile(argv[at], by_shell=False)]
-        following = _behind_wrapper(argv, at, name)
+    """Return the script file that a command runs; empty when it runs none."""
+    position = 0
+    while position < len(argv):
+        name = argv[position].rpartition("/")[2]
+        if name in _SHELLS or argv[position] in ("source", "."):
+            return _operand(argv, position + 1)
+        if "/" in argv[position] or name.endswith((".sh", ".bash")):
+            return [ScriptFile(argv[position], by_shell=False)]
+        following = _behind_wrapper(argv, position, name)
         if following is None:
             return []
-        at = following
+        position = following
     return []
 
 
@@ -209,16 +212,19 @@ def _has_shell_text(argv: Sequence[str]) -> bool:
 
 
 def _commands(line: str) -> Iterator[list[str]]:
-    """The simple commands of one line of bash, without the assignments in front of them; alone, those are what it does."""
+    """Yield the simple commands of a line of bash without preceding assignments.
+
+    A line of assignments alone is yielded as it is.
+    """
     lexer = shlex.shlex(line, posix=True, punctuation_chars="();&|")
     lexer.whitespace_split = True
     try:
         words = list(lexer)
     except ValueError:
-        # A quote that goes on in the next line: no starter is called that way.
+        # A quote that continues on the next line: launchers are not called that way.
         return
-    for apart, command in itertools.groupby(words, lambda word: set(word) <= set("();&|")):
-        if apart:
+    for is_separator, command in itertools.groupby(words, lambda word: set(word) <= set("();&|")):
+        if is_separator:
             continue
         assigned = list(itertools.dropwhile(_KEYWORDS.__contains__, command))
         called = list(itertools.dropwhile(_ASSIGNMENT.fullmatch, assigned))
@@ -240,7 +246,7 @@ def _behind_python(argv: Sequence[str], at: int) -> tuple[Starter, int] | None:
             return None
         at += 2 if argv[at] in _PYTHON_OPTIONS_WITH_VALUE else 1
     if at < len(argv) and argv[at].rpartition("/")[2] in _BY_NAME:
-        # `python /venv/bin/torchrun`: the starter's own script.
+        # `python /venv/bin/torchrun`: the launcher's own script.
         return _BY_NAME[argv[at].rpartition("/")[2]], at + 1
     return None
 
@@ -248,22 +254,22 @@ def _behind_python(argv: Sequence[str], at: int) -> tuple[Starter, int] | None:
 def _behind_shell(argv: Sequence[str], at: int) -> tuple[Starter, int] | None:
     while at < len(argv) and argv[at].startswith("-"):
         if not argv[at].startswith("--") and argv[at].endswith("c"):
-            found = starter_in_script(_word(argv, at + 1))
-            return (found, len(argv)) if found else None
+            starter = starter_in_script(_word(argv, at + 1))
+            return (starter, len(argv)) if starter else None
         at += 2 if argv[at] in _SHELL_OPTIONS_WITH_VALUE else 1
     return None
 
 
 def _behind_wrapper(argv: Sequence[str], at: int, name: str) -> int | None:
-    """Where the wrapped program stands; None when `name` wraps nothing."""
+    """Return the position of the wrapped program; None when `name` is no wrapper."""
     if name in _RUNNERS and _word(argv, at + 1) == "run":
         return _behind_options(argv, at + 2, _RUNNER_VALUES)
     if name not in _WRAPPER_VALUES:
         return None
-    place = _behind_options(argv, at + 1, _WRAPPER_VALUES[name])
-    while name == "env" and _ASSIGNMENT.fullmatch(_word(argv, place)):
-        place += 1
-    return place + _WRAPPER_OPERANDS.get(name, 0)
+    position = _behind_options(argv, at + 1, _WRAPPER_VALUES[name])
+    while name == "env" and _ASSIGNMENT.fullmatch(_word(argv, position)):
+        position += 1
+    return position + _WRAPPER_OPERANDS.get(name, 0)
 
 
 def _behind_options(argv: Sequence[str], at: int, with_value: frozenset[str]) -> int:

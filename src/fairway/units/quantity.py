@@ -1,4 +1,4 @@
-"""Quantities written by people, and the numbers they mean: `4Gi`, `500m`, `90s`."""
+"""Parses and formats quantities as users write them: `4Gi`, `500m`, `90s`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _MEMORY = {
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
 }  # fmt: skip
 _LARGEST, _LARGEST_MEMORY, _LONGEST = 1e9, float(2**60), 1000 * 366 * 86400.0
-"""What is asked for stays below these, so that sums of it fit in 64 bits."""
+"""Upper bounds of requested amounts, so that their sums fit in 64 bits."""
 _AGES = 1e12
-"""Seconds from which on the hours do not matter."""
+"""Seconds from which on hours are not shown."""
 _COUNT = {"": 1.0, "m": 0.001, "k": 1000.0}
 
 
 @lru_cache(maxsize=1024)
 def seconds(text: str) -> float:
-    """`90s` -> 90.0, `1h30m` -> 5400.0; a bare number means seconds."""
+    """Parse a duration: `90s` -> 90.0, `1h30m` -> 5400.0; a bare number means seconds."""
     parts = list(_NUMBER.finditer(text))
     whole = "".join(part.group() for part in parts)
     unclear = len(parts) > 1 and any(not part["unit"] for part in parts)
@@ -39,14 +39,14 @@ def seconds(text: str) -> float:
 
 @lru_cache(maxsize=1024)
 def byte_count(text: str) -> int:
-    """`2Gi` -> 2147483648; a bare number means bytes."""
-    found = _single(text, _MEMORY, "is no amount of memory; write for example 512Mi, 2Gi or 1G")
-    return int(_bounded(found, _LARGEST_MEMORY, "is more memory than there can be; write less"))
+    """Parse an amount of memory: `2Gi` -> 2147483648; a bare number means bytes."""
+    amount = _single(text, _MEMORY, "is no amount of memory; write for example 512Mi, 2Gi or 1G")
+    return int(_bounded(amount, _LARGEST_MEMORY, "is more memory than there can be; write less"))
 
 
 @lru_cache(maxsize=1024)
 def number(text: str) -> float:
-    """`500m` -> 0.5, `2` -> 2.0, `0.25` -> 0.25."""
+    """Parse a number: `500m` -> 0.5, `2` -> 2.0, `0.25` -> 0.25."""
     return _bounded(
         _single(text, _COUNT, "is no amount; write for example 1, 0.5 or 500m"), _LARGEST, "is more than 1000000000; write less"
     )
@@ -54,7 +54,7 @@ def number(text: str) -> float:
 
 @lru_cache(maxsize=1024)
 def percent(text: str) -> float:
-    """`5%` -> 0.05, `0.05` -> 0.05."""
+    """Parse a fraction: `5%` -> 0.05, `0.05` -> 0.05."""
     message = "is no part of a whole; write for example 5% or 0.05"
     part = _single(text[:-1], {"": 0.01}, message) if text.endswith("%") else _single(text, {"": 1.0}, message)
     if part > 1:
@@ -76,7 +76,7 @@ def _single(text: str, units: dict[str, float] | dict[str, int], message: str) -
 
 
 def show_bytes(count: float) -> str:
-    """The shortest readable form: `1.5 GiB`."""
+    """Format bytes in the shortest readable form: `1.5 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if count < 1024 or unit == "TiB":
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.3g} {unit}"
@@ -85,7 +85,7 @@ def show_bytes(count: float) -> str:
 
 
 def show_seconds(span: float) -> str:
-    """The shortest readable form: `850ms`, `12s`, `3m20s`, `2h5m`, `4d2h`."""
+    """Format a duration in the shortest readable form: `850ms`, `12s`, `3m20s`, `2h5m`, `4d2h`."""
     if not math.isfinite(span):
         return "an unknown time"
     if span < 0.9995:
@@ -99,11 +99,11 @@ def show_seconds(span: float) -> str:
         return f"{rest}s"
     for big, small, big_name, small_name in ((60, 1, "m", "s"), (3600, 60, "h", "m"), (86400, 3600, "d", "h")):
         if rest < big * (60 if big != 3600 else 24) or big == 86400:
-            left = rest % big // small
-            return f"{rest // big}{big_name}" + (f"{left}{small_name}" if left else "")
+            remainder = rest % big // small
+            return f"{rest // big}{big_name}" + (f"{remainder}{small_name}" if remainder else "")
     return f"{rest}s"
 
 
 def show_number(value: float) -> str:
-    """A number without a useless fraction: `2`, `0.25`."""
+    """Format a number without a useless fraction: `2`, `0.25`."""
     return f"{value:g}"

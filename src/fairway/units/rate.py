@@ -1,4 +1,4 @@
-"""Rates as text: `100/s`, `60/m`, `1000/h`, or `100` for so many a second."""
+"""Rates as text: `100/s`, `60/m`, `1000/h`, or `100`, which is per second."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LARGEST = 1e6
 
 
 def per_second(text: str) -> float:
-    """The rate in events a second; `ValueError` when the text is none."""
+    """Parse a rate and return it in events per second. Raises `ValueError` when the text is no rate."""
     match = _RATE.fullmatch(text.strip())
     rate = float(match[1]) / _SECONDS[match[2] or "s"] if match else 0.0
     if not 0 < rate <= _LARGEST:
@@ -20,7 +20,7 @@ def per_second(text: str) -> float:
 
 
 def show(rate: float) -> str:
-    """The rate in the largest unit in which it is a whole number of at least one; empty for no rate."""
+    """Format the rate in the largest unit in which it is a whole number of at least one; empty for a zero rate."""
     if not rate:
         return ""
     for unit, seconds in _SECONDS.items():

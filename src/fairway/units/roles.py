@@ -1,4 +1,4 @@
-"""Which roles compute, by the names that the field uses."""
+"""Which roles compute, by their conventional names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ def computes(role: str) -> bool:
 
 
 def leader(roles: tuple[str, ...]) -> str:
-    """The task whose reports speak for the run: `chief-0`, else `master-0`, `launcher-0`, or the first computing role's."""
+    """Return the task whose reports count for the run.
+
+    It is `chief-0`, else `master-0`, `launcher-0`, or the first task of the first computing role.
+    """
     for name in ("chief", "master", "launcher"):
         if name in roles:
             return f"{name}-0"

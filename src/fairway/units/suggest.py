@@ -1,4 +1,4 @@
-"""Did you mean: the known name nearest to one that is not known."""
+"""Did-you-mean: finds the known name nearest to an unknown one."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ import re
 from collections.abc import Iterable
 
 _LONGEST = 80
-"""Names beyond this are no typing mistakes; comparing them would only cost time."""
+"""Longer names are no typing mistakes; comparing them would only cost time."""
 _SHORTEST_PREFIX = 3
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.7) -> str:
-    """The known name that was most likely meant, or an empty text.
+    """Return the known name that was most likely meant, or an empty text.
 
-    Case, dashes, underscores and camelCase do not matter; `repl` finds `replicas` when only one name begins so.
+    Case, dashes, underscores and camelCase do not matter; `repl` finds `replicas` when only one name has that prefix.
     """
     if not name or len(name) > _LONGEST:
         return ""
     plain = {_plain(other): other for other in known}
-    wanted = _plain(name)
-    if wanted in plain:
-        return plain[wanted]
-    begun = [other for other in plain if other.startswith(wanted)]
-    if len(wanted) >= _SHORTEST_PREFIX and len(begun) == 1:
-        return plain[begun[0]]
-    close = difflib.get_close_matches(wanted, plain, n=1, cutoff=cutoff)
+    normal = _plain(name)
+    if normal in plain:
+        return plain[normal]
+    prefixed = [other for other in plain if other.startswith(normal)]
+    if len(normal) >= _SHORTEST_PREFIX and len(prefixed) == 1:
+        return plain[prefixed[0]]
+    close = difflib.get_close_matches(normal, plain, n=1, cutoff=cutoff)
     return plain[close[0]] if close else ""
 
 
 def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """``did you mean `x`?``, or an empty text when nothing is near."""
-    found = nearest(name, known, cutoff=cutoff)
-    return f"did you mean `{found}`?" if found else ""
+    """Return ``did you mean `x`?``, or an empty text when no known name is near."""
+    similar = nearest(name, known, cutoff=cutoff)
+    return f"did you mean `{similar}`?" if similar else ""
 
 
 def _plain(name: str) -> str:

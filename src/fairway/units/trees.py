@@ -1,4 +1,4 @@
-"""Trees of plain values: what documents are before they are read."""
+"""Trees of plain values: documents before they are parsed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def lay_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Two trees as one; where both say something, the one above wins."""
+    """Merge two trees; where both have a value, that of `above` counts."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)

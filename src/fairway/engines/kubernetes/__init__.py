@@ -1,1 +1,1 @@
-"""The engine for a real Kubernetes cluster. `client` is the one door to its API; `objects` and `crds` are pure."""
+"""The engine for a real Kubernetes cluster. All API requests go through `client`; `objects` and `crds` are pure."""

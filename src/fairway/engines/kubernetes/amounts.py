@@ -1,4 +1,4 @@
-"""Quantities as Kubernetes writes them: `500m`, `1Gi`, `1e3`. Pure."""
+"""Parse Kubernetes quantities: `500m`, `1Gi`, `1e3`. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS = {
 
 @lru_cache(maxsize=4096)
 def exact(text: str) -> Fraction:
-    """The number that a quantity means. Raises `ValueError` for what is none; the API server refuses those."""
+    """Return the exact value of a quantity. Raises `ValueError` for text that the API server would refuse, too."""
     match = _WRITTEN.fullmatch(text)
     if match is None:
         message = f"{text!r} is no quantity"
@@ -32,11 +32,11 @@ def exact(text: str) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def milli(text: str) -> int:
-    """In thousandths, rounded up."""
+    """Return a quantity in thousandths, rounded up."""
     return ceil(exact(text) * 1000)
 
 
 @lru_cache(maxsize=4096)
 def whole(text: str) -> int:
-    """In ones, rounded up."""
+    """Return a quantity in whole units, rounded up."""
     return ceil(exact(text))

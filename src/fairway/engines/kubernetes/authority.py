@@ -1,9 +1,9 @@
-"""The operator's own certificate authority: pods know the operator by it.
+"""The operator's own certificate authority, by which pods authenticate the operator.
 
-The authority is made once and lies in the operator's home, as the key of tokens does. It lives for ten years. The certificate
-that the operator shows is made anew at every start and lives for a month; it is renewed while connections are open.
-Pods that the operator asks get certificates of the same authority, each with a name of its own; these live for a day.
-Two years before an authority ends the next one is made: new pods trust both, and the older one signs for as long as it can.
+The authority is created once and stored in the operator's home folder, as the key for tokens is. It is valid for ten years. The
+operator creates its server certificate at every start; that is valid for a month and is renewed while connections stay open. Pods
+to which the operator connects get certificates of the same authority, each with a name of its own; these are valid for a day. Two
+years before an authority expires, the next one is created: new pods trust both, and the older one signs for as long as it can.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ log = logging.getLogger("fairway.operator")
 YEAR, DAY = 365 * 86400.0, 86400.0
 AUTHORITY_LIFE, AUTHORITY_OVERLAP = 10 * YEAR, 2 * YEAR
 LEAF_LIFE, LEAF_LEFT = 30 * DAY, 20 * DAY
-"""How long a certificate lives, and how much of that must be left."""
+"""Validity of the server certificate, and the remaining validity below which it is renewed."""
 POD_LIFE, POD_RENEW = DAY, DAY / 2
-"""How long a pod's certificate lives, and when the pod asks for the next one."""
+"""Validity of a pod's certificate, and the age at which the pod requests the next one."""
 SKEW = 3600.0
-"""Seconds before now at which a pod's certificate begins: the clock of an operator on another node may be behind."""
+"""Seconds by which a pod's certificate is backdated: the clock of an operator on another node may be behind."""
 _BEGINNING = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-"""Of an authority: clocks of nodes may be wrong by much."""
+"""Start of validity of an authority: the clocks of nodes may be wrong by much."""
 _USES = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only")
 _PATTERN = "authority-*.pem"
 _SINCE = "since"
 
 
 class Authority:
-    """The authorities in a folder, and the certificate that the newest context shows."""
+    """The authorities in a folder, and the TLS context with the current server certificate."""
 
     def __init__(self, folder: Path, names: Sequence[str], now: Callable[[], float]) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -62,12 +62,12 @@ class Authority:
 
     @property
     def certificates(self) -> str:
-        """What pods trust, in PEM."""
-        return b"".join(one.certificate for one in self._known).decode()
+        """The trust bundle for pods, in PEM."""
+        return b"".join(authority.certificate for authority in self._known).decode()
 
     @property
     def since(self) -> float:
-        """Since when pods are given an authority: those of older runs know none. Without a record of it: always."""
+        """The time since which pods get an authority: pods of older runs have none. 0.0 when there is no record of it."""
         try:
             return float((self._folder / _SINCE).read_text())
         except (OSError, ValueError):
@@ -75,20 +75,20 @@ class Authority:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For the server; it stays the same when the certificate is renewed."""
+        """The server's TLS context; the same object remains in use when the certificate is renewed."""
         return self._context
 
     def renew(self) -> bool:
-        """Show a new certificate where the one that is shown ends soon; whether it did."""
+        """Replace the server certificate if it expires soon. Returns whether it was replaced."""
         now = self._now()
         begins, ends = self._leaf_span
-        # A clock that was put back makes a certificate one of the future.
+        # After the clock was set back, the certificate is not yet valid.
         if begins <= now and now + LEAF_LEFT < ends:
             return False
         signer = self._signer(now + LEAF_LIFE)
         leaf = _leaf(signer, self._names, (now - DAY, now + LEAF_LIFE), "fairway-operator")
         with tempfile.NamedTemporaryFile(prefix="fairway-tls-") as file:
-            # The standard library takes files alone; this one is for its owner, and gone at once.
+            # The standard library loads certificates from files only; this one is readable by its owner only and deleted at once.
             file.write(leaf.key + leaf.certificate)
             file.flush()
             self._context.load_cert_chain(file.name)
@@ -96,24 +96,24 @@ class Authority:
         return True
 
     def issue(self, name: str) -> OwnCertificate:
-        """A new key, and a short certificate for a pod of this name."""
+        """Create a key and a short-lived certificate for the pod of this name."""
         now = self._now()
         return _leaf(self._signer(now + POD_LIFE), (name,), (now - SKEW, now + POD_LIFE), "fairway-pod")
 
     def trusted(self) -> ssl.SSLContext:
-        """Verifies pods: by these authorities alone, and by the name that each must have."""
+        """Return a TLS context that verifies pods: by these authorities alone, and by host name."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_verify_locations(cadata=self.certificates)
         return context
 
     def _signer(self, until: float) -> OwnCertificate:
-        """The oldest that lives so long: most pods know it."""
-        return next((one for one in self._known if _ends(one) > until), self._known[-1])
+        """Return the oldest authority that is valid until then: most pods trust it."""
+        return next((authority for authority in self._known if _ends(authority) > until), self._known[-1])
 
     def _read(self) -> list[OwnCertificate]:
-        """The authorities that are there and not over, the oldest first."""
-        found = []
+        """Return the stored authorities that have not expired, the oldest first."""
+        authorities = []
         for path in sorted(self._folder.glob(_PATTERN)):
             try:
                 text = path.read_bytes()
@@ -121,65 +121,67 @@ class Authority:
             except (OSError, ValueError) as error:
                 log.warning("%s cannot be used: %s; pods that trust it do not trust this operator", path, error)
                 continue
-            found.append(OwnCertificate(certificate.public_bytes(serialization.Encoding.PEM), _pem(key)))
-        return [one for one in found if _ends(one) > self._now()]
+            authorities.append(OwnCertificate(certificate.public_bytes(serialization.Encoding.PEM), _pem(key)))
+        return [authority for authority in authorities if _ends(authority) > self._now()]
 
     def _add(self) -> None:
-        """Make the next one, whole on the disk or not at all; where another process was first, its own counts."""
-        made = _authority(self._now())
+        """Create the next authority. The file is written atomically; if another process created it first, that one counts."""
+        authority = _authority(self._now())
         numbers = [int(path.stem.rpartition("-")[2]) for path in self._folder.glob(_PATTERN) if path.stem[-4:].isdigit()]
         if not numbers:
             _write(self._folder / _SINCE, repr(self._now()).encode())
         target = self._folder / f"authority-{max(numbers, default=0) + 1:04d}.pem"
-        _write(target, made.key + made.certificate)
+        _write(target, authority.key + authority.certificate)
         self._known = self._read()
 
 
 def for_endpoint(home: Path, endpoint: str, now: Callable[[], float]) -> Authority | None:
-    """The authority of an operator that pods reach there; None where they reach it without TLS."""
-    place = urlsplit(endpoint)
-    if place.scheme != "https" or not place.hostname:
+    """Return the authority for an operator that pods reach at this endpoint; None where they reach it without TLS."""
+    parts = urlsplit(endpoint)
+    if parts.scheme != "https" or not parts.hostname:
         return None
-    return Authority(home / "tls", (place.hostname, "localhost"), now)
+    return Authority(home / "tls", (parts.hostname, "localhost"), now)
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Make a file that is not there yet. One that appears meanwhile stays."""
-    aside = path.with_name(f".{path.name}-{secrets.token_hex(6)}")
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    """Create a file atomically. If the file exists already, or appears meanwhile, it stays unchanged."""
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(6)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         with contextlib.suppress(FileExistsError), crash.reach("secret.rename"):
-            os.link(aside, path)
+            os.link(temporary, path)
     finally:
-        aside.unlink()
+        temporary.unlink()
 
 
 def _authority(now: float) -> OwnCertificate:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Fairway operator {secrets.token_hex(4)}")])
-    # A machine without a clock of its own begins in 1970.
+    # A machine without a battery-backed clock starts in 1970.
     builder = _begun(key, name, name, _BEGINNING, max(now, _BEGINNING.timestamp()) + AUTHORITY_LIFE, signs=True)
     return _signed(builder, key, key)
 
 
 def _leaf(signer: OwnCertificate, names: Sequence[str], span: tuple[float, float], called: str) -> OwnCertificate:
     key, issuer = ec.generate_private_key(ec.SECP256R1()), x509.load_pem_x509_certificate(signer.certificate)
-    own = serialization.load_pem_private_key(signer.key, None)
-    assert isinstance(own, ec.EllipticCurvePrivateKey)
+    signing_key = serialization.load_pem_private_key(signer.key, None)
+    assert isinstance(signing_key, ec.EllipticCurvePrivateKey)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
     ends = min(span[1], _ends(signer))
     begins = datetime.datetime.fromtimestamp(span[0], datetime.UTC)
     builder = _begun(key, name, issuer.subject, begins, ends, signs=False)
-    # Strict clients, as Python 3.13 is one, ask for the key identifiers.
+    # Strict clients such as Python 3.13 require the key identifiers.
     identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
     builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-    builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(one) for one in names]), critical=False)
-    return _signed(builder, key, own)
+    builder = builder.add_extension(
+        x509.SubjectAlternativeName([_alternative(alternative) for alternative in names]), critical=False
+    )
+    return _signed(builder, key, signing_key)
 
 
 def _begun(

@@ -1,7 +1,7 @@
-"""Why a pod does not run, for reasons outside our scheduler: from the cluster's words to ours. Pure.
+"""Why a pod does not run, for reasons outside our scheduler: translate the cluster's messages into ours. Pure.
 
-The kubelet, the API server, kube-scheduler and the volume controllers each say it in their own way: in the status of containers,
-in a condition, in an Event, or in the answer to a request.
+The kubelet, the API server, kube-scheduler and the volume controllers each report it in another place: in the status of
+containers, in a condition, in an Event, or in the response to a request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairway.engines.kubernetes.objects import ContainerStatus, Event, Pod, cond
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why, in one word and in a sentence; and what would help."""
+    """A reason in one word, a message in one sentence, and a hint at what helps."""
 
     reason: str
     message: str
@@ -51,7 +51,7 @@ MOST_WORDS = 400
 
 
 def of_pod(pod: Pod) -> Cause | None:
-    """What the pod itself tells; None when nothing keeps it, as far as it says."""
+    """Return the cause that the pod's status shows; None when it shows no obstacle."""
     refused = _refused_by_node(pod)
     if refused is not None:
         return refused
@@ -60,15 +60,15 @@ def of_pod(pod: Pod) -> Cause | None:
     if not pod.spec.node_name:
         return _unplaced(pod)
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        found = _container(status)
-        if found is not None:
-            return found
+        cause = _container(status)
+        if cause is not None:
+            return cause
     return None
 
 
 def of_events(events: Iterable[Event]) -> Cause | None:
-    """What was told of the pod last, where it is a reason that the pod itself does not carry."""
-    for event in sorted(events, key=lambda one: one.event_time or "", reverse=True):
+    """Return the cause that the pod's newest warning Events show, for causes that the pod's status does not show."""
+    for event in sorted(events, key=lambda item: item.event_time or "", reverse=True):
         if event.type == "Normal":
             continue
         words = _short(event.note)
@@ -78,13 +78,13 @@ def of_events(events: Iterable[Event]) -> Cause | None:
             )
         if event.reason in _NETWORK:
             return Cause("network", f"its node could not give it a network: {words}", "see the network plug-in of that node")
-        if event.reason in _REFUSED and (found := of_refusal(event.note)) is not None:
-            return found
+        if event.reason in _REFUSED and (cause := of_refusal(event.note)) is not None:
+            return cause
     return None
 
 
 def of_refusal(message: str) -> Cause | None:
-    """What the API server's refusal to make a pod means; None when it is none of those known."""
+    """Return the cause behind the API server's refusal to create a pod; None when the message is of no known kind."""
     if match := _QUOTA.search(message):
         words = (
             f"the namespace's quota {match['name']} is used up: asked {match['asked']}, used {match['used']} of {match['most']}"
@@ -105,15 +105,15 @@ def of_refusal(message: str) -> Cause | None:
 
 
 def refusal(message: str) -> str:
-    """A refusal to make a pod in our words, where they are known; else as it was said."""
-    found = of_refusal(message)
-    return found.message if found is not None else message
+    """Return our message for a refusal to create a pod; the original message where its kind is unknown."""
+    cause = of_refusal(message)
+    return cause.message if cause is not None else message
 
 
 def words(pod: Pod) -> str:
-    """The sentence alone; empty when there is nothing to say."""
-    found = of_pod(pod)
-    return found.message if found is not None else ""
+    """Return the message of the pod's cause; empty when there is none."""
+    cause = of_pod(pod)
+    return cause.message if cause is not None else ""
 
 
 def _refused_by_node(pod: Pod) -> Cause | None:
@@ -135,10 +135,10 @@ def _unplaced(pod: Pod) -> Cause | None:
     if pod.spec.scheduling_gates:
         names = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
         return Cause("gate", f"it is held by {names}", "whoever put the gate there takes it away")
-    told = condition(pod.status.conditions, "PodScheduled")
-    if told is None or told.status != "False" or not told.message:
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    if scheduled is None or scheduled.status != "False" or not scheduled.message:
         return None
-    message, text = told.message, told.message.lower()
+    message, text = scheduled.message, scheduled.message.lower()
     if "persistentvolumeclaim" in text or "volume claim" in text:
         return Cause("volume", message, "see the claim and its storage class: kubectl describe pvc")
     if "untolerated taint" in text:
@@ -161,5 +161,5 @@ def _container(status: ContainerStatus) -> Cause | None:
 
 
 def _short(text: str) -> str:
-    said = " ".join(text.split())
-    return said if len(said) <= MOST_WORDS else said[: MOST_WORDS - 1] + "\u2026"
+    joined = " ".join(text.split())
+    return joined if len(joined) <= MOST_WORDS else joined[: MOST_WORDS - 1] + "\u2026"

@@ -1,4 +1,4 @@
-"""Keys in, work done: hands of a work queue, a few at a time, until it is cancelled."""
+"""A controller: worker tasks that take keys from a work queue and process a few of them concurrently, until cancelled."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fairway.engines.kubernetes.client import errors
 from fairway.engines.kubernetes.workqueue import WorkQueue
 
 Work = Callable[[str], Awaitable[float | None]]
-"""Bring what the key names to what it should be. Returns in how many seconds to look again, or none."""
+"""Reconcile the object that the key names. Returns after how many seconds to do so again, or None."""
 
 _log = logging.getLogger(__name__)
 
 
 class Controller:
-    """Looks at every key that is added, one at a time per key, `hands` keys at a time."""
+    """Processes every key that is added: never one key twice at the same time, and `hands` keys concurrently."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Controller:
         failed: Callable[[str, Exception], None] = lambda _key, _error: None,
         succeeded: Callable[[str], None] = lambda _key: None,
     ) -> None:
-        """`failed` is called with a key that cannot be handled, besides conflicts; `succeeded` with one that was."""
+        """`failed` is called with a key whose work failed other than by a conflict; `succeeded` with one whose work succeeded."""
         self._name = name
         self._failed = failed
         self._succeeded = succeeded
@@ -39,17 +39,17 @@ class Controller:
         self._in_work = 0
 
     def add(self, key: str) -> None:
-        """Look at it soon; as often as one likes."""
+        """Enqueue a key. Adding a key several times is harmless."""
         self._queue.add(key)
         self._changed.set()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is ready and nothing is in work."""
+        """Whether no key is ready and no key is being processed."""
         return not self._in_work and not len(self._queue)
 
     async def run(self) -> None:
-        """Work until it is cancelled."""
+        """Process keys until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._hands):
                 group.create_task(self._hand())
@@ -72,7 +72,7 @@ class Controller:
         try:
             again = await self._work(key)
         except errors.Conflict as error:
-            # The copy was a moment old; the next look sees what it is now.
+            # The cached copy was out of date; the next try sees the current object.
             _log.debug("%s %s: %s", self._name, key, error.message)
             self._queue.failed(key, now())
         except errors.ApiError as error:

@@ -1,8 +1,8 @@
-"""The CustomResourceDefinitions: what a cluster must know of our kinds before it takes one. Pure.
+"""The CustomResourceDefinitions of our kinds. Pure.
 
-The schemas come from the models of `fairway.spec`. What spans several fields is said in CEL, in the words of the models; the
-server estimates what a rule may cost, so that everything a rule looks at has a bound. Fields that exist on a cluster only
-(`CLUSTER_FIELDS`) are no part of the document; whoever reads the spec takes them off first.
+The schemas are generated from the models of `fairway.spec`. Checks that span several fields are written in CEL, with the messages
+of the models. The API server estimates what a rule may cost, so every field that a rule reads has a bound. Fields that exist on a
+cluster only (`CLUSTER_FIELDS`) are no part of the document; code that reads the spec must remove them first.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from fairway.spec.service import ModelService, ServiceSpec
 from fairway.units import names
 
 CLUSTER_FIELDS = {"TrainingJob": ("suspend", "size"), "ModelService": ("floor",)}
-"""Fields of `spec` that exist on a cluster only: what verbs write there (`stop`, `resume`, `scale`)."""
+"""Fields of `spec` that exist on a cluster only: verbs write them (`stop`, `resume`, `scale`)."""
 
 ROLES, ARGUMENTS, LONG = 16, 256, 8192
 """Bounds: roles of a job, arguments of a command, characters of an argument or a path."""
 SCRIPT = 65_536
 _HOST_NAME = 63 - len("--0000")
-"""What job and role may take of a host name: the index comes behind them."""
+"""Characters of a host name that job and role may use together: the index is appended to them."""
 
 Column = tuple[str, str] | tuple[str, str, str]
-"""A column's name and path, and its type where it is no text."""
+"""A column's name and path, and its type unless that is string."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Looks:
-    """How one kind shows on a cluster."""
+    """How one kind is presented by the cluster."""
 
     plural: str
     short: tuple[str, ...]
@@ -43,16 +43,16 @@ class _Looks:
     wide: tuple[Column, ...] = ()
     selectable: tuple[str, ...] = ()
     scale: str = ""
-    """Which field of `spec` `/scale` writes."""
+    """The field of `spec` that `/scale` writes."""
 
 
 def definitions() -> list[Manifest]:
-    """The definitions of every kind, ready to be applied."""
+    """Return the definitions of all kinds, ready to be applied."""
     return [definition(kind) for kind in _LOOKS]
 
 
 def definition(kind: str) -> Manifest:
-    """The definition of one kind."""
+    """Return the definition of one kind."""
     looks = _LOOKS[kind]()
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -75,8 +75,8 @@ def definition(kind: str) -> Manifest:
 
 
 def _version(looks: _Looks) -> Schema:
-    columns = [*(_column(one, 0) for one in looks.columns), *(_column(one, 1) for one in looks.wide)]
-    made: Schema = {
+    columns = [*(_column(column, 0) for column in looks.columns), *(_column(column, 1) for column in looks.wide)]
+    version: Schema = {
         "name": VERSION,
         "served": True,
         "storage": True,
@@ -85,33 +85,33 @@ def _version(looks: _Looks) -> Schema:
         "schema": {"openAPIV3Schema": looks.schema},
     }
     if looks.scale:
-        made["subresources"]["scale"] = {
+        version["subresources"]["scale"] = {
             "specReplicasPath": f".spec.{looks.scale}",
             "statusReplicasPath": ".status.replicas",
             "labelSelectorPath": ".status.selector",
         }
     if looks.selectable:
-        made["selectableFields"] = [{"jsonPath": path} for path in looks.selectable]
-    return made
+        version["selectableFields"] = [{"jsonPath": path} for path in looks.selectable]
+    return version
 
 
 def _column(column: Column, priority: int) -> Schema:
     name, path, *kind = column
-    made = {"name": name, "type": kind[0] if kind else "string", "jsonPath": path}
-    return {**made, "priority": priority} if priority else made
+    printer_column = {"name": name, "type": kind[0] if kind else "string", "jsonPath": path}
+    return {**printer_column, "priority": priority} if priority else printer_column
 
 
 def _training_job() -> _Looks:
     spec = structural(JobSpec)
-    own = spec["properties"]
-    own["roles"]["maxProperties"] = ROLES
-    _bound_role(schemas.inside(own, "roles.*"))
-    _bound_code(own)
-    own["suspend"] = {
+    fields = spec["properties"]
+    fields["roles"]["maxProperties"] = ROLES
+    _bound_role(schemas.inside(fields, "roles.*"))
+    _bound_code(fields)
+    fields["suspend"] = {
         "type": "boolean",
         "description": "True asks it to save and stop, and holds it; false lets it go on from its last checkpoint.",
     }
-    own["size"] = {
+    fields["size"] = {
         "type": "integer",
         "minimum": 0,
         "maximum": 10_000,
@@ -173,7 +173,7 @@ def _bound_role(role: Schema) -> None:
 
 
 def _order_replicas(replicas: Schema) -> None:
-    # A rule is tried on the default itself, before anything in it is filled in; so it is written out.
+    # The server validates the default itself before it fills in nested defaults, so the default is written out.
     replicas["default"] = {field: part["default"] for field, part in replicas["properties"].items()}
     replicas["x-kubernetes-validations"] = [rule("self.min <= self.max", "min is more than max; swap them")]
 
@@ -212,18 +212,18 @@ def _job_status() -> Schema:
 
 def _model_service() -> _Looks:
     spec = structural(ServiceSpec)
-    own = spec["properties"]
-    _bound_code(own)
+    fields = spec["properties"]
+    _bound_code(fields)
     schemas.bound_list(spec, "command", ARGUMENTS, LONG)
-    _order_replicas(own["replicas"])
-    own["rollout"]["properties"]["steps"]["maxItems"] = 100
-    own["rollout"]["x-kubernetes-validations"] = [
+    _order_replicas(fields["replicas"])
+    fields["rollout"]["properties"]["steps"]["maxItems"] = 100
+    fields["rollout"]["x-kubernetes-validations"] = [
         rule(
             "!has(self.steps) || size(self.steps) == 0 || !(self.strategy in ['rolling', 'blue-green'])",
             "has steps, and rolling and blue-green know none; use strategy: canary, or leave the steps out",
         )
     ]
-    own["floor"] = {
+    fields["floor"] = {
         "type": "integer",
         "minimum": 0,
         "maximum": 1000,

@@ -1,4 +1,4 @@
-"""What a `GpuNode` may say: of the GPUs of a node, as an administrator wants them and as its agent found them. Pure."""
+"""The schema of `GpuNode`: `spec` is written by an administrator, `status` by the node's agent. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fairway.engines.kubernetes.schemas import Schema
 
 
 def spec() -> Schema:
-    """An administrator's part."""
+    """Return the schema of `spec`, which an administrator writes."""
     return {
         "type": "object",
         "description": "How the GPUs of this node are handed out.",
@@ -34,7 +34,7 @@ def spec() -> Schema:
 
 
 def status() -> Schema:
-    """The agent's part."""
+    """Return the schema of `status`, which the agent writes."""
     gpu: Schema = {
         "uuid": schemas.text("Which one."),
         "index": schemas.integer("Its number on the node."),

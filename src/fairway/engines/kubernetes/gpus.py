@@ -1,7 +1,7 @@
-"""Who hands out the GPUs of a node: our scheduler, or a device plug-in and the kubelet. Pure.
+"""Which component allocates the GPUs of a node: our scheduler, or a device plug-in with the kubelet. Pure.
 
-Where both could, nobody may: a plug-in would give away again what we gave. So a node that ever showed a plug-in's GPUs is never
-ours, whatever its `GpuNode` says.
+Both on one node would allocate the same GPU twice. So our scheduler never allocates GPUs on a node that reports those of a device
+plug-in, whatever its `GpuNode` contains.
 """
 
 from __future__ import annotations
@@ -19,51 +19,57 @@ WHOLE = 1000
 
 
 def by_plugin(found: NodeObject) -> bool:
-    """Whether a device plug-in hands out GPUs there. One that restarts shows none for a while, but their number stays."""
+    """Whether a device plug-in allocates GPUs there.
+
+    A plug-in that restarts reports none for a while, but their capacity remains.
+    """
     status = found.status
-    amounts_told = (*status.capacity.items(), *status.allocatable.items())
-    return any(name.startswith(VENDOR) and amounts.whole(text) > 0 for name, text in amounts_told)
+    reported = (*status.capacity.items(), *status.allocatable.items())
+    return any(name.startswith(VENDOR) and amounts.whole(text) > 0 for name, text in reported)
 
 
 def ours(found: NodeObject | None, gpus: GpuNode | None) -> tuple[Device, ...]:
-    """The GPUs of a node that our scheduler hands out; none where it does not."""
+    """Return the GPUs of a node that our scheduler allocates; none where it allocates none."""
     if gpus is None or not gpus.spec.managed or (found is not None and by_plugin(found)):
         return ()
     return devices_of(gpus)
 
 
 def devices_of(gpus: GpuNode, *, excluding: bool = True) -> tuple[Device, ...]:
-    """The GPUs of a node, whoever hands them out; those that are excluded are as good as sick."""
+    """Return the GPUs of a node, whichever component allocates them; excluded ones count as unhealthy."""
     excluded = frozenset(gpus.spec.exclude if excluding else ())
     return tuple(
         Device(
-            uuid=one.uuid,
-            index=one.index,
-            type=one.type,
-            memory=one.memory,
-            healthy=one.healthy and one.uuid not in excluded,
-            numa=one.numa,
-            island=one.island,
+            uuid=gpu.uuid,
+            index=gpu.index,
+            type=gpu.type,
+            memory=gpu.memory,
+            healthy=gpu.healthy and gpu.uuid not in excluded,
+            numa=gpu.numa,
+            island=gpu.island,
         )
-        for one in sorted(gpus.status.gpus, key=lambda one: one.index)
+        for gpu in sorted(gpus.status.gpus, key=lambda gpu: gpu.index)
     )
 
 
 def chosen(devices: Sequence[str], milli: int, part: float) -> dict[str, str]:
-    """What the Binding of a pod says of its GPUs. `part`: of their memory, for frameworks that would take all of it."""
+    """Return the GPU annotations for a pod's Binding.
+
+    `part`: fraction of GPU memory, for frameworks that would allocate all of it.
+    """
     if not devices:
         return {}
-    said = {marks.GPU_IDS: ",".join(devices)}
-    return said if milli >= WHOLE else {**said, marks.GPU_SHARE: str(milli), marks.GPU_PART: f"{part:.3f}"}
+    annotations = {marks.GPU_IDS: ",".join(devices)}
+    return annotations if milli >= WHOLE else {**annotations, marks.GPU_SHARE: str(milli), marks.GPU_PART: f"{part:.3f}"}
 
 
 def share_of(annotations: Mapping[str, str]) -> int:
-    """Thousandths that a bound pod was given of each of its GPUs."""
+    """Return the thousandths of each of its GPUs that a bound pod was given."""
     return marks.read_count(annotations.get(marks.GPU_SHARE), WHOLE, 1, WHOLE)
 
 
 def memory_part(asked: int, milli: int, memory: Sequence[int]) -> float:
-    """Of the memory of each of its GPUs: what a task that shares them may take. In MiB, or any unit."""
+    """Return the fraction of each GPU's memory that a task which shares them may use. Amounts are in MiB, or any one unit."""
     if not asked:
         return milli / WHOLE
-    return min((asked / one for one in memory if one), default=milli / WHOLE)
+    return min((asked / total for total in memory if total), default=milli / WHOLE)

@@ -1,7 +1,7 @@
-"""How a process of the cluster says that it lives, whether it is ready, and what it counts: for kubelets and for Prometheus.
+"""Health and metrics endpoint of a process in the cluster, for kubelets and for Prometheus.
 
-`/healthz` is answered while the process's loop turns. `/readyz` says yes once everything that is followed is complete, whether
-this process leads or stands by. `/metrics` is the text that Prometheus reads.
+`/healthz` answers as long as the process's event loop runs. `/readyz` answers 200 once all mirrors are complete, whether this
+process leads or stands by. `/metrics` returns the Prometheus text format.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from fairway.state.fault import Fault
 log = logging.getLogger("fairway.health")
 
 PORT = "FAIRWAY_HEALTH_PORT"
-"""The variable that says where it is answered; without it nobody listens."""
+"""Environment variable with the port to listen on; without it there is no endpoint."""
 PATIENCE = 10.0
-"""Seconds in which a question must have arrived."""
+"""Seconds in which a request must have arrived."""
 LONGEST = 8192
-"""Bytes of a question."""
+"""Maximum size of a request, in bytes."""
 
 _WORDS = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable"}
 
 
 @dataclass(frozen=True)
 class Health:
-    """What a process can say of itself."""
+    """The state of a process that its health endpoint reports."""
 
     mirrors: Sequence[Mirror[Any]]
-    """What is followed."""
+    """The kinds that the process watches."""
     leader: Leader
     faults: Faults | None = None
-    """What fails."""
+    """Work that currently fails."""
 
     def waits_for(self) -> tuple[str, ...]:
-        """What is not complete yet; nothing when the process is ready."""
+        """Return the kinds whose mirrors are not complete yet; empty when the process is ready."""
         return tuple(mirror.resource.plural for mirror in self.mirrors if not mirror.complete)
 
     def answer(self, path: str) -> tuple[int, str]:
-        """A status and a text."""
+        """Return the HTTP status and body for a path."""
         if path == "/healthz":
             return 200, "ok\n"
         if path == "/readyz":
@@ -62,7 +62,7 @@ class Health:
         return self.faults.all() if self.faults is not None else ()
 
     def metrics(self) -> str:
-        """In the text format of Prometheus."""
+        """Return the metrics in the text format of Prometheus."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         lines = [
             *_metric("fairway_leading", "gauge", "Whether this process acts, or stands by (0).", {"": int(self.leader.leading)}),
@@ -92,7 +92,7 @@ def _metric(name: str, kind: str, help: str, values: Mapping[str, float]) -> lis
 
 
 async def answer(port: str, health: Health) -> None:
-    """Answer on this port, for ever; nobody where none is given."""
+    """Serve the endpoint on this port until cancelled; return at once where no port is given."""
     if not port:
         return
 
@@ -113,14 +113,14 @@ async def answer(port: str, health: Health) -> None:
 
 
 def _listening(port: int) -> socket.socket:
-    """For kubelets of both families, where the machine has both."""
+    """Open a listening socket for IPv4 and IPv6, where the machine has both."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", port))
 
 
 async def _asked(reader: asyncio.StreamReader) -> str:
-    """The path of a request; whatever else it says does not matter."""
+    """Read a request and return its path; the rest of it is ignored."""
     head = await reader.readuntil(b"\r\n\r\n")
     words = head.split(b"\r\n", 1)[0].split()
     if len(words) != 3 or words[0] not in (b"GET", b"HEAD"):

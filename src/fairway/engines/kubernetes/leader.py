@@ -1,9 +1,9 @@
-"""One of several acts: a Lease says who, and whoever holds it says so again every two seconds.
+"""Leader election: of several processes only the one that holds a Lease acts, and it renews the Lease every two seconds.
 
-Whether another's lease has run out is judged by this process's own steady clock, from when the record was last seen to change;
-clocks of different machines are never compared. A leader that could not renew for ten seconds stops writing by itself, five
-seconds before anybody else may begin: its client asks `leading` before every write, so that not even a process that was
-stopped and woke up writes once more.
+Whether another process's lease has expired is judged by this process's own monotonic clock, from when it last saw the record
+change; clocks of different machines are never compared. A leader that could not renew for ten seconds stops writing by itself,
+five seconds before another process may take the lease. Its client checks `leading` before every write, so that even a process
+that was suspended and resumed does not write once more.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ log = logging.getLogger("fairway.leader")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a lease is lost and found, in seconds."""
+    """Timing of a lease, in seconds."""
 
     duration: float = 15.0
-    """Without a change for so long, others may take the lease."""
+    """Time without a change after which another process may take the lease."""
     deadline: float = 10.0
-    """Without a renewal for so long, the holder stops; less than `duration`."""
+    """Time without a renewal after which the holder stops; less than `duration`."""
     period: float = 2.0
-    """Between two looks."""
+    """Interval between two attempts to take or renew the lease."""
 
 
 class LeadershipLostError(RefusedError):
-    """Somebody else may be acting by now; this process must end."""
+    """The lease was lost: another process may be acting by now, and this one must end."""
 
     code = "leadership_lost"
 
 
 class Tenure:
-    """What is known of the lease. Pure: `now` is the steady clock of this process."""
+    """The state of a lease as this process sees it. Pure: `now` is the monotonic clock of this process."""
 
     def __init__(self, identity: str, pace: Pace = Pace()) -> None:
         self.pace = pace
@@ -54,7 +54,7 @@ class Tenure:
         self._renewed = float("-inf")
 
     def look(self, lease: Lease | None, now: float) -> None:
-        """The lease was read."""
+        """Record that the lease was read."""
         if lease is None or self.seen is None or lease.metadata.resource_version != self.seen.metadata.resource_version:
             self._changed = now
         self.seen = lease
@@ -62,16 +62,16 @@ class Tenure:
             self._renewed = float("-inf")  # whatever the reason: there is another leader
 
     def wrote(self, lease: Lease, asked_at: float) -> None:
-        """Ours was accepted; it counts from when it was asked for, since the answer may have taken long."""
+        """Record that our write was accepted. It counts from the time of the request, since the response may have taken long."""
         self.seen = lease
         self._changed = self._renewed = asked_at
 
     def leading(self, now: float) -> bool:
-        """Whether nobody else can be the leader now."""
+        """Whether this process holds the lease for certain, so that no other can be the leader now."""
         return now - self._renewed < self.pace.deadline
 
     def may_take(self, now: float) -> bool:
-        """Whether the lease is ours, free or run out."""
+        """Whether the lease is ours, free or expired."""
         if self.seen is None:
             return True
         holder = self.seen.spec.holder_identity or ""
@@ -79,7 +79,7 @@ class Tenure:
         return holder in ("", self.identity) or now - self._changed > span
 
     def record(self, namespace: str, name: str, stamp: str) -> dict[str, Any]:
-        """The lease as it should be written; with the version that was seen, so that only one of two takers succeeds."""
+        """Return the lease to write. It has the resource version that was read, so that only one of two takers succeeds."""
         spec = self.seen.spec if self.seen else None
         ours = spec is not None and spec.holder_identity == self.identity
         metadata: dict[str, Any] = {"name": name, "namespace": namespace}
@@ -100,10 +100,10 @@ class Tenure:
 
 
 class Leader:
-    """Waits until it is the leader, works, and says so again and again meanwhile."""
+    """Waits until it is the leader, then runs the work and keeps renewing the lease meanwhile."""
 
     def __init__(self, client: Client, namespace: str, name: str, identity: str, pace: Pace = Pace()) -> None:
-        """`identity` must be this process's alone, also over restarts: a host name is not enough."""
+        """`identity` must be unique to this process, also over restarts: a host name is not enough."""
         self._pace = pace
         self._client = client
         self._namespace = namespace
@@ -113,11 +113,14 @@ class Leader:
 
     @property
     def leading(self) -> bool:
-        """Whether nobody else can be the leader now: what a client asks before every write."""
+        """Whether this process is the leader for certain; the client checks this before every write."""
         return self._tenure.leading(_steady())
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Work once it is the leader. The lease is given back when the work ends; `LeadershipLostError` when it was lost."""
+        """Run the work once this process is the leader, and release the lease when it ends.
+
+        Raises `LeadershipLostError` when the lease was lost meanwhile.
+        """
         while not await self._try():
             await asyncio.sleep(self._pace.period * (0.75 + 0.5 * self._client.connection.chance()))
         working = asyncio.ensure_future(work())
@@ -142,17 +145,17 @@ class Leader:
                 raise LeadershipLostError(message, fix="nothing to do: another replica acts, and this one starts anew")
 
     async def _try(self) -> bool:
-        """Take or renew it, if that is possible now."""
+        """Take or renew the lease if that is possible now. Returns whether it succeeded."""
         try:
             async with asyncio.timeout(self._pace.deadline / 2):
                 return await self._take()
         except (OSError, errors.Unavailable, errors.TooManyRequests, errors.Conflict):
-            # Looked at again at the next turn: what was seen may be old, so the next try reads first.
+            # Tried again next time. The cached lease may be out of date, so the next try reads it first.
             self._reread = True
             return False
         except errors.ApiError:
-            raise  # It will not pass by itself: the rights are missing, or the kind.
-        except Exception:  # It is looked at again all the same; a leader that fails for long stops by itself.
+            raise  # It will not pass by itself: permissions are missing, or the kind is.
+        except Exception:  # Tried again all the same; a leader that keeps failing stops by itself.
             log.exception("the lease %s/%s could not be read or written; it is tried again", self._namespace, self._name)
             self._reread = True
             return False
@@ -183,16 +186,16 @@ class Leader:
         body["spec"].update(holderIdentity="", leaseDurationSeconds=1)
         try:
             await self._client.replace(LEASES, body, self._namespace)
-        except Exception as problem:  # noqa: BLE001 - it runs out by itself.
+        except Exception as problem:  # noqa: BLE001 - the lease expires by itself.
             log.debug("the lease was not given back: %s", problem)
 
 
 def micro_time(seconds: float) -> str:
-    """A time as the API writes it in leases and events."""
+    """Format a time as the API does in leases and events."""
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-# Goes on while the machine sleeps, where there is such a clock.
+# Counts the time while the machine is suspended, where the system has such a clock.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

@@ -1,4 +1,4 @@
-"""How long a process of the cluster lives: until a signal tells it to end."""
+"""Run a process of the cluster until a signal ends it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 async def until_told(work: Coroutine[Any, Any, None]) -> None:
-    """Do the work until SIGTERM or SIGINT; then it is cancelled, and what it raises by itself is raised here."""
+    """Run the work until SIGTERM or SIGINT cancels it. An exception that the work raises is raised here."""
     working = asyncio.create_task(work)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

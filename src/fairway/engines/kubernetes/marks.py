@@ -1,6 +1,7 @@
 """Every label and annotation that we write or read on objects: the contract between operator, scheduler and agent.
 
-Pure. Nobody spells one elsewhere. A pod that names our scheduler and carries none of them is a gang of one.
+Pure. Other modules use these constants and never spell a name out. A pod that names our scheduler and has none of these marks
+is a gang of one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from fairway.units.number import finite, int64
 
 DOMAIN = "fairway.dev"
 SCHEDULER = "fairway"
-"""What a pod calls us by in `schedulerName`."""
+"""Our name in a pod's `schedulerName`."""
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "fairway"
@@ -24,20 +25,20 @@ INDEX = f"{DOMAIN}/index"
 ATTEMPT = f"{DOMAIN}/attempt"
 
 GANG = f"{DOMAIN}/gang"
-"""Names the gang within its namespace, anew for each attempt."""
+"""The gang's name, unique within its namespace and different for each attempt."""
 PARTS = f"{DOMAIN}/gang-parts"
 SAME_RACK = f"{DOMAIN}/same-rack"
 QUEUE = f"{DOMAIN}/queue"
 PRIORITY = f"{DOMAIN}/priority"
-"""Before other runs of the same kind; where it is missing, the pod's own priority counts."""
+"""Priority among runs of the same kind; where it is missing, the pod's own priority counts."""
 USER = f"{DOMAIN}/user"
 GROUPS = f"{DOMAIN}/groups"
-"""Of the user: those that are members of queues, as a JSON list."""
+"""The user's groups that are members of queues, as a JSON list."""
 SERIES = f"{DOMAIN}/series"
 TIME_LIMIT = f"{DOMAIN}/time-limit"
 SUBMITTED = f"{DOMAIN}/submitted"
 SAVED = f"{DOMAIN}/saved"
-"""When the run last saved a checkpoint; a run that has can resume."""
+"""When the run last saved a checkpoint; a run that has saved one can resume."""
 GPUS = f"{DOMAIN}/gpus"
 GPU_MILLI = f"{DOMAIN}/gpu-milli"
 GPU_MEMORY = f"{DOMAIN}/gpu-memory"
@@ -46,43 +47,46 @@ NODES = f"{DOMAIN}/nodes"
 DEVICES = f"{DOMAIN}/devices"
 
 GPU_IDS = f"{DOMAIN}/gpu-ids"
-"""Written in the Binding: the devices that the pod got, by UUID."""
+"""Written in the Binding: the devices allocated to the pod, by UUID."""
 GPU_SHARE = f"{DOMAIN}/gpu-share"
 """Written in the Binding of a pod that shares its devices: thousandths of each."""
 GPU_PART = f"{DOMAIN}/gpu-part"
-"""Written with it: the part of their memory, `0.250`."""
+"""Written with `GPU_SHARE`: the fraction of their memory, `0.250`."""
 LEAVE = f"{DOMAIN}/leave"
 """Written by the scheduler: the run must make room."""
 DELETED_FOR = f"{DOMAIN}/deleted-for"
-"""Written before a pod is deleted by us: why."""
+"""Written before we delete a pod: the reason."""
 RACK_LABELS = (f"{DOMAIN}/rack", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
-"""On nodes: the first of these that is there names the rack."""
+"""Labels of nodes; the first of these that a node has names its rack."""
 SERVICE = f"{DOMAIN}/service"
 """On everything that a ModelService consists of: its name."""
 REVISION = f"{DOMAIN}/revision"
 """On a revision's Deployment and pods: its number."""
 REPLICA = f"{DOMAIN}/replica"
-"""On a pod of a revision's Deployment, once it is known which replica it is: the replica's run."""
+"""The replica's run. On a pod of a revision's Deployment, once it is known which replica the pod is."""
 PART = f"{DOMAIN}/part"
-"""What a pod of a service does: `replica` or `router`."""
+"""The part that a pod of a service plays: `replica` or `router`."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-"""On a pod that has drained: the Deployment lets it go before the others."""
+"""On a pod that has drained: the Deployment deletes it before the others."""
 CODE = f"{DOMAIN}/code"
-"""On a TrainingJob: the ConfigMap that holds its code, or `blob:DIGEST`: a manifest in the operator's blobs."""
+"""On a TrainingJob: the ConfigMap that holds its code, or `blob:DIGEST`, a manifest in the operator's blob store."""
 BLOB = "blob:"
 REQUEST = f"{DOMAIN}/request"
-"""On a TrainingJob: names the request that made it, so that the same request again finds it instead of making another."""
+"""On a TrainingJob: the idempotency key of the request that created it; a repeated request finds the job by it."""
 
 TRUSTED = (QUEUE, USER, PRIORITY, SUBMITTED, TIME_LIMIT)
-"""On pods: whose turn it is. Believed of pods that Fairway made; admission refuses them on others (`install/pod_marks.py`)."""
+"""Annotations of pods that decide their turn.
+
+They are trusted on pods that Fairway created; admission refuses them on others (`install/pod_marks.py`).
+"""
 MOST_PODS = 1_000_000
-"""Pods of a role, at the most."""
+"""Maximum number of pods of a role."""
 SHOWN = 80
-"""Characters of a bad value that a message shows."""
+"""Maximum number of characters of a bad value that a message quotes."""
 COUNTS = {GPUS: (0, 10_000), GPU_MILLI: (1, 1000), GPU_MEMORY: (0, 2**60), PRIORITY: (-(2**31), 2**31 - 1)}
 """Annotations that are whole numbers, and their bounds."""
 LONGEST_NUMBER = 20
-"""Characters of a number with 64 bits and its sign."""
+"""Characters of a 64-bit number and its sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class PartMark:
     """One role of a gang."""
 
     size: int
-    """Pods that were made: all of them start together."""
+    """Pods that were created: all of them start together."""
     least: int
     most: int
     """How far the scheduler may shrink and grow the run later."""
@@ -114,7 +118,7 @@ class GangMark:
 
     @property
     def size(self) -> int:
-        """Pods of the whole gang."""
+        """Number of pods of the whole gang."""
         return sum(part.size for part in self.parts.values())
 
 
@@ -124,17 +128,17 @@ def made_by_us(labels: Mapping[str, str]) -> bool:
 
 
 def write_gang(gang: GangMark) -> dict[str, str]:
-    """The annotations that say it."""
+    """Return the annotations that describe a gang."""
     parts = {name: asdict(part) for name, part in gang.parts.items()}
-    found = {GANG: gang.name, PARTS: json.dumps(parts, separators=(",", ":")), QUEUE: gang.queue}
-    found |= {SAME_RACK: "true"} if gang.same_rack else {}
-    found |= {name: text for name, text in ((USER, gang.user), (SERIES, gang.series)) if text}
+    annotations = {GANG: gang.name, PARTS: json.dumps(parts, separators=(",", ":")), QUEUE: gang.queue}
+    annotations |= {SAME_RACK: "true"} if gang.same_rack else {}
+    annotations |= {name: text for name, text in ((USER, gang.user), (SERIES, gang.series)) if text}
     times = ((TIME_LIMIT, gang.time_limit), (SUBMITTED, gang.submitted), (SAVED, gang.saved))
-    return found | {name: repr(number) for name, number in times if number is not None}
+    return annotations | {name: repr(number) for name, number in times if number is not None}
 
 
 def read_gang(annotations: Mapping[str, str]) -> GangMark | None:
-    """The gang that the annotations tell of; None when they tell of none. Raises `ValueError` for what is no mark of ours."""
+    """Parse the gang from annotations. Returns None when there is none; raises `ValueError` for an invalid description."""
     name = annotations.get(GANG)
     if name is None:
         return None
@@ -158,7 +162,7 @@ def read_gang(annotations: Mapping[str, str]) -> GangMark | None:
 
 
 def _part(plain: dict[str, object]) -> PartMark:
-    """One role. Raises `TypeError` or `ValueError` where a value has another type, or is out of bounds."""
+    """Parse one role. Raises `TypeError` or `ValueError` where a value has another type, or is out of bounds."""
     for name in ("size", "least", "most"):
         number = plain.get(name)
         if type(number) is not int or not 0 <= number <= MOST_PODS:
@@ -185,8 +189,8 @@ def _number(annotations: Mapping[str, str], name: str) -> float | None:
 
 
 def read_count(text: str | None, fallback: int, least: int = 0, most: int = 2**63 - 1) -> int:
-    """A whole number from an annotation or a label, within its bounds; `fallback` for anything else."""
-    # Longer texts are no number of 64 bits, and the conversion of very long ones raises.
+    """Parse a whole number from an annotation or a label; return `fallback` when it is missing, invalid or out of bounds."""
+    # Longer texts are no 64-bit number, and the conversion of very long ones raises.
     if text is None or len(text) > LONGEST_NUMBER:
         return fallback
     try:
@@ -197,7 +201,7 @@ def read_count(text: str | None, fallback: int, least: int = 0, most: int = 2**6
 
 
 def miscounted(annotations: Mapping[str, str]) -> str:
-    """Which annotation is no number within its bounds, in words; empty when all are."""
+    """Return a message about the first annotation that is no number within its bounds; empty when all are."""
     for name, (least, most) in COUNTS.items():
         if name in annotations and read_count(annotations[name], least - 1, least, most) < least:
             return f"annotation {name} = {annotations[name][:SHOWN]!r} is no number from {least} to {most}"
@@ -205,27 +209,27 @@ def miscounted(annotations: Mapping[str, str]) -> str:
 
 
 def write_leave(leaving: Leaving) -> str:
-    """The value of the mark by which a run is told to make room."""
+    """Return the value of the `LEAVE` annotation, which requests a run to make room."""
     return json.dumps(asdict(leaving), separators=(",", ":"))
 
 
 def read_leave(annotations: Mapping[str, str]) -> Leaving | None:
-    """What the scheduler asks of the run; None when nothing, or nothing of the right types."""
+    """Parse what the scheduler requests of the run; None when there is no request, or none with the right types."""
     text = annotations.get(LEAVE)
     if text is None:
         return None
     try:
-        found = Leaving(**json.loads(text))
+        leaving = Leaving(**json.loads(text))
     except (TypeError, ValueError, RecursionError):
         return None
-    since = finite(found.since)
-    if type(found.cause) is not str or type(found.message) is not str or since is None or type(found.sizes) is not dict:
+    since = finite(leaving.since)
+    if type(leaving.cause) is not str or type(leaving.message) is not str or since is None or type(leaving.sizes) is not dict:
         return None
-    sizes = {name: size for name, size in found.sizes.items() if type(size) is int and 0 <= size <= MOST_PODS}
-    # A lone surrogate, which JSON can spell, cannot be stored.
-    return Leaving(storable(found.cause), storable(found.message), since, sizes) if sizes == found.sizes else None
+    sizes = {name: size for name, size in leaving.sizes.items() if type(size) is int and 0 <= size <= MOST_PODS}
+    # JSON can spell a lone surrogate, which cannot be stored.
+    return Leaving(storable(leaving.cause), storable(leaving.message), since, sizes) if sizes == leaving.sizes else None
 
 
 def storable(text: str) -> str:
-    """The text with what UTF-8 cannot encode replaced."""
+    """Return the text with everything replaced that UTF-8 cannot encode."""
     return text.encode(errors="replace").decode()

@@ -1,7 +1,7 @@
-"""Who else is on the cluster: found by the API groups that it serves, used where they help, never needed. Pure.
+"""Third-party components on the cluster: detected by the API groups that it serves, used where they help, never required.
 
-Where Kueue, Volcano or KAI queue and place, that stays theirs: pods carry what they read, and why they wait is read from their
-objects.
+Pure. Where Kueue, Volcano or KAI is responsible for queueing and placement, it stays so: pods get the labels and annotations
+that it reads, and the reason why they wait is read from its objects.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Manifest = dict[str, Any]
 
 KUEUE, VOLCANO, KAI = "kueue", "volcano", "kai"
 QUEUEING = {KUEUE: "kueue.x-k8s.io", VOLCANO: "scheduling.volcano.sh", KAI: "scheduling.run.ai"}
-"""Whoever queues, by the group that says that it is there; the first that is found is asked."""
+"""Queueing systems by the API group that reveals them; the first one that is present is used."""
 PROMETHEUS = "monitoring.coreos.com"
 CERT_MANAGER = "cert-manager.io"
 METRICS = "metrics.k8s.io"
@@ -31,23 +31,23 @@ KAI_GROUPED = "kai.scheduler/skip-podgrouper"
 KAI_SCHEDULER = "kai-scheduler"
 
 GROUP_OBJECTS = {VOLCANO: "scheduling.volcano.sh/v1beta1", KAI: "scheduling.run.ai/v2alpha2"}
-"""Where a gang is an object that we make: its API version; the kind is PodGroup for both."""
+"""API version of the gang object that we create, for systems that need one; its kind is PodGroup for both."""
 TELLING = {KUEUE: ("kueue.x-k8s.io/v1beta1", "Workload"), **{name: (api, "PodGroup") for name, api in GROUP_OBJECTS.items()}}
-"""Which of their objects says why a gang waits."""
+"""The object that holds the reason why a gang waits: API version and kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Who was found."""
+    """The components that were detected."""
 
     queueing: str = ""
-    """Who queues: a key of `QUEUEING`; empty: nobody."""
+    """The queueing system: a key of `QUEUEING`; empty when there is none."""
     prometheus: bool = False
     cert_manager: bool = False
     metrics: bool = False
 
     def said(self, *, theirs: bool) -> list[str]:
-        """What their being there changes, in words. `theirs`: whether the cluster places, and not Fairway."""
+        """Return messages about what their presence changes. `theirs`: whether the cluster places pods, and not Fairway."""
         words = []
         if self.queueing and theirs:
             words.append(f"{self.queueing} is there: queueing and placing stay its own (--scheduler fairway takes them over)")
@@ -63,17 +63,17 @@ class Neighbours:
 
 
 def found(groups: Collection[str]) -> Neighbours:
-    """Who the groups of a cluster's API tell of."""
+    """Detect components by the API groups of a cluster."""
     queueing = next((name for name, group in QUEUEING.items() if group in groups), "")
     return Neighbours(queueing, PROMETHEUS in groups, CERT_MANAGER in groups, METRICS in groups)
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What a neighbour must know of the pods of one attempt."""
+    """What a queueing system must know of the pods of one attempt."""
 
     name: str
-    """The run's."""
+    """The run's name."""
     namespace: str
     attempt: int
     size: int
@@ -82,19 +82,19 @@ class Gang:
 
     @property
     def group(self) -> str:
-        """The group's name, anew for each attempt: pods of an attempt that has ended count no more."""
+        """The group's name, different for each attempt: pods of an ended attempt no longer count."""
         return f"{self.name}-a{self.attempt}"
 
 
 def dressed(pod: Manifest, gang: Gang, queueing: str) -> Manifest:
-    """The pod as that neighbour reads it; untouched where nobody queues."""
+    """Return the pod with the labels and annotations of that queueing system; unchanged where there is none."""
     if not queueing:
         return pod
     metadata, spec = pod["metadata"], pod["spec"]
     labels, annotations = dict(metadata.get("labels", {})), dict(metadata.get("annotations", {}))
     if queueing == KUEUE:
         labels |= {KUEUE_QUEUE: gang.queue, KUEUE_GROUP: gang.group}
-        # Who failed is not replaced one by one: the next attempt is another group.
+        # Failed pods are not replaced one by one: the next attempt is another group.
         annotations |= {KUEUE_COUNT: str(gang.size), KUEUE_RETRIABLE: "false"}
         return {**pod, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
     if queueing == VOLCANO:
@@ -103,14 +103,15 @@ def dressed(pod: Manifest, gang: Gang, queueing: str) -> Manifest:
         return {**pod, "metadata": {**metadata, "annotations": annotations}, "spec": spec}
     labels |= {KAI_QUEUE: gang.queue}
     annotations |= {KAI_GROUP: gang.group, KAI_GROUPED: "true"}
-    # Before it knew that annotation KAI grouped pods that somebody owns itself, each alone; those of nobody it took as they say.
+    # Before KAI had that annotation, it put each pod with an owner into a group of its own. For pods without an owner it used the
+    # given group.
     kept = {name: value for name, value in metadata.items() if name != "ownerReferences"}
     spec = {**spec, "schedulerName": KAI_SCHEDULER}
     return {**pod, "metadata": {**kept, "labels": labels, "annotations": annotations}, "spec": spec}
 
 
 def group_of(gang: Gang, queueing: str) -> Manifest | None:
-    """The object that makes a gang of the pods; None where labels do."""
+    """Return the object that groups the pods into a gang; None where labels do."""
     if queueing not in GROUP_OBJECTS:
         return None
     metadata: Manifest = {"name": gang.group, "namespace": gang.namespace}
@@ -123,12 +124,12 @@ def group_of(gang: Gang, queueing: str) -> Manifest | None:
 
 
 def group_named(pod_labels: Mapping[str, str], pod_annotations: Mapping[str, str]) -> str:
-    """The group that a pod was put into; empty: none."""
+    """Return the group that a pod was put into; empty when there is none."""
     return pod_labels.get(KUEUE_GROUP, "") or pod_annotations.get(VOLCANO_GROUP, "") or pod_annotations.get(KAI_GROUP, "")
 
 
 def reason(queueing: str, told: Mapping[str, Any]) -> str:
-    """Why a gang waits, from the object that says it; empty when it does not."""
+    """Return why a gang waits, from the object in `TELLING`; empty when it does not wait."""
     status = told.get("status") or {}
     if queueing == KUEUE:
         return _of_kueue(status.get("conditions") or ())
@@ -138,19 +139,23 @@ def reason(queueing: str, told: Mapping[str, Any]) -> str:
 
 
 def _of_kueue(conditions: Iterable[Mapping[str, Any]]) -> str:
-    by_type = {one.get("type"): one for one in conditions}
+    by_type = {condition.get("type"): condition for condition in conditions}
     for name in ("Evicted", "QuotaReserved", "Admitted"):
-        one = by_type.get(name)
-        if one is None:
+        condition = by_type.get(name)
+        if condition is None:
             continue
-        waits = one.get("status") == ("True" if name == "Evicted" else "False")
+        waits = condition.get("status") == ("True" if name == "Evicted" else "False")
         if waits and not (name == "Evicted" and by_type.get("Admitted", {}).get("status") == "True"):
-            return f"Kueue: {one.get('message') or one.get('reason')}"
+            return f"Kueue: {condition.get('message') or condition.get('reason')}"
     return "" if by_type else "Kueue has not looked at it yet"
 
 
 def _of_volcano(status: Mapping[str, Any]) -> str:
-    waits = [one for one in status.get("conditions") or () if one.get("type") == "Unschedulable" and one.get("status") == "True"]
+    waits = [
+        condition
+        for condition in status.get("conditions") or ()
+        if condition.get("type") == "Unschedulable" and condition.get("status") == "True"
+    ]
     if waits:
         return f"Volcano: {waits[-1].get('message') or waits[-1].get('reason')}"
     return "Volcano: its queue has no room for it yet" if status.get("phase") == "Pending" else ""
@@ -161,5 +166,5 @@ def _of_kai(status: Mapping[str, Any]) -> str:
     if not waits:
         return ""
     last = waits[-1]
-    words = [one["message"] for one in last.get("reasons") or () if one.get("message")]
+    words = [item["message"] for item in last.get("reasons") or () if item.get("message")]
     return f"KAI: {'; '.join(words) or last.get('message') or last.get('reason')}"

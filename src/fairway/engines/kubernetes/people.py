@@ -1,4 +1,4 @@
-"""Who asks, as the API server knows them: the caller of a request, or whom an object names that was made for one."""
+"""Callers as the API server identifies them: those of requests, and those that objects name as their submitters."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from fairway.engines.kubernetes import marks
 
 _GROUP = "group:"
-"""How queues name their members that are groups."""
+"""Prefix of groups in a queue's members."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody whom the API server knows."""
+    """A user as the API server identifies them."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -23,28 +23,31 @@ class Caller:
 
 
 CALLER: ContextVar[Caller] = ContextVar("CALLER")
-"""Who asks for what is being done now."""
+"""The caller of the request that is being handled."""
 
 
 class ClusterPeople:
-    """The `People` port: groups are those that the API server has told of whoever asks now. The operator's machine has none."""
+    """The `People` port.
+
+    Groups are those that the API server reported for the current caller; the operator's machine has none.
+    """
 
     def groups_of(self, user: str) -> tuple[str, ...]:
-        """The groups of whoever asks, when this is who asks."""
+        """Return the groups of the current caller if it is this user; otherwise none."""
         caller = CALLER.get(None)
         return caller.groups if caller is not None and caller.user == user else ()
 
 
 def named_by(annotations: Mapping[str, str]) -> Caller:
-    """Whom an object names. An admission policy lets nobody but the operator write this (`install/vouching.py`)."""
+    """Return the user that an object names. An admission policy lets only the operator write this (`install/vouching.py`)."""
     try:
         groups = json.loads(annotations.get(marks.GROUPS) or "[]")
     except ValueError:
         groups = []
-    return Caller(annotations.get(marks.USER, ""), tuple(str(one) for one in groups) if isinstance(groups, list) else ())
+    return Caller(annotations.get(marks.USER, ""), tuple(str(group) for group in groups) if isinstance(groups, list) else ())
 
 
 def noted(caller: Caller, members: Collection[str], needed: Collection[str] = ()) -> dict[str, str]:
-    """What an object says of its submitter: of many groups only those that are `members` of some queue, or `needed` otherwise."""
-    groups = sorted(one for one in caller.groups if f"{_GROUP}{one}" in members or one in needed)
+    """Return annotations that name the submitter: of the groups, only `members` of some queue, or those in `needed`."""
+    groups = sorted(group for group in caller.groups if f"{_GROUP}{group}" in members or group in needed)
     return {marks.USER: caller.user, **({marks.GROUPS: json.dumps(groups)} if groups else {})}

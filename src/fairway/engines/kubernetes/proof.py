@@ -1,6 +1,7 @@
-"""Which pod asks for a certificate: its kubelet gave it a token, and the API server says for which pod that was made.
+"""Authenticates pods that request a certificate: by the token from their kubelet, which the API server reviews.
 
-A certificate has one name: of a pod's uid, or of an agent's node. So that of one pod proves no other pod.
+A certificate has one name: that of a pod's uid, or of an agent's node. So the certificate of one pod does not authenticate
+another.
 """
 
 from __future__ import annotations
@@ -17,51 +18,54 @@ from fairway.engines.kubernetes.objects import Pod
 from fairway.errors import DeniedError
 
 AUDIENCE = "fairway-operator"
-"""The audience of pods' tokens. The API server takes no token of another audience for its own."""
+"""The audience of pods' tokens. The API server does not accept tokens of this audience for itself."""
 AGENT = "fairway-agent"
-"""The account of agents."""
+"""The service account of agents."""
 TOGETHER = 8
-"""Tokens that the API server is asked about at the same time, at the most: strangers cannot make the operator flood it."""
+"""Maximum number of concurrent token reviews: strangers cannot make the operator flood the API server."""
 _ACCOUNT = "system:serviceaccount:"
 _EXTRA = "authentication.kubernetes.io/"
 _DOMAIN = "fairway.internal"
 
 
 def pod_name(uid: str) -> str:
-    """What the certificate of a pod is for."""
+    """Return the name in the certificate of a pod."""
     return f"{uid}.pod.{_DOMAIN}"
 
 
 def agent_name(node: str) -> str:
-    """What the certificate of a node's agent is for: names of nodes may be longer than those of certificates."""
+    """Return the name in the certificate of a node's agent.
+
+    It is a hash, since node names may be longer than names in certificates.
+    """
     return f"{hashlib.sha256(node.encode()).hexdigest()[:40]}.agent.{_DOMAIN}"
 
 
 def projected() -> dict[str, Any]:
-    """The volume with a pod's token, which the kubelet renews. It is good for nothing but to ask for the pod's certificate."""
+    """Return the volume with a pod's token, which the kubelet renews. The token only serves to request the pod's certificate."""
     source = {"serviceAccountToken": {"audience": AUDIENCE, "path": "token"}}
     return {"projected": {"sources": [source]}}
 
 
 class Proof:
-    """Judges tokens."""
+    """Authenticates tokens of pods and agents."""
 
     def __init__(self, client: Client, namespace: str, pod: Callable[[str], Pod | None]) -> None:
-        """`namespace`: of agents; `pod`: what is seen of a pod, by `NAMESPACE/NAME`."""
+        """`namespace`: that of the agents; `pod`: looks up a known pod by `NAMESPACE/NAME`."""
         self._client = client
         self._agents = f"{_ACCOUNT}{namespace}:{AGENT}"
         self._pod = pod
         self._asking = asyncio.Semaphore(TOGETHER)
 
     async def name_of(self, token: str) -> str:
-        """The name that the certificate of the one who shows this token has. Raises `FairwayError` when it gets none."""
+        """Return the certificate name for the owner of this token. Raises `FairwayError` when the owner gets none."""
         if not token or len(token) > LONGEST:
             raise _refused("no token of a pod was shown")
         spec = {"token": token, "audiences": [AUDIENCE]}
         body = {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind, "metadata": {}, "spec": spec}
         async with self._asking:
             status = (await self._client.create(REVIEWS, body)).get("status", {})
-        # Where a server knows no audiences it names none, and then any token would do: that is no proof.
+        # A server that does not support audiences returns none and would accept any token: that is no proof.
         if not status.get("authenticated") or AUDIENCE not in status.get("audiences", ()):
             raise _refused("the API server does not know this token as one for the operator")
         return self._named(status.get("user", {}))
@@ -77,8 +81,8 @@ class Proof:
         name, uid = _only(extra, "pod-name"), _only(extra, "pod-uid")
         if not namespace or not name or not uid:
             raise _refused("the token was not made for a pod")
-        found = self._pod(f"{namespace}/{name}")
-        if found is None or found.metadata.uid != uid or marks.SERVICE not in found.metadata.labels:
+        pod = self._pod(f"{namespace}/{name}")
+        if pod is None or pod.metadata.uid != uid or marks.SERVICE not in pod.metadata.labels:
             raise _refused(f"{namespace}/{name} is no pod of a service, or it is not seen yet")
         return pod_name(uid)
 

@@ -1,6 +1,6 @@
-"""What spans several fields of a document, in CEL: each rule is a check of the models, in the same words. Pure.
+"""Checks that span several fields of a document, as CEL rules. Each repeats a check of the models, with the same message. Pure.
 
-An API server estimates what a rule may cost before it takes it, so that everything a rule looks at has a bound.
+An API server estimates what a rule may cost before it accepts it, so every field that a rule reads has a bound.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from fairway.engines.kubernetes.schemas import Schema, rule
 SECRETS, VARIABLE = 64, 256
 """Bounds: secrets of a document, characters of a variable's name."""
 REFERENCE = 512
-"""Characters of a model's name and version, and of an image's."""
+"""Maximum number of characters of a model's name and version, and of an image's."""
 
 
 def add_to_job(spec: Schema) -> None:
-    """The rules of a training job."""
+    """Add the rules of a training job."""
     _of_sources(spec)
     _of_placement(schemas.inside(spec["properties"], "roles.*"))
     _bound_secrets(spec)
@@ -33,12 +33,12 @@ def add_to_job(spec: Schema) -> None:
 
 
 def add_to_service(spec: Schema) -> None:
-    """The rules of a service."""
-    own = spec["properties"]
+    """Add the rules of a service."""
+    fields = spec["properties"]
     _of_sources(spec)
     _of_placement(spec)
     _bound_secrets(spec)
-    own["model"]["maxLength"] = REFERENCE
+    fields["model"]["maxLength"] = REFERENCE
     schemas.add_rules(
         spec,
         rule(
@@ -46,7 +46,7 @@ def add_to_service(spec: Schema) -> None:
             "follow: follows a model, and there is none; remove it, or name a model",
         ),
     )
-    rollout = own["rollout"]
+    rollout = fields["rollout"]
     schemas.add_rules(
         rollout,
         rule(
@@ -65,7 +65,7 @@ def add_to_service(spec: Schema) -> None:
 
 
 def add_to_queue(spec: Schema) -> None:
-    """The rules of a queue."""
+    """Add the rules of a queue."""
     schemas.add_rules(
         spec,
         rule(
@@ -77,17 +77,17 @@ def add_to_queue(spec: Schema) -> None:
 
 
 def _of_sources(spec: Schema) -> None:
-    own = spec["properties"]
+    fields = spec["properties"]
     schemas.add_rules(
-        own["code"],
+        fields["code"],
         rule(
             "!has(self.path) || !self.path.contains('://')",
             "path: is no folder; for a repository write `code: {git: URL}`",
         ),
     )
-    own["environment"]["properties"]["image"]["maxLength"] = REFERENCE
+    fields["environment"]["properties"]["image"]["maxLength"] = REFERENCE
     schemas.add_rules(
-        own["environment"],
+        fields["environment"],
         rule(
             "!has(self.container) || self.container != 'always' || (has(self.image) && size(self.image) > 0)",
             "container: needs an image; add `image`, or remove it",
@@ -106,6 +106,6 @@ def _of_placement(holder: Schema) -> None:
 
 
 def _bound_secrets(spec: Schema) -> None:
-    """None twice: the server checks that of a set by itself."""
+    """Bound the secrets and forbid duplicates; the API server checks that of a set by itself."""
     schemas.bound_list(spec, "secrets", SECRETS, VARIABLE)
     spec["properties"]["secrets"]["x-kubernetes-list-type"] = "set"

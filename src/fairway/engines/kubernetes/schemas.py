@@ -1,4 +1,4 @@
-"""Pieces of structural schemas that our definitions are made of. Pure."""
+"""Building blocks for the structural schemas of our definitions. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ Schema = dict[str, Any]
 
 
 def whole(description: str, spec: Schema, status_: Schema, *, required: bool = True) -> Schema:
-    """The schema of an object with a spec and a status."""
-    made: Schema = {
+    """Return the schema of an object with a spec and a status."""
+    schema: Schema = {
         "type": "object",
         "description": description,
         "properties": {
@@ -20,11 +20,11 @@ def whole(description: str, spec: Schema, status_: Schema, *, required: bool = T
             "status": status_,
         },
     }
-    return {**made, "required": ["spec"]} if required else made
+    return {**schema, "required": ["spec"]} if required else schema
 
 
 def status(own: Schema) -> Schema:
-    """A status: these fields, what every status has, and room for more."""
+    """Return the schema of a status: these fields, those that every status has, and unknown fields allowed."""
     condition = {
         "type": text("What is told."),
         "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Whether it is so."},
@@ -52,40 +52,40 @@ def status(own: Schema) -> Schema:
 
 
 def text(description: str) -> Schema:
-    """A text."""
+    """Return the schema of a text."""
     return {"type": "string", "description": description}
 
 
 def integer(description: str) -> Schema:
-    """A whole number."""
+    """Return the schema of a whole number."""
     return {"type": "integer", "format": "int32", "description": description}
 
 
 def amounts(description: str) -> Schema:
-    """Amounts by name, as text."""
+    """Return the schema of amounts by name, as text."""
     return {"type": "object", "additionalProperties": {"type": "string"}, "description": description}
 
 
 def rule(expression: str, message: str) -> Schema:
-    """A rule over several fields. One that speaks of `oldSelf` is asked when something changes."""
+    """Return a rule over several fields. A rule that uses `oldSelf` is evaluated on updates only."""
     return {"rule": expression, "message": message}
 
 
 def bound_list(holder: Schema, field: str, items: int, characters: int) -> None:
-    """So many texts at most in a list of `holder`, each so long at most."""
-    found = holder["properties"][field]
-    found["maxItems"] = items
-    found["items"]["maxLength"] = characters
+    """Bound a list of texts in `holder`: its number of items, and the characters of each item."""
+    schema = holder["properties"][field]
+    schema["maxItems"] = items
+    schema["items"]["maxLength"] = characters
 
 
 def inside(properties: Schema, path: str) -> Schema:
-    """The part at `roles.*.env` of these properties; `*` is what a map holds."""
-    found: Schema = {"properties": properties}
+    """Return the sub-schema at a path such as `roles.*.env`; `*` stands for the values of a map."""
+    schema: Schema = {"properties": properties}
     for name in path.split("."):
-        found = found["additionalProperties"] if name == "*" else found["properties"][name]
-    return found
+        schema = schema["additionalProperties"] if name == "*" else schema["properties"][name]
+    return schema
 
 
 def add_rules(holder: Schema, *rules: Schema) -> None:
-    """More rules for a part, behind those that it has."""
+    """Append rules to those that a sub-schema has."""
     holder.setdefault("x-kubernetes-validations", []).extend(rules)

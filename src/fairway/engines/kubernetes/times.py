@@ -1,4 +1,4 @@
-"""Times as the API writes them. Pure."""
+"""Times in the formats of the Kubernetes API. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 def seconds(text: str | None) -> float | None:
-    """A time of the API's as seconds since the epoch; None for one that cannot be read, such as a year 0."""
+    """Parse an API time to seconds since the epoch; None for a time that cannot be parsed, such as a year 0."""
     try:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
     except (ValueError, OverflowError):
@@ -14,5 +14,5 @@ def seconds(text: str | None) -> float | None:
 
 
 def stamp(at: float) -> str:
-    """As most objects have it: whole seconds."""
+    """Format a time as most objects have it: in whole seconds."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,7 @@
-"""Keys that wait to be looked at. Pure: the time is an argument, and nothing sleeps here.
+"""A work queue of keys. Pure: the time is an argument, and nothing sleeps here.
 
-A key stands in the queue once, however often it is added. While one is in work it is not handed out again; added meanwhile, it
-comes back when that work is done. A failure comes back later, each time twice as late.
+A key is in the queue once, however often it is added. While a key is being processed it is not handed out again; if it is added
+meanwhile, it returns when that work is done. A failed key returns after a back-off that doubles with each failure.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ class WorkQueue:
         self._longest_pause = longest_pause
         self._ready: deque[str] = deque()
         self._waiting: set[str] = set()
-        """What is in `_ready`, or will be when its work is done."""
+        """Keys that are in `_ready`, or will be when their current work is done."""
         self._working: set[str] = set()
         self._later: list[tuple[float, int, str]] = []
         self._due: dict[str, float] = {}
-        """When a key comes back; the heap may hold older entries of it, which count for nothing."""
+        """When a key returns. The heap may hold outdated entries of the key, which are ignored."""
         self._failures: dict[str, int] = {}
         self._number = 0
 
     def __len__(self) -> int:
-        """Keys that are ready now."""
+        """Number of keys that are ready now."""
         return len(self._ready)
 
     def add(self, key: str) -> None:
-        """Look at it as soon as possible."""
+        """Enqueue the key at once."""
         if key in self._waiting:
             return
         self._waiting.add(key)
@@ -41,7 +41,7 @@ class WorkQueue:
             self._ready.append(key)
 
     def add_after(self, key: str, delay: float, now: float) -> None:
-        """Look at it again after `delay` seconds; of several such wishes the earliest counts."""
+        """Enqueue the key after `delay` seconds; of several delays the one that ends first counts."""
         if delay <= 0:
             self.add(key)
             return
@@ -52,7 +52,7 @@ class WorkQueue:
             heapq.heappush(self._later, (due, self._number, key))
 
     def take(self, now: float) -> str | None:
-        """The next key, which is in work from now on; none when nothing is due."""
+        """Take the next key, which is being processed from now on; None when none is due."""
         self._wake(now)
         if not self._ready:
             return None
@@ -62,18 +62,18 @@ class WorkQueue:
         return key
 
     def done(self, key: str) -> None:
-        """The work on it is over; if it was added meanwhile it is ready again."""
+        """The work on the key has ended; if it was added meanwhile it is ready again."""
         self._working.discard(key)
         if key in self._waiting:
             self._ready.append(key)
 
     def succeeded(self, key: str) -> None:
-        """The work on it is over and went well: its failures are forgotten."""
+        """The work on the key succeeded: its failures are forgotten."""
         self._failures.pop(key, None)
         self.done(key)
 
     def failed(self, key: str, now: float) -> float:
-        """The work on it is over and did not go well: it comes back after a while. Returns how long."""
+        """The work on the key failed: it returns after a back-off. Returns the back-off in seconds."""
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
         delay = min(self._longest_pause, self._first_pause * 2.0 ** min(count, 60))
@@ -82,11 +82,11 @@ class WorkQueue:
         return delay
 
     def failures(self, key: str) -> int:
-        """How often in a row it failed."""
+        """Return how often in a row the key failed."""
         return self._failures.get(key, 0)
 
     def next_due(self, now: float) -> float | None:
-        """Seconds until something is ready: 0 when something is, none when nothing will be by itself."""
+        """Return the seconds until a key is ready: 0 when one is, None when no key is due later."""
         self._wake(now)
         if self._ready:
             return 0.0

@@ -1,1 +1,1 @@
-"""The process of a node: what GPUs it has, whether they work, how busy they are."""
+"""The agent of a node: reports which GPUs it has, whether they are healthy, and how busy they are."""

@@ -1,4 +1,4 @@
-"""`python -m fairway.engines.kubernetes.agent`: be the agent of a node until told to end."""
+"""`python -m fairway.engines.kubernetes.agent`: run the agent of a node until a signal ends it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fairway.errors import FairwayError
 
 
 async def watch_over(settings: AgentSettings) -> None:
-    """Look at the devices of the node until a signal ends it. Pods go on, and what was said stays."""
+    """Watch the devices of the node until a signal ends it. Pods keep running, and what was reported remains."""
     clock = SystemClock()
-    # Pretended devices have names of their own on every node.
+    # Simulated devices have names of their own on every node.
     probe = pick_probe(os.environ.get("FAIRWAY_FAKE_GPUS", ""), Path(settings.node))
     try:
         async with Connection(config.find(os.environ), clock) as connection:
@@ -31,7 +31,7 @@ async def watch_over(settings: AgentSettings) -> None:
 
 
 def main() -> int:
-    """The entry point."""
+    """Run the program."""
     logging.basicConfig(
         level=os.environ.get("FAIRWAY_LOG_LEVEL", "INFO").upper(),
         format="%(asctime)s %(levelname)s %(name)s %(message)s",

@@ -1,7 +1,7 @@
-"""How busy the GPUs of a node are, asked of its agent over HTTPS on demand: no writes, no polling.
+"""GPU usage of a node, requested from its agent over HTTPS on demand: no writes, no polling.
 
-Who asks shows a token (`known.py`), after it has verified the agent. Agents of an earlier version are asked over HTTP: the
-endpoint that an agent wrote into its own `GpuNode` says which.
+The client verifies the agent and then sends a token (`known.py`). Agents of an earlier version are reached over HTTP: the
+endpoint that an agent writes into its own `GpuNode` shows which.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from fairway.units.number import finite
 
 PATH = "/use"
 PATIENCE = 2.0
-"""Seconds for a whole question; whoever takes longer says nothing."""
+"""Timeout in seconds for a request; a slower agent counts as having no answer."""
 _HEAD_LIMIT = 8192
 
 Use = Callable[[], Awaitable[dict[str, float]]]
 Judge = Callable[[str], Awaitable[bool]]
-"""Whether whoever shows this token may know."""
+"""Whether the client with this token may read the usage."""
 
 log = logging.getLogger("fairway.agent")
 
 
 class BusyServer:
-    """Answers `GET /use` with `{"GPU-1": 0.87}`, to those who are known."""
+    """Answers `GET /use` with `{"GPU-1": 0.87}`, to authenticated clients."""
 
     def __init__(self, use: Use, known: Judge, tls: ssl.SSLContext | None = None) -> None:
-        """With `tls` connections without TLS are refused."""
+        """With `tls`, connections without TLS are refused."""
         self._use = use
         self._known = known
         self._server = Listener(tls, self._answer, _HEAD_LIMIT)
@@ -43,13 +43,13 @@ class BusyServer:
         return await self._server.open(port)
 
     async def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop listening."""
         self._server.close()
 
     async def _said(self) -> tuple[str, bytes]:
         try:
             return "200 OK", json.dumps(await self._use()).encode()
-        except Exception as problem:  # The failure is this answer's.
+        except Exception as problem:  # The failure is that of this response only.
             log.exception("cannot say how busy the GPUs are")
             return "500 Internal Server Error", json.dumps({"error": repr(problem)}).encode()
 
@@ -68,14 +68,14 @@ class BusyServer:
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             log.debug("a question was not answered: %s", error)
-        except Exception:  # The next question is answered all the same.
+        except Exception:  # The next request is answered all the same.
             log.exception("a question was not answered")
         finally:
             writer.close()
 
 
 def _token(headers: list[bytes]) -> str:
-    """What follows `Authorization: Bearer`; empty when nothing does."""
+    """Return the token after `Authorization: Bearer`; empty when there is none."""
     for header in headers:
         name, _, value = header.decode("latin-1").partition(":")
         scheme, _, token = value.strip().partition(" ")
@@ -85,28 +85,28 @@ def _token(headers: list[bytes]) -> str:
 
 
 async def ask(endpoint: str, token: str, name: str = "", trusted: ssl.SSLContext | None = None) -> dict[str, float]:
-    """How busy each GPU is that this agent knows; nothing when it does not answer in time, or no sense.
+    """Return how busy each GPU of this agent is; empty when there is no valid response in time.
 
-    An `https` endpoint must show a certificate of `name` that `trusted` verifies before it is shown the token.
+    An `https` endpoint must have a certificate of `name` that `trusted` verifies; only then is the token sent.
     """
     try:
-        place = urlsplit(endpoint)
-        if place.hostname is None or place.port is None or (place.scheme == "https" and not name):
+        url = urlsplit(endpoint)
+        if url.hostname is None or url.port is None or (url.scheme == "https" and not name):
             return {}
-        peer = Peer(f"{place.hostname}:{place.port}", name if place.scheme == "https" else "")
+        peer = Peer(f"{url.hostname}:{url.port}", name if url.scheme == "https" else "")
         async with asyncio.timeout(PATIENCE):
             reader, writer = await dial(peer, trusted)
             try:
-                shown = f"Authorization: Bearer {token}\r\n" if token else ""
-                writer.write(f"GET {PATH} HTTP/1.1\r\nHost: {place.netloc}\r\n{shown}Connection: close\r\n\r\n".encode())
+                authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+                writer.write(f"GET {PATH} HTTP/1.1\r\nHost: {url.netloc}\r\n{authorization}Connection: close\r\n\r\n".encode())
                 answer = await reader.read(1 << 20)
                 while more := await reader.read(1 << 20):
                     answer += more
             finally:
                 writer.close()
         head, _, body = answer.partition(b"\r\n\r\n")
-        said = json.loads(body) if head.split(b" ")[1:2] == [b"200"] else {}
-        return {str(uuid): number for uuid, part in said.items() if (number := finite(part)) is not None}
+        usage = json.loads(body) if head.split(b" ")[1:2] == [b"200"] else {}
+        return {str(uuid): number for uuid, part in usage.items() if (number := finite(part)) is not None}
     except (OSError, TimeoutError, ValueError, TypeError, AttributeError, RecursionError) as error:
         log.debug("%s does not say how busy its GPUs are: %s", endpoint, error)
         return {}

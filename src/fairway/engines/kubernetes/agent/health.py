@@ -1,4 +1,4 @@
-"""Which devices count as healthy. Pure: `now` is a steady clock of the process."""
+"""Decides which devices count as healthy. Pure: `now` is a monotonic clock of the process."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from fairway.state.node import Device
 
 
 class Health:
-    """A device is sick at once, and well again only after it has been well for a while: one that comes and goes stays sick."""
+    """Tracks the health of devices, so that a flapping device stays unhealthy.
+
+    A device becomes unhealthy at once, and healthy again only after a while without errors.
+    """
 
     def __init__(self, settle: float, known: Iterable[Device] = ()) -> None:
-        """`known`: what was said of them before this process began."""
+        """`known`: the devices as reported before this process started."""
         self._settle = settle
         self._known = {device.uuid: device for device in known}
         self._sick = {device.uuid for device in self._known.values() if not device.healthy}
         self._well_since: dict[str, float] = {}
 
     def judge(self, found: Iterable[Device], now: float) -> tuple[Device, ...]:
-        """The devices as they should be told of. One that was there and is not found any more is a sick one."""
-        here = {device.uuid: device for device in found}
-        self._known |= here
-        judged = [self._judged(here.get(uuid) or replace(known, healthy=False), now) for uuid, known in self._known.items()]
+        """Return the devices as they should be reported. A device that has disappeared is reported as unhealthy."""
+        current = {device.uuid: device for device in found}
+        self._known |= current
+        judged = [
+            self._judged(current.get(uuid) or replace(previous, healthy=False), now) for uuid, previous in self._known.items()
+        ]
         return tuple(sorted(judged, key=lambda device: (device.index, device.uuid)))
 
     def _judged(self, device: Device, now: float) -> Device:

@@ -1,4 +1,7 @@
-"""Who may ask an agent: the operator, by a token that the API server made for nothing else, and which it is asked about."""
+"""Authenticates clients of an agent: only the operator may query it.
+
+The operator has a token for this purpose only, which the agent has reviewed by the API server.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,19 @@ from fairway.engines.kubernetes.client.api import Client
 from fairway.engines.kubernetes.client.paths import Resource
 
 AUDIENCE = "fairway-agent"
-"""For whom the operator's token is. The API server itself takes none that is for others: whoever hears it can only ask agents."""
+"""The audience of the operator's token. The API server accepts none of it for itself: a stolen token can only query agents."""
 TOKEN_FOLDER = "/var/run/secrets/fairway-agent"
 TOKEN_FILE = "FAIRWAY_AGENT_TOKEN_FILE"
 REVIEWS = Resource(dict, "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 GOOD_FOR = 60.0
-"""Seconds for which an answer of the API server stands; then it is asked again."""
+"""Seconds for which a token review is cached."""
 LONGEST = 8192
 
 log = logging.getLogger("fairway.agent")
 
 
 def own_token() -> str:
-    """What the operator shows: the kubelet makes it, and renews it while the pod runs; empty where there is none."""
+    """Return the operator's own token, which the kubelet creates, and renews while the pod runs; empty where there is none."""
     try:
         return Path(os.environ.get(TOKEN_FILE) or f"{TOKEN_FOLDER}/token").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -33,18 +36,18 @@ def own_token() -> str:
 
 
 class Known:
-    """Judges tokens. The API server is asked about one at a time, so that strangers cannot make an agent flood it."""
+    """Authenticates tokens. Token reviews run one at a time, so that strangers cannot make an agent flood the API server."""
 
     def __init__(self, client: Client, user: str) -> None:
-        """`user`: whose tokens are good; empty: nobody's."""
+        """`user`: the only user whose tokens are accepted; empty: none is."""
         self._client = client
         self._user = user
         self._asking = asyncio.Lock()
         self._good: tuple[bytes, float] = (b"", 0.0)
-        """The token that was good last, as a digest, and until when that stands."""
+        """The last accepted token, as a digest, and until when that is valid."""
 
     async def __call__(self, token: str) -> bool:
-        """Whether it is shown by whom it should be."""
+        """Whether the token belongs to the accepted user."""
         if not self._user or not token or len(token) > LONGEST:
             return False
         async with self._asking:
@@ -61,9 +64,9 @@ class Known:
         body = {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind, "metadata": {}, "spec": spec}
         try:
             status = (await self._client.create(REVIEWS, body)).get("status", {})
-        except Exception as error:  # noqa: BLE001 - without an answer the caller may not know.
+        except Exception as error:  # noqa: BLE001 - without a review the client is refused.
             log.warning("could not learn who asks how busy GPUs are: %s", error)
             return False
-        # Where a server knows no audiences it names none, and then any token would do: that is no proof.
+        # A server that does not support audiences returns none and would accept any token: that is no proof.
         judged = bool(status.get("authenticated")) and AUDIENCE in status.get("audiences", ())
         return judged and status.get("user", {}).get("username") == self._user

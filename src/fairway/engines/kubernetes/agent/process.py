@@ -1,4 +1,4 @@
-"""The agent's process: looks at the devices, and says what has changed. It touches nothing but its own node's objects."""
+"""The agent's process: polls the devices and reports changes. It writes nothing but its own node's objects."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ MANAGER = "fairway-agent"
 AGENT = "agent"
 LOOK, DRIVER, RECALL, LISTEN, USE = "look at the GPUs", "read the driver", "recall", "listen", "measure use"
 SAY_GPUS = "say what GPUs there are"
-"""Work of the agent that may fail."""
+"""Duties of the agent that may fail."""
 LEAST_REST = 1.0
-"""Seconds between two looks at the least, whoever changes our objects."""
+"""Minimum seconds between two polls, however often our objects change."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What the agent's DaemonSet says."""
+    """The settings of the agent, from its DaemonSet."""
 
     node: str
-    """`FAIRWAY_AGENT_NODE`: whose GPUs."""
+    """`FAIRWAY_AGENT_NODE`: the node whose GPUs to report."""
     address: str
-    """`FAIRWAY_AGENT_ADDRESS`: this pod's, as others know it."""
+    """`FAIRWAY_AGENT_ADDRESS`: this pod's address for other pods."""
     port: int
-    """`FAIRWAY_AGENT_PORT`: where it says how busy they are."""
+    """`FAIRWAY_AGENT_PORT`: the port that serves GPU usage."""
     managed: bool
-    """`FAIRWAY_AGENT_MANAGED`: whether a node that is new is one whose GPUs our scheduler hands out."""
+    """`FAIRWAY_AGENT_MANAGED`: whether our scheduler allocates the GPUs of a new node."""
     every: float
-    """`FAIRWAY_AGENT_EVERY`: seconds between two looks."""
+    """`FAIRWAY_AGENT_EVERY`: seconds between two polls."""
     settle: float
-    """`FAIRWAY_AGENT_SETTLE`: seconds for which a device must work until it counts as well again."""
+    """`FAIRWAY_AGENT_SETTLE`: seconds for which a device must work until it counts as healthy again."""
     asked_by: str = ""
-    """`FAIRWAY_AGENT_ASKED_BY`: the account that may ask how busy they are; empty: nobody."""
+    """`FAIRWAY_AGENT_ASKED_BY`: the account that may query GPU usage; empty: none."""
     operator: str = ""
-    """`FAIRWAY_AGENT_OPERATOR`: who gives the certificate of that port (https); empty: the port is without TLS."""
+    """`FAIRWAY_AGENT_OPERATOR`: the operator's URL, which issues the certificate of the port (https); empty: no TLS."""
     authority: str = ""
-    """`FAIRWAY_AGENT_AUTHORITY`: the file with the authority by which the operator is known."""
+    """`FAIRWAY_AGENT_AUTHORITY`: the file with the authority that signed the operator's certificate."""
     token: str = TOKEN
-    """`FAIRWAY_AGENT_OPERATOR_TOKEN`: the file with the token that proves this pod to the operator."""
+    """`FAIRWAY_AGENT_OPERATOR_TOKEN`: the file with the token by which this pod authenticates to the operator."""
 
     @classmethod
     def from_environment(cls, given: Mapping[str, str]) -> AgentSettings:
-        """Read them."""
+        """Read the settings from environment variables."""
         node = given.get("FAIRWAY_AGENT_NODE", "")
         if not node:
             message = "FAIRWAY_AGENT_NODE is not set: the agent does not know whose GPUs it looks at"
@@ -84,7 +84,7 @@ class AgentSettings:
 
 
 class Agent:
-    """One agent."""
+    """The agent of a node."""
 
     def __init__(self, connection: Connection, clock: Clock, probe: Probe, settings: AgentSettings) -> None:
         self._client = Client(connection)
@@ -101,13 +101,13 @@ class Agent:
         self._health = Health(settings.settle)
         self._faults = Faults(clock)
         self._devices: tuple[Device, ...] = ()
-        """As they were found last."""
+        """The devices as they were last found."""
         self._driver = ""
         self._port = 0
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Look and say, until cancelled. What was said stays. Each duty fails by itself and is tried again with back-off."""
+        """Poll and report until cancelled; reports remain afterwards. Each duty fails by itself and is retried with back-off."""
         following = [asyncio.create_task(mirror.run()) for mirror in (self._nodes, self._gpu_nodes)]
         following += [asyncio.create_task(self._leaf.keep())] if self._leaf is not None else []
         try:
@@ -125,19 +125,19 @@ class Agent:
                 await self._rest()
         finally:
             await self._server.close()
-            for one in following:
-                one.cancel()
+            for task in following:
+                task.cancel()
 
     def _recall(self) -> None:
-        """What an earlier agent said stands until this one has looked."""
-        said = self._gpu_nodes.get(self._settings.node)
-        if said is not None:
-            self._devices = gpus.devices_of(said, excluding=False)
-            self._driver = said.status.driver
+        """Start from the report of an earlier agent, which counts until this one has polled."""
+        reported = self._gpu_nodes.get(self._settings.node)
+        if reported is not None:
+            self._devices = gpus.devices_of(reported, excluding=False)
+            self._driver = reported.status.driver
             self._health = Health(self._settings.settle, self._devices)
 
     async def _open(self) -> None:
-        """Answer how busy the GPUs are, if that is not done yet."""
+        """Start serving GPU usage, unless that is done already."""
         if self._port or not self._faults.due(AGENT, LISTEN):
             return
         with self._faults.contain(AGENT, LISTEN):
@@ -148,18 +148,18 @@ class Agent:
                 self._endpoint = f"{scheme}://{f'[{address}]' if ':' in address else address}:{self._port}"
 
     async def _look(self) -> None:
-        """What was found last stands while looking fails."""
+        """Poll the devices. While that fails, the last result counts."""
         if self._faults.due(AGENT, LOOK):
             with self._faults.contain(AGENT, LOOK):
-                found = await asyncio.to_thread(self._probe.devices, _anybody)
-                self._devices = self._health.judge(found, time.monotonic())
+                devices = await asyncio.to_thread(self._probe.devices, _anybody)
+                self._devices = self._health.judge(devices, time.monotonic())
         if self._faults.due(AGENT, DRIVER):
             with self._faults.contain(AGENT, DRIVER):
                 self._driver = await asyncio.to_thread(self._probe.driver)
 
     def _heard(self, _key: str, _before: GpuNode | None, now: GpuNode | None) -> None:
         if now is None:
-            # It is to be told from the beginning: what is not there any more is forgotten.
+            # The report was deleted and must be made from the beginning: devices that have disappeared are forgotten.
             self._health = Health(self._settings.settle)
         self._wake.set()
 
@@ -172,12 +172,12 @@ class Agent:
             return
 
     async def _say(self, devices: tuple[Device, ...]) -> None:
-        node, known = self._nodes.get(self._settings.node), self._gpu_nodes.get(self._settings.node)
+        node, gpu_node = self._nodes.get(self._settings.node), self._gpu_nodes.get(self._settings.node)
         if node is None:
             return
         # A node without GPUs has no object, unless there is a failure to show.
-        if devices or self._failing() or (known is not None and known.status.faults):
-            # Who places first: it must hear of a sick device before anybody else does.
+        if devices or self._failing() or (gpu_node is not None and gpu_node.status.faults):
+            # First, because the scheduler must see an unhealthy device before other components do.
             await self._trying(lambda: self._tell_gpus(node, devices), SAY_GPUS)
         await self._trying(lambda: self._tell_condition(node, devices), "say whether they work")
         await self._trying(lambda: self._tell_taint(node, devices), "keep pods away from broken GPUs")
@@ -192,20 +192,20 @@ class Agent:
                 log.debug("could not %s: %s; the next look will", what, error)
 
     def _failing(self) -> tuple[str, ...]:
-        """What fails, and why; without how often, so that nothing is written again and again."""
+        """Return the current failures without their counts, so that repeated failures do not cause repeated writes."""
         return tuple(sorted(fault.text for fault in self._faults.all() if fault.work != SAY_GPUS))
 
     async def _tell_gpus(self, node: Node, devices: tuple[Device, ...]) -> None:
         name = self._settings.node
-        known = self._gpu_nodes.get(name)
-        if known is None or known.metadata.deletion_timestamp is not None:
+        gpu_node = self._gpu_nodes.get(name)
+        if gpu_node is None or gpu_node.metadata.deletion_timestamp is not None:
             try:
-                known = await self._client.create(kinds.GPU_NODES, report.new_node(node, self._settings.managed))
+                gpu_node = await self._client.create(kinds.GPU_NODES, report.new_node(node, self._settings.managed))
             except errors.AlreadyExists:
-                return  # The mirror is behind; it wakes us.
-        by = report.giver_of(node, known.spec.managed)
-        status = report.status_of(devices, self._driver, by, self._endpoint, self._failing())
-        if known.status != status:
+                return  # The mirror is behind; its update wakes us.
+        giver = report.giver_of(node, gpu_node.spec.managed)
+        status = report.status_of(devices, self._driver, giver, self._endpoint, self._failing())
+        if gpu_node.status != status:
             body = report.status_body(name, status, self._clock.now())
             self._gpu_nodes.put(await self._client.apply_status(kinds.GPU_NODES, body, manager=MANAGER))
 
@@ -215,7 +215,7 @@ class Agent:
             self._nodes.put(await self._client.apply_status(kinds.NODES, body, manager=MANAGER))
 
     async def _tell_taint(self, node: Node, devices: tuple[Device, ...]) -> None:
-        # Telling the condition may have brought a newer state of the node.
+        # Writing the condition may have returned a newer state of the node.
         node = self._nodes.get(self._settings.node) or node
         operations = report.taint_patch(node, devices)
         if not operations:
@@ -226,19 +226,19 @@ class Agent:
             log.info("the taints of %s were changed by others meanwhile: %s", node.metadata.name, error)
 
     async def _use(self) -> dict[str, float]:
-        found: dict[str, float] = {}
+        usage: dict[str, float] = {}
         with self._faults.contain(AGENT, USE):
-            found.update(await asyncio.to_thread(self._probe.use))
-        return found
+            usage.update(await asyncio.to_thread(self._probe.use))
+        return usage
 
 
 def _leaf(settings: AgentSettings) -> Leaf | None:
-    """Who gives the certificate of the port; None where the port is without TLS."""
+    """Return the source of the port's certificates; None where the port has no TLS."""
     if not settings.operator:
         return None
     return Leaf(settings.operator, lambda: token_of(settings.token), lambda: authority_of(settings.authority))
 
 
 def _anybody(_pid: int) -> bool:
-    """Processes of other pods cannot be seen from this one, and need not be: nobody else hands out these devices."""
+    """Count all processes as users of the GPUs: those of other pods are invisible here, and only they use these devices."""
     return True

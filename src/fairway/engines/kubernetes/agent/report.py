@@ -1,6 +1,7 @@
-"""What the agent says of its node: the status of its `GpuNode`, a condition and a taint of the node. Pure.
+"""The agent's reports: the status of its `GpuNode`, a condition and a taint of the node. Pure.
 
-Our scheduler leaves a sick GPU out, and the condition tells of it; a node on which no GPU works keeps pods away by the taint.
+Our scheduler does not use an unhealthy GPU, and the condition shows it; the taint keeps pods away from a node on which no GPU
+works.
 """
 
 from __future__ import annotations
@@ -25,52 +26,55 @@ SICK = "its driver reports errors that make results wrong, or it does not answer
 def status_of(
     devices: Sequence[Device], driver: str, handed_out_by: str, endpoint: str, faults: Sequence[str] = ()
 ) -> GpuNodeStatus:
-    """What is told of the devices, and what the agent fails at."""
-    found = tuple(
+    """Return the status with the devices and the agent's faults."""
+    reported = tuple(
         Gpu(
-            uuid=one.uuid,
-            index=one.index,
-            type=one.type,
-            memory=one.memory,
-            numa=one.numa,
-            island=one.island,
-            healthy=one.healthy,
-            reason="" if one.healthy else SICK,
+            uuid=device.uuid,
+            index=device.index,
+            type=device.type,
+            memory=device.memory,
+            numa=device.numa,
+            island=device.island,
+            healthy=device.healthy,
+            reason="" if device.healthy else SICK,
         )
-        for one in devices
+        for device in devices
     )
-    return GpuNodeStatus(found, driver, handed_out_by, endpoint, tuple(faults))
+    return GpuNodeStatus(reported, driver, handed_out_by, endpoint, tuple(faults))
 
 
 def giver_of(node: Node, managed: bool) -> str:
-    """Who hands out the GPUs of the node, for people. A plug-in goes before us: it does not know what we gave away."""
+    """Return which component allocates the node's GPUs, for display.
+
+    A plug-in has precedence, since it ignores our allocations.
+    """
     if gpus.by_plugin(node):
         return "a device plug-in" + ("; managed: true is not heeded until it is taken off this node" if managed else "")
     return "Fairway" if managed else "nobody"
 
 
 def new_node(node: Node, managed: bool) -> Body:
-    """The `GpuNode` of a node, before anything is told; it goes with the node. Its spec is an administrator's from then on."""
+    """Return a new `GpuNode`, owned by the node. From then on an administrator edits its spec."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node.metadata.name, "uid": node.metadata.uid}
     return {**_head(node.metadata.name, {"ownerReferences": [owner]}), "spec": {"managed": managed}}
 
 
 def status_body(name: str, status: GpuNodeStatus, now: float) -> Body:
-    """The status, to be applied: with what people look for beside it."""
-    own = status.gpus
-    told = {
-        "type": "+".join(dict.fromkeys(one.type for one in own if one.type)),
-        "count": len(own),
-        "healthy": sum(one.healthy for one in own),
-        "memory": quantity.show_bytes(min((one.memory for one in own), default=0)),
+    """Return the status to apply, with a summary for users."""
+    reported = status.gpus
+    content = {
+        "type": "+".join(dict.fromkeys(gpu.type for gpu in reported if gpu.type)),
+        "count": len(reported),
+        "healthy": sum(gpu.healthy for gpu in reported),
+        "memory": quantity.show_bytes(min((gpu.memory for gpu in reported), default=0)),
         "driver": status.driver,
         "handedOutBy": status.handed_out_by,
         "endpoint": status.endpoint,
         "faults": list(status.faults),
         "heartbeat": stamp(now),
-        "gpus": [_gpu(one) for one in own],
+        "gpus": [_gpu(gpu) for gpu in reported],
     }
-    return {**_head(name), "status": told}
+    return {**_head(name), "status": content}
 
 
 def _head(name: str, more: Body | None = None) -> Body:
@@ -92,18 +96,18 @@ def _gpu(one: Gpu) -> Body:
 
 
 def condition_body(node: Node, devices: Sequence[Device], now: float) -> Body | None:
-    """The condition of the node, to be applied; None when it says so already, or when there is nothing to say."""
+    """Return the node's condition to apply; None when it is up to date, or when there is nothing to report."""
     sick = [device for device in devices if not device.healthy]
-    said = condition(node.status.conditions, CONDITION)
-    if said is None and not sick:
+    current = condition(node.status.conditions, CONDITION)
+    if current is None and not sick:
         return None
     status, reason = ("True", "GpuSick") if sick else ("False", "AllGpusWork")
     names = ", ".join(f"{device.index} ({device.uuid})" for device in sick)
     message = f"GPU {names}: {SICK}" if sick else f"{len(devices)} GPUs work"
-    if said is not None and (said.status, said.reason, said.message) == (status, reason, message):
+    if current is not None and (current.status, current.reason, current.message) == (status, reason, message):
         return None
-    since = said.last_transition_time if said is not None and said.status == status else None
-    told = {
+    since = current.last_transition_time if current is not None and current.status == status else None
+    updated = {
         "type": CONDITION,
         "status": status,
         "reason": reason,
@@ -111,19 +115,19 @@ def condition_body(node: Node, devices: Sequence[Device], now: float) -> Body | 
         "lastHeartbeatTime": stamp(now),
         "lastTransitionTime": since or stamp(now),
     }
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.metadata.name}, "status": {"conditions": [told]}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node.metadata.name}, "status": {"conditions": [updated]}}
 
 
 def taint_patch(node: Node, devices: Sequence[Device]) -> list[Body]:
-    """What must be changed in the node's taints, by a patch that holds for this very state of the node; nothing: all is well."""
-    wanted = bool(devices) and not any(device.healthy for device in devices)
-    own = [at for at, taint in enumerate(node.spec.taints) if taint.key == TAINT.key]
-    if wanted == bool(own):
+    """Return the patch of the node's taints, which only applies to this version of the node; empty when no change is needed."""
+    tainted = bool(devices) and not any(device.healthy for device in devices)
+    positions = [position for position, taint in enumerate(node.spec.taints) if taint.key == TAINT.key]
+    if tainted == bool(positions):
         return []
     test: Body = {"op": "test", "path": "/metadata/resourceVersion", "value": node.metadata.resource_version}
-    if not wanted:
-        # The last first, so that the places of the others stay.
-        return [test, *({"op": "remove", "path": f"/spec/taints/{at}"} for at in reversed(own))]
+    if not tainted:
+        # The last first, so that the positions of the others stay valid.
+        return [test, *({"op": "remove", "path": f"/spec/taints/{position}"} for position in reversed(positions))]
     taint = {"key": TAINT.key, "effect": TAINT.effect}
     if not node.spec.taints:
         return [test, {"op": "add", "path": "/spec/taints", "value": [taint]}]

@@ -1,1 +1,1 @@
-"""The one door to the Kubernetes API: whom we are (`config`, `identity`), `connection`, verbs (`api`), `watch`, `mirror`."""
+"""Access to the Kubernetes API: credentials (`config`, `identity`), `connection`, verbs (`api`), `watch`, `mirror`."""

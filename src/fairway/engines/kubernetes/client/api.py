@@ -1,7 +1,7 @@
-"""The verbs: everything that Fairway asks of an API server. Every write passes the crash point of its verb.
+"""The verbs: every request of Fairway to an API server. Every write passes the crash point of its verb.
 
 Objects are written as plain data (`Manifest`) and read as the typed objects of their resource. Names, namespaces and bodies are
-arguments; nothing is remembered here but what discovery said.
+arguments; only the results of discovery are cached here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairway.engines.kubernetes.client.target import Target
 from fairway.engines.kubernetes.objects import Manifest, Scale
 
 PAGE = 500
-"""Objects a page of a list."""
+"""Number of objects on a page of a list."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,7 +40,7 @@ class _Page(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[Model]):
-    """Objects, and the state of the cluster that they are of."""
+    """Listed objects, and the resource version of the list."""
 
     items: tuple[Model, ...]
     resource_version: str
@@ -53,22 +53,25 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def decoder(model: type[Model]) -> msgspec.json.Decoder[Model]:
-    """Reads one object; unknown fields are skipped. Making one takes long, so each is made once."""
-    found = _decoders.get(model)
-    if found is None:
-        found = _decoders[model] = msgspec.json.Decoder(model)
-    return found
+    """Return the decoder for an object; it ignores unknown fields. Decoders are cached, since creating one is slow."""
+    cached = _decoders.get(model)
+    if cached is None:
+        cached = _decoders[model] = msgspec.json.Decoder(model)
+    return cached
 
 
 Unreadable = Callable[[msgspec.Raw, str], None]
-"""Called with an object that cannot be decoded, and why."""
+"""Called with an object that cannot be decoded, and the reason."""
 
 
 class Client:
     """The verbs over one connection."""
 
     def __init__(self, connection: Connection, permit: Callable[[], bool] | None = None) -> None:
-        """`permit` is asked before every write (does this process still lead?); without it, `NotPermitted`."""
+        """`permit` is checked before every write (does this process still lead?).
+
+        If it is false, the write raises `NotPermitted`.
+        """
         self.connection = connection
         self._permit = permit
         self._discovered: dict[str, Mapping[str, Resource[dict[str, Any]]]] = {}
@@ -76,9 +79,9 @@ class Client:
     # Reading.
 
     async def get(self, resource: Resource[Model], name: str, namespace: str = "") -> Model:
-        """One object; `NotFound` when there is none."""
-        asked = f"get {resource.named(name, namespace)}"
-        return self._read(asked, resource, await self.connection.call(asked, "GET", resource.one(name, namespace)))
+        """Return an object; `NotFound` when there is none."""
+        request = f"get {resource.named(name, namespace)}"
+        return self._read(request, resource, await self.connection.call(request, "GET", resource.one(name, namespace)))
 
     async def list(
         self,
@@ -90,9 +93,9 @@ class Client:
         page: int = PAGE,
         unreadable: Unreadable | None = None,
     ) -> Listed[Model]:
-        """All of them, as of one moment. A list that gets too old while it is read is read again from its beginning.
+        """Return all objects, as of one moment. A list that expires while it is read is read again from its beginning.
 
-        An object that cannot be decoded is given to `unreadable` and left out; without that it is an error.
+        An object that cannot be decoded is passed to `unreadable` and left out; without that it is an error.
         """
         for _ in range(3):
             try:
@@ -104,15 +107,15 @@ class Client:
     async def _list(
         self, resource: Resource[Model], namespace: str, labels: str, fields: str, page: int, unreadable: Unreadable | None
     ) -> Listed[Model]:
-        asked, more, found = f"list {resource.plural}", "", []  # type: str, str, list[Model]
+        request, more, collected = f"list {resource.plural}", "", []  # type: str, str, list[Model]
         while True:
-            wanted = paths.query(labelSelector=labels, fieldSelector=fields, limit=page, **{"continue": more})
-            body = await self.connection.call(asked, "GET", resource.collection(namespace) + wanted)
-            head, items = self._read_page(asked, resource, body, unreadable)
-            found.extend(items)
+            query = paths.query(labelSelector=labels, fieldSelector=fields, limit=page, **{"continue": more})
+            body = await self.connection.call(request, "GET", resource.collection(namespace) + query)
+            head, items = self._read_page(request, resource, body, unreadable)
+            collected.extend(items)
             more = head.continue_
             if not more:
-                return Listed(tuple(found), head.resource_version)
+                return Listed(tuple(collected), head.resource_version)
 
     def _read_page(
         self, asked: str, resource: Resource[Model], body: bytes, unreadable: Unreadable | None
@@ -122,15 +125,15 @@ class Client:
             decode = decoder(resource.model).decode
             if unreadable is None:
                 return page.metadata, [decode(item) for item in page.items or ()]
-            found = []
+            decoded = []
             for item in page.items or ():
                 try:
-                    found.append(decode(item))
+                    decoded.append(decode(item))
                 except msgspec.ValidationError as error:
                     unreadable(item, str(error))
         except msgspec.DecodeError as error:
             raise _unreadable(asked, error) from error
-        return page.metadata, found
+        return page.metadata, decoded
 
     def _read(self, asked: str, resource: Resource[Model], body: bytes) -> Model:
         try:
@@ -139,26 +142,26 @@ class Client:
             raise _unreadable(asked, error) from error
 
     async def plain(self, path: str) -> dict[str, Any]:
-        """What a path of the API says, as plain data: `/version`, or a path of discovery."""
-        found: dict[str, Any] = msgspec.json.decode(await self.connection.call(f"read {path}", "GET", path))
-        return found
+        """Return the response of an API path as plain data: `/version`, or a path of discovery."""
+        content: dict[str, Any] = msgspec.json.decode(await self.connection.call(f"read {path}", "GET", path))
+        return content
 
     async def resource(self, api_version: str, kind: str) -> Resource[Any]:
-        """The resource of a kind: built in, or found by discovery; `NotFound` when the cluster has none."""
+        """Return the resource of a kind: built in, or by discovery; `NotFound` when the cluster does not have it."""
         built_in = kinds.BY_KIND.get((api_version, kind))
         if built_in:
             return built_in
         if kind not in self._discovered.get(api_version, ()):
             listed = await self.plain(paths.discovery_path(api_version))
             self._discovered[api_version] = paths.discovered(api_version, listed)
-        found = self._discovered[api_version].get(kind)
-        if found is None:
+        discovered = self._discovered[api_version].get(kind)
+        if discovered is None:
             message = f"the cluster has no kind {kind!r} in {api_version}"
             raise errors.NotFound(message, fix="install its CustomResourceDefinition first", asked=f"find {kind}", http=404)
-        return found
+        return discovered
 
     async def serves(self, api_version: str) -> bool:
-        """Whether the cluster has this group and version at all: for neighbours that are used when they are found."""
+        """Whether the cluster serves this group and version, for neighbours that are used if they are present."""
         try:
             await self.plain(paths.discovery_path(api_version))
         except errors.NotFound:
@@ -168,11 +171,11 @@ class Client:
     # Writing.
 
     async def create(self, resource: Resource[Model], body: Manifest, namespace: str = "", *, dry_run: bool = False) -> Model:
-        """Make it; `AlreadyExists` when there is one of this name."""
-        asked = f"create {resource.named(body['metadata'].get('name', ''), namespace)}"
+        """Create an object; `AlreadyExists` when there is one of this name."""
+        request = f"create {resource.named(body['metadata'].get('name', ''), namespace)}"
         path = resource.collection(namespace) + paths.query(dryRun="All" if dry_run else "")
-        answer = await self._write("api.create", resource.plural, asked, "POST", path, _encode(body), repeat=Repeat.UNDONE)
-        return self._read(asked, resource, answer)
+        answer = await self._write("api.create", resource.plural, request, "POST", path, _encode(body), repeat=Repeat.UNDONE)
+        return self._read(request, resource, answer)
 
     async def apply(
         self,
@@ -184,20 +187,21 @@ class Client:
         subresource: str = "",
         dry_run: bool = False,
     ) -> Model:
-        """Server-side apply: the fields in `body` become as they are there and ours; fields that we gave up go.
+        """Server-side apply: take ownership of the fields in `body` and set them; remove fields that we no longer include.
 
-        Make it if there is none, unless it has a `metadata.uid`. Without `force`, a field of somebody else's is a `Conflict`.
+        Creates the object if there is none, unless `body` has a `metadata.uid`. Without `force`, a field of another manager is a
+        `Conflict`.
         """
         _, _, namespace, name = paths.place_of(body)
-        asked = f"apply {resource.named(name, namespace)}{f' {subresource}' if subresource else ''}"
+        request = f"apply {resource.named(name, namespace)}{f' {subresource}' if subresource else ''}"
         path = resource.one(name, namespace, subresource)
         path += paths.query(fieldManager=manager, force=force, dryRun="All" if dry_run else "")
         what = paths.part(resource, subresource)
-        answer = await self._write("api.apply", what, asked, "PATCH", path, _encode(body), APPLY)
-        return self._read(asked, resource, answer)
+        answer = await self._write("api.apply", what, request, "PATCH", path, _encode(body), APPLY)
+        return self._read(request, resource, answer)
 
     async def apply_status(self, resource: Resource[Model], body: Manifest, *, manager: str) -> Model:
-        """Server-side apply of `status`; the object must be there."""
+        """Server-side apply of `status`; the object must exist."""
         return await self.apply(resource, body, manager=manager, subresource="status")
 
     async def patch(
@@ -209,20 +213,20 @@ class Client:
         *,
         subresource: str = "",
     ) -> Model:
-        """A JSON patch, all or nothing; a `test` in it that does not hold is `Invalid`, and nothing is changed."""
-        asked = f"patch {resource.named(name, namespace)}"
+        """Apply a JSON patch, all or nothing; if a `test` in it fails, raises `Invalid`, and nothing is changed."""
+        request = f"patch {resource.named(name, namespace)}"
         path = resource.one(name, namespace, subresource)
         what = paths.part(resource, subresource)
-        answer = await self._write("api.patch", what, asked, "PATCH", path, _encode(operations), JSON_PATCH, Repeat.UNDONE)
-        return self._read(asked, resource, answer)
+        answer = await self._write("api.patch", what, request, "PATCH", path, _encode(operations), JSON_PATCH, Repeat.UNDONE)
+        return self._read(request, resource, answer)
 
     async def replace(self, resource: Resource[Model], body: Manifest, namespace: str = "") -> Model:
-        """Put it in place of what is there, which must be of the same `metadata.resourceVersion`; else `Conflict`."""
+        """Replace an object, which must have the same `metadata.resourceVersion`; otherwise raises `Conflict`."""
         name = body["metadata"]["name"]
         path = resource.one(name, namespace)
-        asked = f"replace {resource.named(name, namespace)}"
-        answer = await self._write("api.replace", resource.plural, asked, "PUT", path, _encode(body), repeat=Repeat.UNDONE)
-        return self._read(asked, resource, answer)
+        request = f"replace {resource.named(name, namespace)}"
+        answer = await self._write("api.replace", resource.plural, request, "PUT", path, _encode(body), repeat=Repeat.UNDONE)
+        return self._read(request, resource, answer)
 
     async def delete(
         self,
@@ -235,8 +239,11 @@ class Client:
         grace: int | None = None,
         propagation: str = "Background",
     ) -> bool:
-        """Let it go. False when it was not there. With `uid`, only this very one: another of the name is a `Conflict`."""
-        asked = f"delete {resource.named(name, namespace)}"
+        """Delete an object.
+
+        Returns False when there was none. With `uid`, an object of that name with another uid is a `Conflict`.
+        """
+        request = f"delete {resource.named(name, namespace)}"
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         options: dict[str, Any] = {
             "kind": "DeleteOptions",
@@ -246,17 +253,18 @@ class Client:
         }
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        # Without a uid the second try could meet somebody else's of the same name.
+        # Without a uid, a retry could delete a new object of the same name.
         repeat = Repeat.ALWAYS if uid else Repeat.UNDONE
         path = resource.one(name, namespace)
         return bool(
-            await self._write("api.delete", resource.plural, asked, "DELETE", path, _encode(options), repeat=repeat, gone=True)
+            await self._write("api.delete", resource.plural, request, "DELETE", path, _encode(options), repeat=repeat, gone=True)
         )
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str, annotations: Mapping[str, str] | None = None) -> None:
-        """Put this very pod on a node; the annotations become the pod's in the same write.
+        """Bind this pod to a node; the annotations are added to the pod in the same write.
 
-        `Conflict` when it is another pod of this name, already placed, gated or going. Nothing else is checked by anybody.
+        `Conflict` when it is another pod of this name, or already placed, gated or being deleted. The API server checks nothing
+        else.
         """
         body = {
             "apiVersion": "v1",
@@ -264,14 +272,14 @@ class Client:
             "metadata": {"name": name, "uid": uid, "annotations": annotations or {}},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        asked = f"bind Pod {namespace}/{name} to {node}"
+        request = f"bind Pod {namespace}/{name} to {node}"
         path = kinds.PODS.one(name, namespace, "binding")
-        await self._write("api.bind", "pods/binding", asked, "POST", path, _encode(body), repeat=Repeat.UNDONE)
+        await self._write("api.bind", "pods/binding", request, "POST", path, _encode(body), repeat=Repeat.UNDONE)
 
     async def evict(self, name: str, namespace: str, *, uid: str = "", grace: int | None = None) -> bool:
-        """Ask a pod to go, if its disruption budget allows; else `TooManyRequests`, which is left to the caller.
+        """Evict a pod if its disruption budget allows; otherwise raises `TooManyRequests`, which is not retried here.
 
-        False when it was not there.
+        Returns False when there was no such pod.
         """
         options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
         if grace is not None:
@@ -283,9 +291,9 @@ class Client:
             "deleteOptions": options,
         }
         path = kinds.PODS.one(name, namespace, "eviction")
-        asked = f"evict Pod {namespace}/{name}"
+        request = f"evict Pod {namespace}/{name}"
         return bool(
-            await self._write("api.evict", "pods/eviction", asked, "POST", path, _encode(body), repeat=Repeat.NEVER, gone=True)
+            await self._write("api.evict", "pods/eviction", request, "POST", path, _encode(body), repeat=Repeat.NEVER, gone=True)
         )
 
     async def _write(
@@ -301,9 +309,9 @@ class Client:
         *,
         gone: bool = False,
     ) -> bytes:
-        """The one way in which anything is written: permitted each time it is sent, and a place to die in tests.
+        """Send a write. All writes go through here: each attempt is checked by `permit`, and tests can crash the process here.
 
-        With `gone`, what is not there is as it should be; the answer is empty then.
+        With `gone`, a missing object is a success; the response is empty then.
         """
         with crash.reach(point, what):
             try:
@@ -314,24 +322,24 @@ class Client:
                 return b""
 
     async def scale_of(self, resource: Resource[Any], name: str, namespace: str) -> Scale:
-        """How many are asked for, and how many there are."""
-        asked = f"read the scale of {resource.named(name, namespace)}"
-        answer = await self.connection.call(asked, "GET", resource.one(name, namespace, "scale"))
-        return self._read(asked, _scale(resource), answer)
+        """Return the desired and the actual number of replicas."""
+        request = f"read the scale of {resource.named(name, namespace)}"
+        answer = await self.connection.call(request, "GET", resource.one(name, namespace, "scale"))
+        return self._read(request, _scale(resource), answer)
 
     async def scale(self, resource: Resource[Any], name: str, namespace: str, replicas: int) -> Scale:
-        """Ask for so many."""
-        asked = f"scale {resource.named(name, namespace)} to {replicas}"
+        """Set the desired number of replicas."""
+        request = f"scale {resource.named(name, namespace)} to {replicas}"
         body = _encode([{"op": "replace", "path": "/spec/replicas", "value": replicas}])
         path = resource.one(name, namespace, "scale")
         what = paths.part(resource, "scale")
-        answer = await self._write("api.scale", what, asked, "PATCH", path, body, JSON_PATCH)
-        return self._read(asked, _scale(resource), answer)
+        answer = await self._write("api.scale", what, request, "PATCH", path, body, JSON_PATCH)
+        return self._read(request, _scale(resource), answer)
 
 
 @asynccontextmanager
 async def connect(target: Target, clock: Clock) -> AsyncIterator[Client]:
-    """A client of this cluster, for as long as the block lasts."""
+    """Return a client of this cluster, for as long as the block lasts."""
     async with Connection(target, clock) as connection:
         yield Client(connection)
 

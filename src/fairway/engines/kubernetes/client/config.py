@@ -1,4 +1,4 @@
-"""Kubeconfig files and a pod's own files, read into a `Target`. Every error names the file, the context and what is missing."""
+"""Reads kubeconfig files and a pod's own files into a `Target`. Every error names the file, the context and what is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairway.errors import NotFoundError, UsageError
 from fairway.units import suggest
 
 IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its token, the authority and its namespace."""
+"""The folder of a pod with its token, the authority and its namespace."""
 
 _INSTALLED_ELSEWHERE = "write an `exec` section instead of the `auth-provider`; kubectl has dropped those too"
 
@@ -24,20 +24,20 @@ Entry = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """One entry of a kubeconfig, and the file that it stands in."""
+    """An entry of a kubeconfig, and the file that contains it."""
 
     content: Entry
     file: Path
 
     def path(self, key: str) -> Path | None:
-        """A file named by the entry: beside the kubeconfig unless it says from the root."""
+        """Return a path in the entry; a relative path is relative to the kubeconfig."""
         text = self.content.get(key)
         return self.file.parent / str(text) if text else None
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """All the files together. Of two entries of one name the first file's counts, as for kubectl."""
+    """All files together. Of two entries of one name that of the first file counts, as for kubectl."""
 
     files: tuple[Path, ...]
     current: str
@@ -46,23 +46,23 @@ class Kubeconfig:
     users: Mapping[str, _Named]
 
     def target(self, context: str = "") -> Target:
-        """What a context means; without a name, the current one."""
+        """Return the target of a context; without a name, of the current context."""
         name = context or self.current
         if not name:
             message = f"{self._files} has no current-context; it has {_listed(self.contexts)}"
             raise UsageError(message, fix="name one with --context, or choose one with `kubectl config use-context`")
-        found = self._entry(self.contexts, "context", name, f"named by {'the caller' if context else 'current-context'}")
-        cluster = self._entry(self.clusters, "cluster", str(found.content.get("cluster") or ""), f"of context {name!r}")
-        named_user = str(found.content.get("user") or "")
+        entry = self._entry(self.contexts, "context", name, f"named by {'the caller' if context else 'current-context'}")
+        cluster = self._entry(self.clusters, "cluster", str(entry.content.get("cluster") or ""), f"of context {name!r}")
+        named_user = str(entry.content.get("user") or "")
         user = self._entry(self.users, "user", named_user, f"of context {name!r}") if named_user else None
-        return _target(name, found, cluster, _user(user, named_user) if user else User())
+        return _target(name, entry, cluster, _user(user, named_user) if user else User())
 
     def _entry(self, entries: Mapping[str, _Named], what: str, name: str, where: str) -> _Named:
         if name in entries:
             return entries[name]
-        meant = suggest.nearest(name, tuple(entries))
+        similar = suggest.nearest(name, tuple(entries))
         message = f"{self._files} has no {what} {name!r} ({where}); it has {_listed(entries)}"
-        raise NotFoundError(message, fix=f"did you mean {meant!r}?" if meant else f"name a {what} that is there")
+        raise NotFoundError(message, fix=f"did you mean {similar!r}?" if similar else f"name a {what} that is there")
 
     @property
     def _files(self) -> str:
@@ -70,12 +70,12 @@ class Kubeconfig:
 
 
 def find(environ: Mapping[str, str], *, context: str = "", kubeconfig: str = "", home: Path | None = None) -> Target:
-    """The cluster that kubectl would talk to: a kubeconfig if there is one, else the cluster around this pod."""
+    """Return the cluster that kubectl would use: from a kubeconfig if there is one, otherwise the cluster of this pod."""
     named = kubeconfig or environ.get("KUBECONFIG", "")
     files = [Path(part).expanduser() for part in named.split(":") if part] or [(home or Path.home()) / ".kube" / "config"]
-    there = [file for file in files if file.exists()]
-    if there:
-        return read_kubeconfig(*there).target(context)
+    existing = [file for file in files if file.exists()]
+    if existing:
+        return read_kubeconfig(*existing).target(context)
     if not named and not context and "KUBERNETES_SERVICE_HOST" in environ:
         return in_cluster(environ)
     message = f"there is no kubeconfig: {', '.join(map(str, files))} does not exist"
@@ -83,7 +83,7 @@ def find(environ: Mapping[str, str], *, context: str = "", kubeconfig: str = "",
 
 
 def read_kubeconfig(*files: Path) -> Kubeconfig:
-    """The files, merged."""
+    """Read and merge kubeconfig files."""
     current, merged = "", {"contexts": {}, "clusters": {}, "users": {}}  # type: tuple[str, dict[str, dict[str, _Named]]]
     for file in files:
         content = _yaml(file)
@@ -95,7 +95,7 @@ def read_kubeconfig(*files: Path) -> Kubeconfig:
 
 
 def in_cluster(environ: Mapping[str, str], folder: Path = IN_POD) -> Target:
-    """The cluster around this pod, as the pod's service account."""
+    """Return the cluster of this pod, with the pod's service account."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         message = "KUBERNETES_SERVICE_HOST is not set: this process does not run in a pod"
@@ -129,14 +129,14 @@ def _yaml(file: Path) -> Entry:
 
 
 def _entries(file: Path, content: Entry, section: str) -> list[tuple[str, Entry]]:
-    found = []
-    inner = section.removesuffix("s")
+    named = []
+    key = section.removesuffix("s")
     for number, entry in enumerate(content.get(section) or ()):
         if not isinstance(entry, dict) or not entry.get("name"):
             message = f"{file}: {section}[{number}] has no name"
-            raise UsageError(message, fix=f"write `- name: NAME` and `{inner}: ...` under it")
-        found.append((str(entry["name"]), entry.get(inner) or {}))
-    return found
+            raise UsageError(message, fix=f"write `- name: NAME` and `{key}: ...` under it")
+        named.append((str(entry["name"]), entry.get(key) or {}))
+    return named
 
 
 def _target(name: str, context: _Named, cluster: _Named, user: User) -> Target:
@@ -163,8 +163,8 @@ def _user(entry: _Named, name: str) -> User:
         raise UsageError(message, fix=_INSTALLED_ELSEWHERE)
     certificate, key = (_material(entry, part, where) for part in ("client-certificate", "client-key"))
     if bool(certificate) != bool(key):
-        there, missing = ("client-certificate", "client-key") if certificate else ("client-key", "client-certificate")
-        message = f"{entry.file}: {where} has a {there} and no {missing}"
+        present, missing = ("client-certificate", "client-key") if certificate else ("client-key", "client-certificate")
+        message = f"{entry.file}: {where} has a {present} and no {missing}"
         raise UsageError(message, fix=f"add {missing} or {missing}-data")
     return User(
         certificate=certificate,
@@ -180,8 +180,8 @@ def _user(entry: _Named, name: str) -> User:
 
 
 def _plugin(entry: _Named, where: str) -> ExecPlugin:
-    given = entry.content["exec"]
-    command, version = str(given.get("command") or ""), str(given.get("apiVersion") or "")
+    section = entry.content["exec"]
+    command, version = str(section.get("command") or ""), str(section.get("apiVersion") or "")
     if not command:
         message = f"{entry.file}: {where} has an exec section without a command"
         raise UsageError(message, fix="name the program that prints the credentials")
@@ -190,18 +190,18 @@ def _plugin(entry: _Named, where: str) -> ExecPlugin:
         raise UsageError(message, fix="write apiVersion: client.authentication.k8s.io/v1")
     return ExecPlugin(
         command=command,
-        arguments=tuple(map(str, given.get("args") or ())),
-        env=tuple((str(one["name"]), str(one["value"])) for one in given.get("env") or ()),
+        arguments=tuple(map(str, section.get("args") or ())),
+        env=tuple((str(item["name"]), str(item["value"])) for item in section.get("env") or ()),
         api_version=version,
-        hint=str(given.get("installHint") or "").strip(),
-        cluster_info=bool(given.get("provideClusterInfo")),
-        interactive=str(given.get("interactiveMode") or "IfAvailable"),
+        hint=str(section.get("installHint") or "").strip(),
+        cluster_info=bool(section.get("provideClusterInfo")),
+        interactive=str(section.get("interactiveMode") or "IfAvailable"),
         folder=entry.file.parent,
     )
 
 
 def _material(entry: _Named, key: str, where: str) -> Material:
-    """`KEY-data` goes before `KEY`, as for kubectl."""
+    """Return the entry's data or file. `KEY-data` has precedence over `KEY`, as for kubectl."""
     text = entry.content.get(f"{key}-data")
     if text:
         try:

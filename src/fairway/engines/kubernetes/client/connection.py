@@ -1,7 +1,7 @@
-"""Requests to the API server: one session for calls, one for what stays open, retried only where that is safe.
+"""Requests to the API server: one session for calls and one for streams; calls are retried only where that is safe.
 
-A write that fails without an answer may have been done. It is repeated only when doing it twice is doing it once (apply, delete
-with a precondition, reading); otherwise `Unavailable.unknown` says so, and a level-triggered caller looks again.
+A write that fails without a response may have been done. It is retried only if it is idempotent (apply, delete with a
+precondition, reading). Otherwise the error has `Unavailable.unknown`, and a level-triggered caller reads the state again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairway.engines.kubernetes.client.target import Target
 from fairway.version import VERSION
 
 Chance = Callable[[], float]
-"""A number from 0 to below 1."""
+"""Returns a random number from 0 to below 1."""
 
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
@@ -31,12 +31,12 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 
 CALL_LIMIT = 60.0
-"""Seconds for a call; the API server itself gives up after as many."""
+"""Timeout in seconds for a call; the API server itself gives up after as many."""
 CONNECT_LIMIT = 10.0
 IN_FLIGHT = 32
+"""Maximum number of concurrent calls; more only add latency."""
 KEPT = 75.0
-"""Seconds that a connection is kept unused: an API server closes it after 90, and a new one costs both sides milliseconds."""
-"""Calls at a time; more only add latency."""
+"""Seconds that an idle connection is kept: an API server closes it after 90, and a new one costs both sides milliseconds."""
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 _TRIES = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
@@ -51,7 +51,7 @@ class Repeat(Enum):
 
 
 class Connection:
-    """Requests to one API server. Open it with `async with`."""
+    """Connections to one API server. Open it with `async with`."""
 
     def __init__(self, target: Target, clock: Clock, chance: Chance | None = None) -> None:
         self.target = target
@@ -91,9 +91,9 @@ class Connection:
         repeat: Repeat = Repeat.ALWAYS,
         permit: Callable[[], bool] | None = None,
     ) -> bytes:
-        """The body of a successful answer. `asked` says what is asked, for the error if it fails.
+        """Send a request and return the body of a successful response. `asked` describes the request in error messages.
 
-        `permit` is asked each time before it is sent.
+        `permit` is checked before each attempt.
         """
         tries = 0
         while True:
@@ -133,7 +133,7 @@ class Connection:
 
     @asynccontextmanager
     async def stream(self, asked: str, path: str, silence: float | None = None) -> AsyncIterator[aiohttp.StreamReader]:
-        """The body of an answer that comes bit by bit; an error after `silence` seconds without a byte."""
+        """Open a streamed response; raises an error after `silence` seconds without a byte."""
         if self.identity.stale:
             await self.identity.refresh()
         try:
@@ -157,14 +157,17 @@ class Connection:
 
     @asynccontextmanager
     async def socket(self, asked: str, path: str, protocol: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """A websocket that speaks this protocol."""
+        """Open a websocket with this subprotocol."""
         if self.identity.stale:
             await self.identity.refresh()
         try:
             opened = await self._sessions[1].ws_connect(
                 self._url(path),
                 protocols=(protocol,),
-                headers={**self.identity.headers, "Accept": "*/*"},  # what comes is no object, and JSON alone is refused
+                headers={
+                    **self.identity.headers,
+                    "Accept": "*/*",
+                },  # the response is no object, and the server refuses JSON alone
                 ssl=self.identity.tls,
                 server_hostname=self.target.server_name or None,
                 proxy=self.target.proxy or None,
@@ -182,7 +185,11 @@ class Connection:
             await opened.close()
 
     async def _say_why(self, asked: str, path: str) -> None:
-        """A handshake is refused without words; the same request without one is refused with them, or for not being one."""
+        """Raise a specific error for a refused handshake.
+
+        A handshake is refused without a message. The same request without one is refused with a message, or for not being a
+        handshake.
+        """
         try:
             await self._once(asked, "GET", path, None, JSON)
         except errors.BadRequest:
@@ -200,7 +207,7 @@ class Connection:
 
 
 def may_repeat(error: errors.ApiError, repeat: Repeat) -> bool:
-    """Whether a call that failed so may be sent again."""
+    """Whether a call that failed with this error may be sent again."""
     if repeat is Repeat.NEVER:
         return False
     if isinstance(error, errors.TooManyRequests):
@@ -209,20 +216,20 @@ def may_repeat(error: errors.ApiError, repeat: Repeat) -> bool:
 
 
 def pause(tries: int, retry_after: float, chance: float) -> float:
-    """Seconds until the next try: what the server asks for, else doubling; a part by chance, so that not all come at once."""
+    """Return the seconds until the next try: the server's `Retry-After`, or an exponential back-off, with jitter."""
     base: float = retry_after or min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (tries - 1))
     return base * (1 + 0.25 * chance) if retry_after else base * (0.5 + 0.5 * chance)
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket that notices within half a minute when nobody is there any more: a watch says nothing for long by itself."""
+    """Return a socket that detects a dead peer within half a minute: a watch may be silent for long."""
     family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    result = socket.socket(family, kind, protocol)
+    result.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
+            result.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return result
 
 
 def _chance() -> float:

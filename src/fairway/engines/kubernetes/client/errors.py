@@ -1,20 +1,20 @@
-"""What the API server says when it does not do what was asked, as exceptions.
+"""Failure responses of the API server, as exceptions.
 
     ApiError                            reason on the wire
     ├── NotFound          (NotFoundError)     NotFound
-    ├── Conflict          (ConflictError)     Conflict: somebody else was faster, or a precondition does not hold
+    ├── Conflict          (ConflictError)     Conflict: another client was faster, or a precondition does not hold
     │   └── AlreadyExists                     AlreadyExists
     ├── Gone              (ApiError)          Gone, Expired: a resourceVersion or a continuation is too old; list again
     ├── Forbidden         (DeniedError)       Forbidden: RBAC, quota, admission
-    ├── Unauthorized      (DeniedError)       Unauthorized: nobody knows who is asking
+    ├── Unauthorized      (DeniedError)       Unauthorized: the credentials are missing or not accepted
     ├── Invalid           (RefusedError)      Invalid: `causes` by field
-    ├── BadRequest        (UsageError)        BadRequest and what else we should not have sent
+    ├── BadRequest        (UsageError)        BadRequest and other requests that should not have been sent
     ├── TooManyRequests   (UnavailableError)  TooManyRequests: `retry_after`; for an eviction: a disruption budget
     ├── ServerTimeout     (UnavailableError)  ServerTimeout, Timeout
     ├── NotPermitted      (RefusedError)      none: this process may not write any more, such as a leader that was replaced
     └── Unavailable       (UnavailableError)  ServiceUnavailable, or no connection; `unknown` when it may have been done
 
-The server's own words are kept. `asked` says what was asked (`create Pod team/a`).
+The server's own message is kept. `asked` describes the request (`create Pod team/a`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fairway.errors import (
 
 
 class Cause(msgspec.Struct, frozen=True, gc=False):
-    """One thing wrong: which field, and what."""
+    """A single mistake: its field and a message."""
 
     reason: str = ""
     message: str = ""
@@ -42,7 +42,7 @@ class Cause(msgspec.Struct, frozen=True, gc=False):
 
 
 class Details(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Which object a status is about."""
+    """The object that a status concerns."""
 
     name: str = ""
     group: str = ""
@@ -53,7 +53,7 @@ class Details(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class Status(msgspec.Struct, frozen=True, gc=False):
-    """The answer of the API server that is no object."""
+    """A response of the API server that is no object."""
 
     kind: str = ""
     status: str = ""
@@ -64,7 +64,7 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 
 
 class ApiError(FairwayError):
-    """The API server did not do it."""
+    """The API server did not fulfil a request."""
 
     code = "kubernetes"
 
@@ -94,33 +94,33 @@ class NotFound(ApiError, NotFoundError):
 
 
 class Conflict(ApiError, ConflictError):
-    """Somebody else was faster, or a precondition does not hold."""
+    """Another client was faster, or a precondition does not hold."""
 
     code, exit_code, status = ConflictError.code, ConflictError.exit_code, ConflictError.status
 
 
 class AlreadyExists(Conflict):
-    """There is one of this name."""
+    """There is an object of this name already."""
 
 
 class Gone(ApiError):
-    """What was to be continued is too old; list again."""
+    """The version or continuation is too old; list again."""
 
 
 class Forbidden(ApiError, DeniedError):
-    """The caller may not, or a quota or an admission rule says no."""
+    """The caller lacks the permission, or a quota or an admission rule refuses the request."""
 
     code, exit_code, status = DeniedError.code, DeniedError.exit_code, DeniedError.status
 
 
 class Unauthorized(ApiError, DeniedError):
-    """The API server does not know who is asking."""
+    """The API server does not accept the credentials."""
 
     code, exit_code, status = DeniedError.code, DeniedError.exit_code, DeniedError.status
 
 
 class Invalid(ApiError, RefusedError):
-    """The object is wrong; `mistakes` says where."""
+    """The object is invalid; `mistakes` has the details."""
 
     code, exit_code, status = "invalid", UsageError.exit_code, 422
 
@@ -131,19 +131,19 @@ class Invalid(ApiError, RefusedError):
 
 
 class BadRequest(ApiError, UsageError):
-    """The request makes no sense to the API server."""
+    """The API server cannot process the request."""
 
     code, exit_code, status = UsageError.code, UsageError.exit_code, UsageError.status
 
 
 class TooManyRequests(ApiError, UnavailableError):
-    """Later, after `retry_after` seconds. For an eviction it means that a disruption budget does not allow it now."""
+    """Retry after `retry_after` seconds. For an eviction it means that a disruption budget does not allow it now."""
 
     code, exit_code, status = UnavailableError.code, UnavailableError.exit_code, 429
 
     @property
     def disruption_budget(self) -> bool:
-        """Whether a budget stands in the way, and not the load."""
+        """Whether a disruption budget is the cause, and not the load."""
         return any(cause.reason == "DisruptionBudget" for cause in self.causes)
 
 
@@ -154,14 +154,14 @@ class NotPermitted(ApiError, RefusedError):
 
 
 class Unavailable(ApiError, UnavailableError):
-    """The API server cannot be reached or is not ready. `unknown`: it may have done it all the same."""
+    """The API server cannot be reached or is not ready. `unknown`: it may have fulfilled the request all the same."""
 
     code, exit_code, status = UnavailableError.code, UnavailableError.exit_code, UnavailableError.status
     unknown = False
 
 
 class ServerTimeout(Unavailable):
-    """The API server ran out of time; it may have done it."""
+    """The API server ran out of time; it may have fulfilled the request."""
 
     unknown = True
 
@@ -207,16 +207,16 @@ _status = msgspec.json.Decoder(Status)
 
 
 def failure(asked: str, http: int, body: bytes, retry_after: str = "") -> ApiError:
-    """The exception for an answer that is no success."""
+    """Return the exception for an unsuccessful response."""
     try:
-        said = _status.decode(body)
-    except msgspec.DecodeError:  # a proxy on the way, not the API server
-        said = Status(message=body[:500].decode(errors="replace").strip())
-    return from_status(asked, said, http, retry_after)
+        status = _status.decode(body)
+    except msgspec.DecodeError:  # from a proxy in between, not from the API server
+        status = Status(message=body[:500].decode(errors="replace").strip())
+    return from_status(asked, status, http, retry_after)
 
 
 def from_status(asked: str, said: Status, http: int = 0, retry_after: str = "") -> ApiError:
-    """The exception for a status, also one that a watch sends in the middle."""
+    """Return the exception for a status, also for one in the middle of a watch."""
     http = http or said.code
     kind = _BY_REASON.get(said.reason) or _BY_HTTP.get(http, ApiError)
     details = said.details or Details()
@@ -233,20 +233,20 @@ def from_status(asked: str, said: Status, http: int = 0, retry_after: str = "") 
 
 
 def unreachable(asked: str, server: str, why: str, *, unknown: bool) -> Unavailable:
-    """The exception for an answer that never came."""
+    """Return the exception for a request without a response."""
     doubt = "; whether it was done is not known" if unknown else ""
-    found = Unavailable(f"cannot {asked}: {server} does not answer: {why}{doubt}", fix=_FIXES[Unavailable], asked=asked)
-    found.unknown = unknown
-    return found
+    error = Unavailable(f"cannot {asked}: {server} does not answer: {why}{doubt}", fix=_FIXES[Unavailable], asked=asked)
+    error.unknown = unknown
+    return error
 
 
 def not_permitted(asked: str) -> NotPermitted:
-    """The exception for a write that was not sent."""
+    """Return the exception for a write that was not sent."""
     return NotPermitted(f"cannot {asked}: this process is not the leader any more", asked=asked)
 
 
 def _fix(kind: type[ApiError], words: str) -> str:
-    # A quota and an admission rule refuse with the same reason as RBAC; their own words say what to do.
+    # A quota and an admission rule refuse with the same reason as RBAC; their own messages contain the fix.
     if kind is Forbidden and "cannot" not in words:
         return ""
     return _FIXES.get(kind, "")

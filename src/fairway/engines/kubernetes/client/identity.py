@@ -1,4 +1,4 @@
-"""Who asks: the headers and the TLS context of every request, renewed before they are out of date."""
+"""The credentials of a client: headers and TLS context of its requests, renewed before they expire."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fairway.engines.kubernetes.client.target import ExecPlugin, Target
 from fairway.errors import DeniedError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    # Every command that asks a cluster passes here, and this one would double what that costs.
+    # Every command that contacts a cluster imports this module, and that import would double its cost.
     from fairway.app.ports import Clock
 
 REREAD = 60.0
 """Seconds after which token and certificate files are read again: the kubelet renews them in place."""
 _EARLY = 30.0
-"""Seconds before their end at which a plug-in's credentials are asked for again."""
+"""Seconds before their expiry at which a plug-in's credentials are requested again."""
 _PLUGIN_LIMIT = 60.0
-"""Seconds that a plug-in may take; it may open a browser, so not too few."""
+"""Timeout in seconds for a plug-in; it may open a browser, so it is generous."""
 
 
 class Identity:
-    """As whom the API server is asked. `headers` and `tls` are what is true now; `refresh` when `stale`."""
+    """The credentials for the API server. `headers` and `tls` are the current ones; call `refresh` when `stale`."""
 
     def __init__(self, target: Target, clock: Clock) -> None:
         self._target = target
@@ -42,23 +42,23 @@ class Identity:
 
     @property
     def stale(self) -> bool:
-        """Whether it should be refreshed before it is used."""
+        """Whether the credentials should be refreshed before use."""
         return self._clock.now() >= self._until
 
     async def refresh(self, *, refused: bool = False) -> None:
-        """Read the files again, or ask the plug-in. `refused`: the API server did not accept what there was."""
+        """Read the files again, or run the plug-in. `refused`: the API server did not accept the current credentials."""
         async with self._renewing:
             if not refused and not self.stale:
                 return
             user = self._target.user
-            # A plug-in starts a program, which takes long; whoever comes meanwhile waits here and finds it done.
-            given = await _ask(user.plugin, self._target) if user.plugin else {}
-            self.headers = self._headers(given)
-            self._load(given)
-            self._until = self._end(given)
+            # A plug-in is a program and slow; concurrent callers wait here and use its result.
+            credential = await _ask(user.plugin, self._target) if user.plugin else {}
+            self.headers = self._headers(credential)
+            self._load(credential)
+            self._until = self._end(credential)
 
     async def renewed(self) -> bool:
-        """The API server does not know us any more: get new credentials, where there is somewhere to get them from."""
+        """Get new credentials after the API server has refused the current ones. Returns whether there is a source for them."""
         user = self._target.user
         if user.plugin or user.token_file or user.certificate.file:
             await self.refresh(refused=True)
@@ -66,24 +66,24 @@ class Identity:
         return False
 
     def _headers(self, given: Mapping[str, Any]) -> Mapping[str, str]:
-        user, found = self._target.user, {}
+        user, headers = self._target.user, {}
         token = user.token
         if user.token_file:
             token = _text(user.token_file)
         token = str(given.get("token") or token)
         if token:
-            found["Authorization"] = f"Bearer {token}"
+            headers["Authorization"] = f"Bearer {token}"
         elif user.username:
             pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
-            found["Authorization"] = f"Basic {pair}"
+            headers["Authorization"] = f"Basic {pair}"
         if user.impersonate:
-            found["Impersonate-User"] = user.impersonate
+            headers["Impersonate-User"] = user.impersonate
         for number, group in enumerate(user.impersonate_groups):
             if number:
                 message = f"context {self._target.context!r} impersonates more than one group"
                 raise UsageError(message, fix="keep one under `as-groups`")
-            found["Impersonate-Group"] = group
-        return found
+            headers["Impersonate-Group"] = group
+        return headers
 
     def _load(self, given: Mapping[str, Any]) -> None:
         user = self._target.user
@@ -104,13 +104,13 @@ class Identity:
 
 
 def tls_context(authority: bytes, certificate: bytes = b"", key: bytes = b"", *, insecure: bool = False) -> ssl.SSLContext:
-    """Trust this authority (or the system's), and show this certificate."""
+    """Return a TLS context that trusts this authority (or the system's), with this client certificate."""
     try:
         context = ssl.create_default_context(cadata=authority.decode() if authority else None)
     except (ssl.SSLError, UnicodeDecodeError) as error:
         message = f"the certificate authority of the cluster is no certificate in PEM: {error}"
         raise UsageError(message, fix="copy certificate-authority-data again from whoever runs the cluster") from error
-    # Go accepts authorities without the extensions that this flag asks for; so kubectl works with them, and so must we.
+    # Go accepts authorities without the extensions that this flag requires. They work with kubectl, so they must work here.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if insecure:
         context.check_hostname = False
@@ -121,17 +121,17 @@ def tls_context(authority: bytes, certificate: bytes = b"", key: bytes = b"", *,
 
 
 def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    # The standard library takes files alone; mkstemp makes one that nobody else can read.
-    descriptor, place = tempfile.mkstemp(prefix="fairway-tls-")
+    # The standard library loads certificates from files only; mkstemp creates one that other users cannot read.
+    descriptor, path = tempfile.mkstemp(prefix="fairway-tls-")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(key + b"\n" + certificate)
-        context.load_cert_chain(place)
+        context.load_cert_chain(path)
     except ssl.SSLError as error:
         message = f"the client certificate and its key do not work together: {error}"
         raise UsageError(message, fix="copy both again from whoever runs the cluster") from error
     finally:
-        Path(place).unlink()
+        Path(path).unlink()
 
 
 def _text(file: Path) -> str:
@@ -143,7 +143,7 @@ def _text(file: Path) -> str:
 
 
 async def _ask(plugin: ExecPlugin, target: Target) -> Mapping[str, Any]:
-    """Run the plug-in and read what it prints."""
+    """Run the plug-in and parse its output."""
     if plugin.interactive == "Always":
         message = f"the credential program {plugin.command!r} of context {target.context!r} wants to ask somebody at a terminal"
         raise DeniedError(message, fix="log in with kubectl first and use a context whose program asks nothing")
@@ -174,20 +174,20 @@ async def _ask(plugin: ExecPlugin, target: Target) -> Mapping[str, Any]:
 
 
 def _told(plugin: ExecPlugin, target: Target) -> dict[str, Any]:
-    told: dict[str, Any] = {"interactive": False}
+    spec: dict[str, Any] = {"interactive": False}
     if plugin.cluster_info:
         authority = base64.b64encode(target.authority.read()).decode()
-        told["cluster"] = {"server": target.server, "certificate-authority-data": authority}
-        told["cluster"].update({"tls-server-name": target.server_name} if target.server_name else {})
-    return told
+        spec["cluster"] = {"server": target.server, "certificate-authority-data": authority}
+        spec["cluster"].update({"tls-server-name": target.server_name} if target.server_name else {})
+    return spec
 
 
 def read_credential(printed: bytes, plugin: ExecPlugin, context: str) -> Mapping[str, Any]:
-    """The status of the `ExecCredential` that a plug-in prints."""
+    """Return the status of the `ExecCredential` in a plug-in's output."""
     try:
-        said = json.loads(printed)
-        status = said["status"]
-        fits = said["apiVersion"] == plugin.api_version and bool(status.get("token") or status.get("clientCertificateData"))
+        credential = json.loads(printed)
+        status = credential["status"]
+        fits = credential["apiVersion"] == plugin.api_version and bool(status.get("token") or status.get("clientCertificateData"))
     except (ValueError, KeyError, TypeError, AttributeError):
         fits = False
     if not fits:
@@ -195,5 +195,5 @@ def read_credential(printed: bytes, plugin: ExecPlugin, context: str) -> Mapping
             f"the credential program {plugin.command!r} of context {context!r} printed no ExecCredential of {plugin.api_version}"
         )
         raise DeniedError(message, fix="run it by hand and look at what it prints")
-    found: Mapping[str, Any] = status
-    return found
+    result: Mapping[str, Any] = status
+    return result

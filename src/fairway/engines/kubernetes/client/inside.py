@@ -1,4 +1,4 @@
-"""Into a pod: its logs, and programs run beside its own."""
+"""Access to a pod: its logs, and programs run in its containers."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from fairway.engines.kubernetes.client.kinds import PODS
 STDIN, STDOUT, STDERR, RESULT, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 """The channels of the protocol: the first byte of every message."""
 PROTOCOL = "v5.channel.k8s.io"
-"""The first one in which standard input can be closed."""
+"""The first version in which standard input can be closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogWish:
-    """Which part of a container's log."""
+    """Which part of a container's log to read."""
 
     container: str = ""
     follow: bool = False
     previous: bool = False
-    """That of the container before the last restart."""
+    """Read the log of the container before its last restart."""
     tail: int | None = None
     since_seconds: int | None = None
     timestamps: bool = False
 
 
 async def logs(connection: Connection, name: str, namespace: str, wish: LogWish = LogWish()) -> AsyncIterator[bytes]:
-    """The log, bit by bit as it comes; with `follow` until the container ends."""
-    wanted = paths.query(
+    """Yield the log as it arrives; with `follow` until the container ends."""
+    query = paths.query(
         container=wish.container,
         follow=wish.follow,
         previous=wish.previous,
@@ -43,14 +43,14 @@ async def logs(connection: Connection, name: str, namespace: str, wish: LogWish 
         sinceSeconds=wish.since_seconds,
         timestamps=wish.timestamps,
     )
-    path = PODS.one(name, namespace, "log") + wanted
+    path = PODS.one(name, namespace, "log") + query
     async with connection.stream(f"read the log of Pod {namespace}/{name}", path) as body:
         while chunk := await body.readany():
             yield chunk
 
 
 class Session:
-    """A program that runs in a container. Iterate over its output; then `exit_code` is known."""
+    """A program that runs in a container. Iterate over its output; afterwards `exit_code` is available."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, asked: str) -> None:
         self._socket = socket
@@ -58,22 +58,22 @@ class Session:
         self._result: errors.Status | None = None
 
     async def write(self, data: bytes) -> None:
-        """To its standard input."""
+        """Write to its standard input."""
         await self._socket.send_bytes(bytes((STDIN,)) + data)
 
     async def close_input(self) -> None:
-        """The end of its standard input."""
+        """Close its standard input."""
         await self._socket.send_bytes(bytes((CLOSE, STDIN)))
 
     async def resize(self, columns: int, rows: int) -> None:
-        """The size of its terminal."""
+        """Set the size of its terminal."""
         await self._socket.send_bytes(bytes((RESIZE,)) + msgspec.json.encode({"Width": columns, "Height": rows}))
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
-        """(`STDOUT` or `STDERR`, bytes) as they come, until the program has ended."""
+        """Yield (`STDOUT` or `STDERR`, bytes) as they arrive, until the program has ended."""
         async for message in self._socket:
             if message.type is aiohttp.WSMsgType.ERROR:
-                return  # `exit_code` says that the connection was lost
+                return  # `exit_code` raises the error of the lost connection
             data = message.data.encode() if isinstance(message.data, str) else message.data
             if not data:
                 continue
@@ -84,12 +84,12 @@ class Session:
 
     @property
     def exit_code(self) -> int:
-        """How it ended; an error when nobody can say."""
+        """The exit code; raises an error when it is unknown."""
         return exit_code(self._asked, self._result)
 
 
 def exit_code(asked: str, result: errors.Status | None) -> int:
-    """The exit code in the last message of the protocol."""
+    """Return the exit code from the last message of the protocol."""
     if result is None:
         message = f"cannot {asked}: the connection was lost before the program ended"
         raise errors.Unavailable(message, fix="look whether it still runs, and run it again", asked=asked)
@@ -114,12 +114,12 @@ async def execute(
     tty: bool = False,
 ) -> AsyncIterator[Session]:
     """Run a program in a container of the pod."""
-    wanted = [("command", part) for part in command]
-    wanted += [("container", container)] if container else []
-    # A terminal has one stream for both.
+    parameters = [("command", part) for part in command]
+    parameters += [("container", container)] if container else []
+    # A terminal has a single stream for output and errors.
     switches = {"stdin": stdin, "stdout": True, "stderr": not tty, "tty": tty}
-    wanted += [(switch, "true") for switch, on in switches.items() if on]
+    parameters += [(switch, "true") for switch, on in switches.items() if on]
     asked = f"run {command[0]!r} in Pod {namespace}/{name}"
-    path = f"{PODS.one(name, namespace, 'exec')}?{urlencode(wanted)}"
+    path = f"{PODS.one(name, namespace, 'exec')}?{urlencode(parameters)}"
     async with connection.socket(asked, path, PROTOCOL) as socket:
         yield Session(socket, asked)

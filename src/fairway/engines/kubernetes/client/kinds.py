@@ -1,4 +1,4 @@
-"""The kinds that are built in, so that none of them costs a look into discovery."""
+"""The resources that are built in, so that they need no discovery."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ _BUILT_IN: tuple[Resource[Any], ...] = (
     LEASES, EVENTS, DEPLOYMENTS, DEFINITIONS, TRAINING_JOBS, MODEL_SERVICES, JOB_QUEUES, GPU_NODES,
 )  # fmt: skip
 
-BY_KIND: dict[tuple[str, str], Resource[Any]] = {(one.api_version, one.kind): one for one in _BUILT_IN}
+BY_KIND: dict[tuple[str, str], Resource[Any]] = {(resource.api_version, resource.kind): resource for resource in _BUILT_IN}
 """By apiVersion and kind, as manifests name them."""

@@ -1,6 +1,6 @@
-"""A copy of everything of a kind, kept in step by a watch: typed objects by key, indexes, and callbacks on every change.
+"""An informer: a copy of all objects of a kind, kept up to date by a watch, with indexes and callbacks on every change.
 
-What is read here may be a moment old; whoever writes on the strength of it states what it must still be (a uid, a version).
+The copy may be a moment old. A write that is based on it must contain a precondition (a uid, a version).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from fairway.engines.kubernetes.client.watch import Happening, Scope, Unreadable
 from fairway.engines.kubernetes.objects.meta import T, Thing, key_of, owner_of
 
 Index = Callable[[T], Iterable[str]]
-"""Under which values an object is found."""
+"""Returns the values under which an object is indexed."""
 Listener = Callable[[str, T | None, T | None], None]
-"""Told of a change: the key, what was, what is. One of the two may be missing."""
+"""Called with a change: the key, the old and the new object. One of the two may be missing."""
 
 RESTART_AFTER = 1.0
-"""Seconds until a copy whose reading failed is read anew."""
+"""Seconds until the watch is restarted after an unexpected failure."""
 
 _log = logging.getLogger(__name__)
 
 
 class Mirror(Generic[T]):
-    """A copy of everything of a kind."""
+    """A copy of all objects of a kind."""
 
     def __init__(
         self, client: Client, resource: Resource[T], scope: Scope = Scope(), indexes: Mapping[str, Index[T]] | None = None
@@ -43,16 +43,16 @@ class Mirror(Generic[T]):
         self._listeners: list[Listener[T]] = []
         self._complete = asyncio.Event()
         self.trouble: errors.ApiError | None = None
-        """Why it is not in step, while it is not."""
+        """Why the copy is behind, while it is."""
         self.unreadable: dict[str, Unreadable] = {}
-        """Objects that cannot be decoded, by key. Of one that could be before, the last readable state is kept."""
+        """Objects that cannot be decoded, by key. If an earlier state could be decoded, that is kept."""
         self.noted: list[Callable[[Unreadable], None]] = []
         """Called with every object that cannot be decoded."""
 
     # Reading.
 
     def get(self, key: str) -> T | None:
-        """The object with this key (`NAMESPACE/NAME`, or `NAME`), if it is there."""
+        """Return the object with this key (`NAMESPACE/NAME`, or `NAME`), if there is one."""
         return self._things.get(key)
 
     def __len__(self) -> int:
@@ -62,24 +62,24 @@ class Mirror(Generic[T]):
         return iter(self._things.values())
 
     def keys(self) -> Collection[str]:
-        """The keys of everything."""
+        """Return the keys of all objects."""
         return self._things.keys()
 
     def indexed(self, index: str, value: str) -> Collection[T]:
-        """Everything that this index finds under the value."""
+        """Return all objects that are indexed under the value."""
         return self._found[index].get(value, {}).values()
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was there when it began is here."""
+        """Whether the copy has all objects that existed at the start."""
         return self._complete.is_set()
 
     async def synced(self) -> None:
-        """Wait until it is complete."""
+        """Wait until the copy is complete."""
         await self._complete.wait()
 
     def listen(self, listener: Listener[T]) -> None:
-        """Tell of every change from now on; of what is here already, at once."""
+        """Call the listener on every change from now on, and at once for every existing object."""
         self._listeners.append(listener)
         for key, thing in self._things.items():
             listener(key, None, thing)
@@ -87,42 +87,42 @@ class Mirror(Generic[T]):
     # Keeping in step.
 
     async def run(self) -> None:
-        """Keep in step until it is cancelled. What fails is tried again; `trouble` says why it is behind."""
+        """Keep the copy up to date until cancelled. Failures are retried; `trouble` has the reason while the copy is behind."""
         while True:
             try:
                 await self._follow()
-            except Exception:  # noqa: BLE001 - a copy that stopped would be taken for the truth.
+            except Exception:  # noqa: BLE001 - a copy that is no longer updated would be taken for the truth.
                 _log.exception("following %s failed; it is followed anew in %g s", self.resource.plural, RESTART_AFTER)
                 await asyncio.sleep(RESTART_AFTER)
 
     async def _follow(self) -> None:
-        async for found in follow(self._client, self.resource, self._scope, self._trouble):
+        async for result in follow(self._client, self.resource, self._scope, self._trouble):
             self.trouble = None
-            if isinstance(found, Whole):
-                self.reset(found.things, found.unreadable)
+            if isinstance(result, Whole):
+                self.reset(result.things, result.unreadable)
                 self._complete.set()
                 continue
-            for change in found:
+            for change in result:
                 if isinstance(change, Unreadable):
                     self._note(change)
                 else:
                     self.put(change.thing, gone=change.what is Happening.DELETED)
 
     def reset(self, things: Iterable[T], unreadable: Iterable[Unreadable] = ()) -> None:
-        """This is everything now. Only what differs is told."""
+        """Replace all objects. Only differences are passed to the listeners."""
         fresh = {key_of(thing): thing for thing in things}
         self.unreadable.clear()
-        for found in unreadable:
-            self._note(found)
+        for broken in unreadable:
+            self._note(broken)
         for key in self._things.keys() - fresh.keys() - self.unreadable.keys():
             self._set(key, None)
         for key, thing in fresh.items():
-            known = self._things.get(key)
-            if known is None or known.metadata.resource_version != thing.metadata.resource_version:
+            existing = self._things.get(key)
+            if existing is None or existing.metadata.resource_version != thing.metadata.resource_version:
                 self._set(key, thing)
 
     def put(self, thing: T, *, gone: bool = False) -> None:
-        """One change."""
+        """Apply a single change."""
         self.unreadable.pop(key_of(thing), None)
         self._set(key_of(thing), None if gone else thing)
 
@@ -134,23 +134,23 @@ class Mirror(Generic[T]):
             call(found)
 
     def _set(self, key: str, thing: T | None) -> None:
-        known = self._things.pop(key, None) if thing is None else self._things.get(key)
+        before = self._things.pop(key, None) if thing is None else self._things.get(key)
         if thing is not None:
             self._things[key] = thing
         for name, index in self._indexes.items():
-            found = self._found[name]
-            for value in index(known) if known is not None else ():
-                entries = found[value]
+            entries_by_value = self._found[name]
+            for value in index(before) if before is not None else ():
+                entries = entries_by_value[value]
                 entries.pop(key, None)
                 if not entries:
-                    del found[value]
+                    del entries_by_value[value]
             if thing is not None:
                 for value in index(thing):
-                    found.setdefault(value, {})[key] = thing
+                    entries_by_value.setdefault(value, {})[key] = thing
         for listener in self._listeners:
             try:
-                listener(key, known, thing)
-            except Exception:  # noqa: BLE001 - the copy stays in step, and the other listeners hear of it.
+                listener(key, before, thing)
+            except Exception:  # noqa: BLE001 - the copy stays up to date, and the other listeners are called.
                 _log.exception("a listener to %s failed for %s", self.resource.plural, key)
 
     def _trouble(self, error: errors.ApiError) -> None:
@@ -160,7 +160,7 @@ class Mirror(Generic[T]):
 
 
 def by_label(name: str) -> Index[Thing]:
-    """Find objects by the value of a label."""
+    """Return an index by the value of a label."""
 
     def values(thing: Thing) -> tuple[str, ...]:
         value = thing.metadata.labels.get(name)
@@ -170,13 +170,13 @@ def by_label(name: str) -> Index[Thing]:
 
 
 def by_owner(thing: Thing) -> tuple[str, ...]:
-    """Find objects by the uid of the owner that controls them."""
+    """Index objects by the uid of the owner that controls them."""
     owner = owner_of(thing)
     return (owner.uid,) if owner else ()
 
 
 async def all_synced(*mirrors: Mirror[Any]) -> None:
-    """Wait until all are complete, then keep the collector away from what they hold: it lives as long as the process."""
+    """Wait until all are complete, then exclude their objects from garbage collection: they live as long as the process."""
     gc.set_threshold(50_000, 20, 100)
     await asyncio.gather(*(mirror.synced() for mirror in mirrors))
     gc.collect()

@@ -1,4 +1,4 @@
-"""Which cluster, and as whom: what a kubeconfig or a pod's own files come to. Data; `config` reads it, `identity` uses it."""
+"""A cluster and the credentials for it, as read from a kubeconfig or a pod's own files by `config`, and used by `identity`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """A certificate or a key: in a file, or as it stands in the kubeconfig."""
+    """A certificate or a key: in a file, or inline in the kubeconfig."""
 
     file: Path | None = None
     data: bytes = b""
 
     def read(self) -> bytes:
-        """The content; a file is read anew each time, since certificates are renewed in place."""
+        """Return the content; a file is read each time, since certificates are renewed in place."""
         return self.file.read_bytes() if self.file else self.data
 
     def __bool__(self) -> bool:
@@ -30,23 +30,23 @@ class ExecPlugin:
     env: tuple[tuple[str, str], ...] = ()
     api_version: str = "client.authentication.k8s.io/v1"
     hint: str = ""
-    """How to install the program, in the words of whoever wrote the kubeconfig."""
+    """Instructions for installing the program, from the kubeconfig."""
     cluster_info: bool = False
-    """Whether the program is told about the cluster."""
+    """Whether the program gets the data of the cluster."""
     interactive: str = "IfAvailable"
     folder: Path = Path()
-    """Where a relative command lies."""
+    """The folder to which a relative command is relative."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """As whom."""
+    """The credentials of a client."""
 
     certificate: Material = Material()
     key: Material = Material()
     token: str = field(default="", repr=False)
     token_file: Path | None = None
-    """Read anew every minute."""
+    """Read again every minute."""
     username: str = ""
     password: str = field(default="", repr=False)
     plugin: ExecPlugin | None = None
@@ -56,19 +56,19 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which cluster, and as whom."""
+    """A cluster, and the credentials for it."""
 
     server: str
     """`https://HOST:PORT`, without a slash at the end."""
     user: User = User()
     authority: Material = Material()
-    """Who signed the API server's certificate; none means whom the system trusts."""
+    """The authority of the API server's certificate; empty: those that the system trusts."""
     insecure: bool = False
-    """Whether the API server's certificate is not checked."""
+    """Whether the API server's certificate is not verified."""
     server_name: str = ""
     """The name in the API server's certificate, where it is not that of its address."""
     proxy: str = ""
     namespace: str = "default"
-    """Where things are looked for when nobody says."""
+    """The default namespace."""
     context: str = ""
-    """How people call it; empty inside the cluster."""
+    """The context's name in the kubeconfig; empty inside the cluster."""

@@ -1,4 +1,4 @@
-"""Everything of a kind that is there, and then every change, for ever: through ends, lost connections and old versions."""
+"""Follows a kind: yields all existing objects and then every change, also across reconnects and expired versions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INITIAL_END = "k8s.io/initial-events-end"
 
 
 class Happening(StrEnum):
-    """What happened to an object."""
+    """The type of a change."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -30,17 +30,17 @@ class Happening(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An object that is there and cannot be decoded. The others are followed all the same."""
+    """An existing object that cannot be decoded. The others are followed all the same."""
 
     head: Thing
     cause: str
     raw: bytes = b""
-    """As it was sent."""
+    """The object as it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Whole(Generic[T]):
-    """Everything that is there; what is not in it is gone."""
+    """All existing objects; objects that are not in it are deleted."""
 
     things: tuple[T, ...]
     unreadable: tuple[Unreadable, ...] = ()
@@ -48,7 +48,7 @@ class Whole(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """One change; of what is deleted, its last state."""
+    """A change of an object; for a deletion, its last state."""
 
     what: Happening
     thing: T
@@ -61,7 +61,7 @@ class _Event(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which of a kind: in one namespace or in all, with these labels, with these fields."""
+    """A subset of a kind: in one namespace or in all, with these labels, with these fields."""
 
     namespace: str = ""
     labels: str = ""
@@ -77,7 +77,7 @@ Found = Whole[T] | tuple[Change[T] | Unreadable, ...]
 
 
 def refuse(error: errors.ApiError) -> None:
-    """End with an error that will not pass by itself: not allowed, no such kind. The rest is tried again."""
+    """Raise an error that will not pass by itself: no permission, no such kind. Other errors are retried."""
     if isinstance(error, errors.Forbidden | errors.Unauthorized | errors.NotFound | errors.BadRequest):
         raise error
 
@@ -85,18 +85,18 @@ def refuse(error: errors.ApiError) -> None:
 async def follow(
     client: Client, resource: Resource[T], scope: Scope = Scope(), trouble: Trouble = refuse
 ) -> AsyncIterator[Found[T]]:
-    """First a `Whole`, then changes as they come; another `Whole` whenever changes may have been missed.
+    """Yield first a `Whole`, then changes as they arrive; another `Whole` whenever changes may have been missed.
 
-    `trouble` is told of every failure that waiting may heal; what it raises ends it.
+    `trouble` is called with every failure that is retried; an exception that it raises ends the watch.
     """
     course, connection = Course(), client.connection
     while True:
-        came = False
+        any_result = False
         try:
-            async for found in _ask(client, resource, scope, course):
-                came = True
-                yield found
-            course.ended(empty=not came)
+            async for result in _ask(client, resource, scope, course):
+                any_result = True
+                yield result
+            course.ended(empty=not any_result)
         except errors.ApiError as error:
             if course.failed(error):
                 continue
@@ -121,14 +121,14 @@ async def _ask(client: Client, resource: Resource[T], scope: Scope, course: Cour
         yield Whole(listed.items, tuple(unreadable))
     seconds = SPAN + SPREAD * client.connection.chance()
     path = resource.collection(scope.namespace) + _query(scope, course, int(seconds))
-    asked = f"watch {resource.plural}"
-    reading = _Reading(resource, course, asked)
-    async with client.connection.stream(asked, path, silence=seconds + PATIENCE) as body:
+    request = f"watch {resource.plural}"
+    reading = _Reading(resource, course, request)
+    async with client.connection.stream(request, path, silence=seconds + PATIENCE) as body:
         rest = b""
         while chunk := await body.readany():
             *lines, rest = (rest + chunk if rest else chunk).split(b"\n")
-            for found in reading.take(lines):
-                yield found
+            for result in reading.take(lines):
+                yield result
 
 
 def _query(scope: Scope, course: Course, seconds: int) -> str:
@@ -146,7 +146,7 @@ def _query(scope: Scope, course: Course, seconds: int) -> str:
 
 
 class _Reading(Generic[T]):
-    """Lines of one watch, read into what they mean."""
+    """Decodes the lines of a watch."""
 
     def __init__(self, resource: Resource[T], course: Course, asked: str) -> None:
         self._decode = decoder(resource.model).decode
@@ -156,18 +156,18 @@ class _Reading(Generic[T]):
         self._unreadable: list[Unreadable] = []
 
     def take(self, lines: list[bytes]) -> list[Found[T]]:
-        """What these lines bring, in order."""
-        found: list[Found[T]] = []
+        """Return the results of these lines, in order."""
+        results: list[Found[T]] = []
         changes: list[Change[T] | Unreadable] = []
         try:
             for line in lines:
                 whole = self._line(line, changes) if line else None
                 if whole:
-                    found.append(whole)
+                    results.append(whole)
         except msgspec.DecodeError as error:
             message = f"cannot {self._asked}: an event is not what this API promises: {error}"
             raise errors.ApiError(message, asked=self._asked) from error
-        return [*found, tuple(changes)] if changes else found
+        return [*results, tuple(changes)] if changes else results
 
     def _line(self, line: bytes, changes: list[Change[T] | Unreadable]) -> Whole[T] | None:
         event = _event.decode(line)
@@ -192,7 +192,7 @@ class _Reading(Generic[T]):
             self._unreadable.append(found)
             return
         self._course.reached(found.head.metadata.resource_version)
-        # Of what is gone only its name matters.
+        # Of a deleted object only the name matters.
         gone = what == Happening.DELETED
         changes.append(Change(Happening.DELETED, cast("T", found.head)) if gone else found)
 

@@ -1,1 +1,1 @@
-"""What `fairway install kubernetes` applies: definitions, roles, processes. Pure data, one source for every way to install."""
+"""The objects that `fairway install kubernetes` applies: definitions, roles, processes. Pure data, shared by all installers."""

@@ -1,4 +1,4 @@
-"""The account of a process, with its roles. Pure."""
+"""The service account of a process, with its roles. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fairway.engines.kubernetes.install.shape import RBAC, Manifest, head
 
 
 def account(process: str, namespace: str) -> list[Manifest]:
-    """Who the process is, what it may do in the whole cluster, and what in its own namespace."""
+    """Return the process's account, its role in the whole cluster, and its role in its own namespace."""
     name = f"fairway-{process}"
     return [
         head("ServiceAccount", name, namespace),
@@ -22,7 +22,7 @@ def account(process: str, namespace: str) -> list[Manifest]:
 
 
 def cluster_role(name: str, rules: tuple[Rule, ...], who: str, namespace: str) -> list[Manifest]:
-    """A role in the whole cluster, given to an account."""
+    """Return a cluster role and its binding to an account."""
     return [
         {**head("ClusterRole", name, api=f"{RBAC}/v1"), "rules": _rules(rules)},
         {

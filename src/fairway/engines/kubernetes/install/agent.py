@@ -1,4 +1,4 @@
-"""The agent of every node: its DaemonSet, its account, and the policy that keeps it to its own node. Pure."""
+"""The node agent: its DaemonSet, its account, and the policy that restricts it to its own node. Pure."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ AUTHORITY_FOLDER = "/etc/fairway-authority"
 
 
 def agent(installation: Installation) -> list[Manifest]:
-    """Everything that the agents need, in order."""
+    """Return all objects of the agents, in order."""
     authority = head("ConfigMap", AUTHORITY, installation.namespace)
     return [*account(installation.namespace), *policy(installation.namespace), authority, _daemon_set(installation)]
 
 
 def account(namespace: str) -> list[Manifest]:
-    """Who the agents are, and what they may do on any node, as far as roles can tell nodes apart."""
+    """Return the service account of the agents and its cluster role.
+
+    Roles cannot distinguish nodes, so it applies to all nodes.
+    """
     return [_head("ServiceAccount", "v1", namespace), *cluster_role(NAME, CLUSTER_RULES["agent"], NAME, namespace)]
 
 
 def policy(namespace: str) -> list[Manifest]:
-    """An agent writes of the node that its token was made for, and of that only what it must: its condition and its taint."""
+    """Return the policy by which an agent may only write to the node of its token, and there only its condition and its taint."""
     user = f"system:serviceaccount:{namespace}:{NAME}"
     own = "request.userInfo.extra[?'authentication.kubernetes.io/node-name'][0].orValue('')"
     rules = [
@@ -81,13 +84,13 @@ def _rule(group: str, operations: list[str], *resources: str) -> Manifest:
 
 
 def _same(part: str, field: str) -> str:
-    """Both have it and it is equal, or neither has it."""
+    """Return a CEL expression: the field is equal on both sides, or missing on both."""
     new, old = f"object.{part}", f"oldObject.{part}"
     return f"(has({new}.{field}) == has({old}.{field}) && (!has({new}.{field}) || {new}.{field} == {old}.{field}))"
 
 
 def _same_but(part: str, field: str, key: str, own: str) -> str:
-    """The entries of a list are the same, but for one of ours."""
+    """Return a CEL expression: the entries of a list are the same, except for ours."""
     sides = (
         f"(has({side}.{part}.{field}) ? {side}.{part}.{field} : []).filter(one, one.{key} != '{own}')"
         for side in ("object", "oldObject")
@@ -129,7 +132,7 @@ def _daemon_set(installation: Installation) -> Manifest:
             {"name": "authority", "configMap": {"name": AUTHORITY, "optional": True}},
             {"name": "operator", **projected()},
         ],
-        # It must speak of nodes that keep others away, and of those above all.
+        # It must run on tainted nodes, too; its reports matter there most.
         "tolerations": [{"operator": "Exists"}],
         "nodeSelector": {"kubernetes.io/os": "linux", **installation.gpu_nodes},
         **({"runtimeClassName": installation.gpu_runtime_class} if installation.gpu_runtime_class else {}),
@@ -153,7 +156,7 @@ def _variables(installation: Installation) -> list[Manifest]:
         {"name": "FAIRWAY_AGENT_OPERATOR", "value": endpoint(installation)},
         {"name": "FAIRWAY_AGENT_AUTHORITY", "value": f"{AUTHORITY_FOLDER}/{AUTHORITY_FILE}"},
         {"name": "FAIRWAY_AGENT_MANAGED", "value": "true" if installation.gpus == "fairway" else "false"},
-        # NVIDIA's runtime brings NVML in, and nothing that computes: no privilege is needed.
+        # NVIDIA's runtime adds NVML, and nothing for computing: no privilege is needed.
         {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
         {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
     ]

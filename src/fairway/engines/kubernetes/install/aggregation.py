@@ -1,4 +1,4 @@
-"""How the record becomes an API of the cluster: the APIService, its Service, and the roles of whoever asks. Pure."""
+"""The objects that make the record an API of the cluster: the APIService, its Service, and the roles of callers. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from fairway.spec.crd import GROUP
 Manifest = dict[str, Any]
 
 PORT = 8443
-"""Where the operator answers the API server."""
+"""The port on which the operator serves the API server."""
 VARIABLE = "FAIRWAY_RECORD_PORT"
 REGISTRY_READER = "fairway-registry-reader"
 """The role that lets users of other namespaces read models and datasets, where it is bound in a namespace."""
 _RBAC = "rbac.authorization.k8s.io"
 _FRONT_READER = "extension-apiserver-authentication-reader"
-"""The API server's own role for those who must know it: which authority vouches for it."""
+"""The API server's own role for extension servers, which must read the authority that signs its certificate."""
 
 
 def record_objects(namespace: str, labels: Manifest) -> list[Manifest]:
-    """Everything; the operator adds its certificate to the APIService when it starts."""
+    """Return all objects; the operator adds its certificate to the APIService when it starts."""
     return [
         {
             **_head("APIService", f"{parts.VERSION}.{parts.GROUP}", labels, "apiregistration.k8s.io/v1"),
@@ -49,10 +49,13 @@ def record_objects(namespace: str, labels: Manifest) -> list[Manifest]:
 
 
 def caller_roles(labels: Manifest) -> list[Manifest]:
-    """What people may do: added to the roles `view`, `edit` and `admin` that every cluster has, so that nobody must be told."""
+    """Return the roles of users.
+
+    They are aggregated to the roles `view`, `edit` and `admin` of every cluster, so they need no binding.
+    """
     kinds = ["trainingjobs", "modelservices"]
     scales = [f"{kind}/scale" for kind in kinds]
-    own = {
+    kind_rules = {
         "view": [_rule([*kinds, "jobqueues", "gpunodes"], "get", "list", "watch")],
         "edit": [
             _rule(kinds, "create", "update", "patch", "delete", "deletecollection"),
@@ -60,14 +63,14 @@ def caller_roles(labels: Manifest) -> list[Manifest]:
         ],
         "admin": [],
     }
-    meant = {"view": (parts.READ,), "edit": (parts.WRITE,), "admin": (parts.REMOVE,)}
-    above = {"view": ("view", "edit", "admin"), "edit": ("edit", "admin"), "admin": ("admin",)}
+    meanings = {"view": (parts.READ,), "edit": (parts.WRITE,), "admin": (parts.REMOVE,)}
+    targets = {"view": ("view", "edit", "admin"), "edit": ("edit", "admin"), "admin": ("admin",)}
     return [
         {
-            **_head("ClusterRole", f"fairway-{name}", {**labels, **_added_to(above[name])}, f"{_RBAC}/v1"),
-            "rules": [*own[name], *parts.rules(*meant[name])],
+            **_head("ClusterRole", f"fairway-{name}", {**labels, **_added_to(targets[name])}, f"{_RBAC}/v1"),
+            "rules": [*kind_rules[name], *parts.rules(*meanings[name])],
         }
-        for name in own
+        for name in kind_rules
     ] + [
         {
             **_head("ClusterRole", REGISTRY_READER, labels, f"{_RBAC}/v1"),

@@ -1,4 +1,4 @@
-"""Carries an installation out: everything is tried first, then applied; and taken away again, all of it."""
+"""Applies an installation after a dry run of every object, and removes it completely."""
 
 from __future__ import annotations
 
@@ -16,55 +16,57 @@ from fairway.version import VERSION
 
 MANAGER = "fairway-install"
 PATIENCE = 60.0
-"""Seconds until a kind that was defined must be served."""
+"""Seconds in which the API server must serve a newly defined kind."""
 DEFINITION = "CustomResourceDefinition"
 NAMESPACE = "Namespace"
 CLAIM = "PersistentVolumeClaim"
 KEPT = (DEFINITION, NAMESPACE, CLAIM)
-"""Holds what is everybody's: taken away only when that is said."""
+"""Kinds kept on uninstall unless everything is to be removed: the objects of users are in them."""
 TOGETHER = 8
-"""Objects that are tried at the same time."""
+"""Maximum number of objects that are tried concurrently."""
 TOLD = 5
-"""Refusals that are told one by one."""
+"""Maximum number of refusals that an error lists."""
 ENDING = (DEFINITION, NAMESPACE)
-"""Goes when everything in it has gone."""
+"""Kinds that disappear only after everything in them has been deleted."""
 END_PATIENCE = 120.0
-"""Seconds until it must have."""
+"""Timeout in seconds for that."""
 LOOK_EVERY = 0.1
-"""Seconds between two looks whether something is so."""
+"""Polling interval in seconds."""
 SERVED = ("Established", "NamesAccepted")
-"""Conditions of a definition that say nothing of its end."""
+"""Conditions of a definition that do not concern its deletion."""
 LEASES = ("fairway-operator", "fairway-scheduler")
-"""What the processes make for themselves."""
+"""The Leases that the processes create."""
 
 Say = Callable[[str], None]
 Manifest = dict[str, Any]
 
 
 async def apply_all(client: Client, manifests: Sequence[Manifest], say: Say, left: Iterable[Manifest] = ()) -> None:
-    """Make it so, in order; what is so already stays, and what another installation `left` goes.
+    """Apply the manifests in order. Unchanged objects stay; objects of another installation in `left` are removed.
 
-    Everything is tried first without changing anything: where one object would be refused nothing is changed, and all refusals
-    are told. An installation by a newer version is left alone.
+    Everything is tried in a dry run first: if one object would be refused nothing is changed, and the error lists the refusals.
+    An installation by a newer version is not touched.
     """
     await _refuse_older(client, manifests)
-    made = await _try_all(client, manifests)
-    for done, one in enumerate(manifests):
+    created = await _try_all(client, manifests)
+    for number, manifest in enumerate(manifests):
         try:
-            changed = await _apply(client, one) or one in made
+            changed = await _apply(client, manifest) or manifest in created
         except FairwayError as error:
-            message = f"{called(one)}: {error.message}; {done} of {len(manifests)} objects are as they should be"
+            message = f"{called(manifest)}: {error.message}; {number} of {len(manifests)} objects are as they should be"
             kind = UnavailableError if isinstance(error, UnavailableError) else RefusedError
             raise kind(message, fix="mend that and say it again: it goes on where it stopped") from error
-        say(f"{called(one)} {'is there' if changed else 'was so already'}")
-        if one["kind"] == DEFINITION:
-            await _served(client, one["metadata"]["name"])
-    wanted = {called(one) for one in manifests}
-    await remove_each(client, [one for one in left if called(one) not in wanted and one["kind"] not in KEPT], say)
+        say(f"{called(manifest)} {'is there' if changed else 'was so already'}")
+        if manifest["kind"] == DEFINITION:
+            await _served(client, manifest["metadata"]["name"])
+    names = {called(manifest) for manifest in manifests}
+    await remove_each(
+        client, [manifest for manifest in left if called(manifest) not in names and manifest["kind"] not in KEPT], say
+    )
 
 
 async def _apply(client: Client, one: Manifest) -> bool:
-    """Whether it changed anything."""
+    """Apply a manifest and return whether it changed anything."""
     resource = await _plain(client, one)
     before = await _there(client, resource, one)
     after = await client.apply(resource, one, manager=MANAGER)
@@ -72,13 +74,13 @@ async def _apply(client: Client, one: Manifest) -> bool:
 
 
 def _said(one: Manifest) -> Manifest:
-    """An object without what controllers and the API server itself write."""
+    """Return an object without what controllers and the API server itself write."""
     metadata = {name: value for name, value in one["metadata"].items() if name not in ("managedFields", "resourceVersion")}
     return {**{name: value for name, value in one.items() if name != "status"}, "metadata": metadata}
 
 
 async def _there(client: Client, resource: Resource[dict[str, Any]], one: Manifest) -> Manifest | None:
-    """The object as it is; None where there is none, or none that the caller may see."""
+    """Return the existing object; None where there is none, or where the caller may not see it."""
     try:
         return await client.get(resource, one["metadata"]["name"], one["metadata"].get("namespace", ""))
     except (errors.NotFound, errors.Forbidden):
@@ -86,16 +88,18 @@ async def _there(client: Client, resource: Resource[dict[str, Any]], one: Manife
 
 
 async def _refuse_older(client: Client, manifests: Sequence[Manifest]) -> None:
-    """Older definitions would take fields away from objects that have them."""
-    for one in manifests:
-        if one["kind"] != DEFINITION:
+    """Refuse to replace newer definitions: older ones would remove fields from existing objects."""
+    for manifest in manifests:
+        if manifest["kind"] != DEFINITION:
             continue
-        there = await _there(client, await _plain(client, one), one)
-        if there is None:
-            continue  # Whoever may not even look is refused in the next step, in the API server's own words.
-        version = there["metadata"].get("labels", {}).get(VERSION_LABEL, "")
+        existing = await _there(client, await _plain(client, manifest), manifest)
+        if existing is None:
+            continue  # A caller who may not read the definition is refused in the next step, in the API server's own words.
+        version = existing["metadata"].get("labels", {}).get(VERSION_LABEL, "")
         if _number(version) > _number(VERSION):
-            message = f"the cluster has Fairway {version}, and this is {VERSION}: {one['metadata']['name']} would lose fields"
+            message = (
+                f"the cluster has Fairway {version}, and this is {VERSION}: {manifest['metadata']['name']} would lose fields"
+            )
             raise ConflictError(message, fix=f"use Fairway {version} or newer: pip install -U fairway")
 
 
@@ -104,29 +108,33 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 async def _try_all(client: Client, manifests: Sequence[Manifest]) -> list[Manifest]:
-    """Let the API server say what it would do. The namespace is made for that, and goes again when anything is refused.
+    """Apply everything as a dry run. That needs the namespace, which is created first and deleted again if anything is refused.
 
-    What was made comes back.
+    Returns what was created.
     """
-    made = [one for one in manifests if one["kind"] == NAMESPACE and not await _there(client, await _plain(client, one), one)]
+    created = [
+        manifest
+        for manifest in manifests
+        if manifest["kind"] == NAMESPACE and not await _there(client, await _plain(client, manifest), manifest)
+    ]
     try:
-        refused = await _refusals(client, made, dry_run=False)
-        refused += await _refusals(client, [one for one in manifests if one not in made], dry_run=True)
+        refused = await _refusals(client, created, dry_run=False)
+        refused += await _refusals(client, [manifest for manifest in manifests if manifest not in created], dry_run=True)
     except FairwayError:
-        await remove_each(client, made, lambda _: None)
+        await remove_each(client, created, lambda _: None)
         raise
-    # Where a namespace was refused, what would lie in it is not found: that says nothing new.
-    refused = [each for each in refused if not isinstance(each[1], errors.NotFound)] or refused
+    # Where the namespace was refused, its objects are refused as not found: that is no news.
+    refused = [item for item in refused if not isinstance(item[1], errors.NotFound)] or refused
     if not refused:
-        return made
-    await remove_each(client, [one for one in made if one not in [each for each, _ in refused]], lambda _: None)
-    told = [f"{called(one)}: {error.message}" for one, error in refused[:TOLD]]
+        return created
+    await remove_each(client, [manifest for manifest in created if manifest not in [item for item, _ in refused]], lambda _: None)
+    messages = [f"{called(manifest)}: {error.message}" for manifest, error in refused[:TOLD]]
     more = [f"and {len(refused) - TOLD} more"] if len(refused) > TOLD else []
-    raise RefusedError(f"nothing was changed: {'; '.join([*told, *more])}", fix=refused[0][1].fix)
+    raise RefusedError(f"nothing was changed: {'; '.join([*messages, *more])}", fix=refused[0][1].fix)
 
 
 async def _refusals(client: Client, manifests: Iterable[Manifest], *, dry_run: bool) -> list[tuple[Manifest, FairwayError]]:
-    """What the API server does not take, in order. Raises when it does not answer."""
+    """Return what the API server refuses, in order. Raises when it does not respond."""
     slots = asyncio.Semaphore(TOGETHER)
 
     async def attempt(one: Manifest) -> tuple[Manifest, FairwayError] | None:
@@ -139,48 +147,52 @@ async def _refusals(client: Client, manifests: Iterable[Manifest], *, dry_run: b
                 return one, error
         return None
 
-    found = await asyncio.gather(*(attempt(one) for one in manifests))
-    return [each for each in found if each is not None]
+    results = await asyncio.gather(*(attempt(one) for one in manifests))
+    return [result for result in results if result is not None]
 
 
 async def remove_all(client: Client, manifests: Sequence[Manifest], say: Say, *, whole: bool = False) -> None:
-    """Take it away, the last first, and wait until it has gone.
+    """Delete the manifests in reverse order, and wait until they are gone.
 
-    Kinds, record and namespace stay, and with them everybody's objects, unless all must go.
+    Definitions, record and namespace are kept, and with them the objects of users, unless `whole` is given.
     """
-    gone = [one for one in manifests if whole or one["kind"] not in KEPT]
-    ending = [one for one in gone if one["kind"] in ENDING and await _there(client, await _plain(client, one), one)]
-    namespace = next(one["metadata"]["name"] for one in manifests if one["kind"] == NAMESPACE)
-    await remove_each(client, [one for one in gone if one["kind"] != NAMESPACE], say)
+    deleted = [manifest for manifest in manifests if whole or manifest["kind"] not in KEPT]
+    ending = [
+        manifest
+        for manifest in deleted
+        if manifest["kind"] in ENDING and await _there(client, await _plain(client, manifest), manifest)
+    ]
+    namespace = next(manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == NAMESPACE)
+    await remove_each(client, [manifest for manifest in deleted if manifest["kind"] != NAMESPACE], say)
     for name in LEASES:
         await client.delete(kinds.LEASES, name, namespace)
     await _let_pods_go(client, say)
-    await remove_each(client, [one for one in gone if one["kind"] == NAMESPACE], say)
-    for one in ending:
-        await _until_gone(client, one, say)
+    await remove_each(client, [manifest for manifest in deleted if manifest["kind"] == NAMESPACE], say)
+    for manifest in ending:
+        await _until_gone(client, manifest, say)
 
 
 async def remove_each(client: Client, gone: Sequence[Manifest], say: Say) -> None:
-    """Take these away, the last first, where they are there."""
-    for one in reversed(gone):
+    """Delete those of the objects that exist, in reverse order."""
+    for manifest in reversed(gone):
         try:
-            resource = await _plain(client, one)
+            resource = await _plain(client, manifest)
         except errors.NotFound:
-            continue  # The cluster does not even know the kind.
-        objects = await _objects_of(client, one) if one["kind"] == DEFINITION else 0
-        if await client.delete(resource, one["metadata"]["name"], one["metadata"].get("namespace", "")):
+            continue  # The cluster does not even have the kind.
+        objects = await _objects_of(client, manifest) if manifest["kind"] == DEFINITION else 0
+        if await client.delete(resource, manifest["metadata"]["name"], manifest["metadata"].get("namespace", "")):
             with_them = f" with {objects} object{'s' * (objects > 1)}" if objects else ""
-            say(f"{called(one)} {'goes' if one['kind'] in ENDING else 'is gone'}{with_them}")
+            say(f"{called(manifest)} {'goes' if manifest['kind'] in ENDING else 'is gone'}{with_them}")
 
 
 async def _objects_of(client: Client, definition: Manifest) -> int:
-    """How many objects go with a definition.
+    """Return how many objects are deleted with a definition.
 
-    Nobody may have asked for them yet, and the API server gives up for five minutes where it has to read them for the first time
-    when the definition is being deleted ("storage is (re)initializing"): read here, they are ready to be read then.
+    Listing them also makes the API server read them. Otherwise it may have to read them for the first time when the definition is
+    being deleted ("storage is (re)initializing"), and then it gives up for five minutes.
     """
     spec = definition["spec"]
-    version = next(one["name"] for one in spec["versions"] if one["storage"])
+    version = next(item["name"] for item in spec["versions"] if item["storage"])
     names, namespaced = spec["names"], spec["scope"] == "Namespaced"
     resource: Resource[Manifest] = Resource(dict, spec["group"], version, names["plural"], names["kind"], namespaced)
     try:
@@ -190,7 +202,7 @@ async def _objects_of(client: Client, definition: Manifest) -> int:
 
 
 async def _until_gone(client: Client, one: Manifest, say: Say) -> None:
-    """Wait for what goes with everything in it."""
+    """Wait for an object that disappears only after everything in it has been deleted."""
     resource = await _plain(client, one)
     conditions: list[dict[str, Any]] = []
     try:
@@ -199,7 +211,11 @@ async def _until_gone(client: Client, one: Manifest, say: Say) -> None:
                 conditions = there.get("status", {}).get("conditions") or []
                 await asyncio.sleep(LOOK_EVERY)
     except TimeoutError as error:
-        words = [each.get("message", "") for each in conditions if each["status"] == "True" and each["type"] not in SERVED]
+        words = [
+            condition.get("message", "")
+            for condition in conditions
+            if condition["status"] == "True" and condition["type"] not in SERVED
+        ]
         why = f": {'; '.join(words)}" if words else ""
         message = f"{called(one)} was asked to go and is still there after {END_PATIENCE:g} s{why}"
         fix = f"it goes by itself when that is over: kubectl get {one['kind'].lower()} {one['metadata']['name']} -o yaml"
@@ -208,7 +224,7 @@ async def _until_gone(client: Client, one: Manifest, say: Say) -> None:
 
 
 async def _let_pods_go(client: Client, say: Say) -> None:
-    """Nobody is left to record how pods end, so that none may wait for that."""
+    """Remove our finalizers from pods: no operator remains to record how they end."""
     listed = await client.list(kinds.PODS, labels=f"{marks.MANAGED_BY}={marks.MANAGER}")
     for pod in listed.items:
         others = [name for name in pod.metadata.finalizers if not name.startswith(f"{marks.DOMAIN}/")]
@@ -224,7 +240,7 @@ async def _let_pods_go(client: Client, say: Say) -> None:
 
 
 def called(one: Manifest) -> str:
-    """`Deployment fairway-system/fairway-operator`."""
+    """Return the name for messages: `Deployment fairway-system/fairway-operator`."""
     metadata = one["metadata"]
     return (
         f"{one['kind']} {metadata['namespace']}/{metadata['name']}"
@@ -234,13 +250,13 @@ def called(one: Manifest) -> str:
 
 
 async def _plain(client: Client, one: Manifest) -> Resource[dict[str, Any]]:
-    """Where the object lives; read as plain data, whatever it is."""
-    known: Resource[Any] = await client.resource(one["apiVersion"], one["kind"])
-    return Resource(dict, known.group, known.version, known.plural, known.kind, known.namespaced)
+    """Return the resource of an object, to be read as plain data whatever its kind is."""
+    typed: Resource[Any] = await client.resource(one["apiVersion"], one["kind"])
+    return Resource(dict, typed.group, typed.version, typed.plural, typed.kind, typed.namespaced)
 
 
 async def _served(client: Client, name: str) -> None:
-    """Wait until the API server serves a kind that was defined just now."""
+    """Wait until the API server serves a newly defined kind."""
     try:
         async with asyncio.timeout(PATIENCE):
             while not (await client.get(kinds.DEFINITIONS, name)).established:

@@ -1,7 +1,7 @@
-"""The same objects as a Helm chart, whose values are the administrator's settings. Pure.
+"""The installation as a Helm chart whose values are the administrator's settings. Pure.
 
-The objects are made of an installation whose every choice is a mark, and each mark is then written as the template of its value:
-there is one source, and no object is spelled twice.
+The chart is generated from an installation in which every setting is a placeholder. Each placeholder is then replaced by the
+template of its value. So the objects are defined in a single place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairway.engines.kubernetes.operator.installation import PROCESS_RESOURCES, 
 from fairway.version import VERSION
 
 KEEP = {"helm.sh/resource-policy": "keep"}
-"""On definitions: with them everybody's objects would go."""
+"""For definitions: the objects of users would be deleted with them."""
 _NO_VOLUME: dict[str, Any] = {"emptyDir": {}}
 SHARED = "fairway"
 """The choice of `gpus` that changes objects."""
@@ -42,7 +42,7 @@ _TEMPLATES = {
     "run_volume": '(include "fairway.runs" . | fromJson)',
     "record": f"(.Values.record | default (fromJson `{json.dumps(CLAIMED)}`))",
 }
-"""What a mark becomes, where it is not the value of the same name."""
+"""Templates of placeholders that do not stand for the value of the same name."""
 
 _HELPERS = """\
 {{/* Helm merges what is given into what is default: a default volume would stay beside another. */}}
@@ -67,9 +67,9 @@ kubectl get trainingjobs -A                      # everybody's jobs
 
 
 def chart(installation: Installation) -> dict[str, str]:
-    """The files of the chart, by path; the values are those of this installation."""
+    """Return the files of the chart, by path; the default values are those of this installation."""
     values: dict[str, Any] = msgspec.to_builtins(installation)
-    del values["namespace"]  # where the release is installed
+    del values["namespace"]  # the namespace is where the release is installed
     if values["run_volume"] == _NO_VOLUME:
         values["run_volume"] = {}
     about = {
@@ -94,26 +94,26 @@ def chart(installation: Installation) -> dict[str, str]:
 def _templates() -> dict[str, str]:
     marked = _marked()
     shared = msgspec.structs.replace(marked, gpus=SHARED)
-    known: dict[str, str] = {}
-    for each in (marked, shared):
-        text = settings(each)
-        known |= {text: "@@settings@@", digest(text): "@@settings_digest@@"}
-    found = {}
+    placeholders: dict[str, str] = {}
+    for variant in (marked, shared):
+        text = settings(variant)
+        placeholders |= {text: "@@settings@@", digest(text): "@@settings_digest@@"}
+    files = {}
     for section in SECTIONS:
         if section.name == NAMESPACE:
             continue
         pairs = zip(section.objects(shared), section.objects(marked), strict=True)
-        both = [_either(_replaced(one, known), _replaced(other, known), "gpus", SHARED) for one, other in pairs]
+        both = [_either(_replaced(one, placeholders), _replaced(other, placeholders), "gpus", SHARED) for one, other in pairs]
         objects = [_kept(one) for one in both]
         written = "".join(f"---\n{_as_template(_yaml(one))}" for one in objects)
-        found[f"templates/{section.name}.yaml"] = (
+        files[f"templates/{section.name}.yaml"] = (
             f"{{{{- if {section.condition} }}}}\n{written}{{{{- end }}}}\n" if section.condition else written
         )
-    return found
+    return files
 
 
 def _marked() -> Installation:
-    """An installation in which every choice that an object shows is a mark."""
+    """Return an installation in which every setting that objects contain is a placeholder."""
     return msgspec.structs.replace(
         Installation(image="@@image@@"),
         namespace="@@namespace@@",
@@ -130,14 +130,14 @@ def _marked() -> Installation:
 
 def _replaced(value: Any, known: dict[str, str]) -> Any:
     if isinstance(value, dict):
-        return {key: _replaced(each, known) for key, each in value.items()}
+        return {key: _replaced(item, known) for key, item in value.items()}
     if isinstance(value, list):
-        return [_replaced(each, known) for each in value]
+        return [_replaced(item, known) for item in value]
     return known.get(value, value) if isinstance(value, str) else value
 
 
 def _kept(one: Manifest) -> Manifest:
-    """A definition outlives the release."""
+    """Keep definitions when the release is uninstalled."""
     if one["kind"] != "CustomResourceDefinition":
         return one
     metadata = one["metadata"]
@@ -149,32 +149,32 @@ def _as_template(text: str) -> str:
     text = _MERGED.sub(_merged, text)
     text = _OPTIONAL.sub(_optional, text)
     text = _SWITCH.sub(_switch, text)
-    text = _WHOLE.sub(lambda found: f"{{{{ toJson {_value(found[1])} }}}}", text)
-    return _MARK.sub(lambda found: f"{{{{ {_value(found[1])} }}}}", text)
+    text = _WHOLE.sub(lambda match: f"{{{{ toJson {_value(match[1])} }}}}", text)
+    return _MARK.sub(lambda match: f"{{{{ {_value(match[1])} }}}}", text)
 
 
 def _merged(found: re.Match[str]) -> str:
-    """Fields of a value among others."""
+    """Return the template that merges the fields of a value into a mapping."""
     return f"{{{{- with {_value(found[2])} }}}}{{{{- toYaml . | nindent {len(found[1])} }}}}{{{{- end }}}}\n"
 
 
 def _optional(found: re.Match[str]) -> str:
-    """A field that is there when its value is."""
+    """Return the template of a field that is only present when its value is."""
     return f"{{{{- with {_value(found[3])} }}}}\n{found[1]}{found[2]}: {{{{ toJson . }}}}\n{{{{- end }}}}\n"
 
 
 def _switch(found: re.Match[str]) -> str:
-    """One text or another, by a value that has two."""
+    """Return the template that switches between two texts by a value."""
     name, value, one, other = found.groups()
     return f'{{{{ if eq .Values.{name} "{value}" }}}}{json.dumps(one)}{{{{ else }}}}{json.dumps(other)}{{{{ end }}}}'
 
 
 def _either(one: Any, other: Any, name: str, value: str) -> Any:
-    """An object that is so where a value is chosen, and otherwise where not: texts that differ become a switch."""
+    """Merge two variants of an object: where their texts differ, put a switch on the value."""
     if isinstance(one, dict):
-        return {key: _either(each, other[key], name, value) for key, each in one.items()}
+        return {key: _either(item, other[key], name, value) for key, item in one.items()}
     if isinstance(one, list):
-        return [_either(each, beside, name, value) for each, beside in zip(one, other, strict=True)]
+        return [_either(item, beside, name, value) for item, beside in zip(one, other, strict=True)]
     return one if one == other else f"@@{name}={value}?{one}:{other}@@"
 
 
@@ -183,25 +183,25 @@ def _value(name: str) -> str:
 
 
 def _values(values: dict[str, Any]) -> str:
-    """Each value under what it is for."""
-    said = _said()
-    heads = {name: f"# {said[name]}\n" if name in said else "" for name in values}
+    """Return the values file, with a comment above each value."""
+    texts = _said()
+    heads = {name: f"# {texts[name]}\n" if name in texts else "" for name in values}
     return "\n".join(heads[name] + _yaml({name: value}) for name, value in values.items())
 
 
 def _said() -> dict[str, str]:
-    """What the settings say of themselves, by name: the strings under the fields."""
+    """Return the docstrings of the settings, by name: the strings under the fields."""
     tree = ast.parse(inspect.getsource(described))
-    body = next(one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == "Installation").body
-    found = {}
-    for field, words in itertools.pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(words, ast.Expr):
-            found[field.target.id] = str(ast.literal_eval(words.value))
-    return found
+    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Installation").body
+    texts = {}
+    for field, text in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+            texts[field.target.id] = str(ast.literal_eval(text.value))
+    return texts
 
 
 def _schema() -> dict[str, Any]:
-    """What values may be: Helm refuses others by it, as `fairway install` does."""
+    """Return the schema of the values: by it Helm refuses the same values as `fairway install` does."""
     schema = msgspec.json.schema(Installation)
     del schema["$defs"]["Installation"]["properties"]["namespace"]
     schema["$defs"]["Installation"]["properties"]["global"] = {"description": "Helm's own."}
@@ -209,5 +209,5 @@ def _schema() -> dict[str, Any]:
 
 
 def _yaml(data: Any) -> str:
-    found: str = yaml.safe_dump(data, sort_keys=False, width=_WIDTH, allow_unicode=True)
-    return found
+    text: str = yaml.safe_dump(data, sort_keys=False, width=_WIDTH, allow_unicode=True)
+    return text

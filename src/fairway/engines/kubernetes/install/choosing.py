@@ -1,4 +1,4 @@
-"""What an administrator did not say is decided by what the cluster has. Pure."""
+"""Chooses settings that the administrator left out, by what the cluster has. Pure."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ VOLUME_FIX = (
 
 
 def choose(said: Installation, given: Collection[str], ground: Ground | None) -> tuple[Installation, list[str]]:
-    """The installation, and in words what was decided. `given`: settings that were said; `ground`: None when nobody was asked.
+    """Return the installation with all choices made, and messages about them.
+
+    `given`: names of the settings that were given; `ground`: None when no cluster was examined.
 
     Raises:
         RefusedError: the record would have no volume.
     """
-    words = [f"warning: the record lies in an emptyDir: {LOST}"] if "emptyDir" in said.record else []
+    messages = [f"warning: the record lies in an emptyDir: {LOST}"] if "emptyDir" in said.record else []
     if ground is None:
-        return said, words
-    found = ground.neighbours
+        return said, messages
+    neighbours = ground.neighbours
     chosen: dict[str, object] = {}
-    if "scheduler" not in given and "queueing" not in given and found.queueing:
-        chosen |= {"scheduler": "", "queueing": found.queueing}
+    if "scheduler" not in given and "queueing" not in given and neighbours.queueing:
+        chosen |= {"scheduler": "", "queueing": neighbours.queueing}
     elif not said.scheduler and "queueing" not in given:
-        chosen |= {"queueing": found.queueing}
+        chosen |= {"queueing": neighbours.queueing}
     if "monitoring" not in given:
-        chosen |= {"monitoring": found.prometheus}
+        chosen |= {"monitoring": neighbours.prometheus}
     if not said.record and not ground.makes_volumes:
         message = "the cluster has no default storage class, so that the claim for the operator's record would never get a volume"
         raise RefusedError(message, fix=VOLUME_FIX)
     decided = msgspec.structs.replace(said, **chosen)
-    return decided, [*words, *found.said(theirs=not decided.scheduler)]
+    return decided, [*messages, *neighbours.said(theirs=not decided.scheduler)]

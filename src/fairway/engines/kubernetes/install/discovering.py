@@ -1,4 +1,4 @@
-"""What the cluster itself says before anything is installed on it: who else is there, and whether it makes volumes."""
+"""Examines the cluster before installation: other components that are present, and whether it provisions volumes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What there is."""
+    """The findings about a cluster."""
 
     neighbours: Neighbours = Neighbours()
     makes_volumes: bool = True
-    """Whether a claim that names no class gets a volume."""
+    """Whether a claim without a storage class gets a volume."""
 
 
 async def discover(client: Client) -> Ground:
-    """Ask the cluster."""
+    """Examine the cluster."""
     listed = await client.plain("/apis")
     groups = {group["name"] for group in listed.get("groups", ())}
     classes = await client.list(kinds.STORAGE_CLASSES)
-    default = any(one.metadata.annotations.get(DEFAULT_CLASS) == "true" for one in classes.items)
+    default = any(item.metadata.annotations.get(DEFAULT_CLASS) == "true" for item in classes.items)
     return Ground(found(groups), default)

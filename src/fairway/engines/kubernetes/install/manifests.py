@@ -1,4 +1,4 @@
-"""Everything that is applied, in order. Pure: `fairway install`, `--plan` and the Helm chart say it in three ways."""
+"""All installed objects, in order. Pure: `fairway install`, `--plan` and the Helm chart present them in three ways."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ RUNS = "/var/lib/fairway-runs"
 CLAIM = "fairway-record"
 CLAIMED = {"persistentVolumeClaim": {"claimName": CLAIM}}
 NAMESPACE = "namespace"
-"""The section that a chart leaves to whoever installs it."""
+"""The section that a chart leaves out: the user who installs the chart creates the namespace."""
 
 
 def manifests(installation: Installation) -> list[Manifest]:
-    """All objects of this installation."""
-    return [one for section in SECTIONS if section.wanted(installation) for one in section.objects(installation)]
+    """Return all objects of this installation."""
+    return [item for section in SECTIONS if section.wanted(installation) for item in section.objects(installation)]
 
 
 def everything(installation: Installation) -> list[Manifest]:
-    """All objects that any installation with these names may have: what another one may have left."""
-    return [one for section in SECTIONS for one in section.objects(installation)]
+    """Return all objects that any installation with these names could have, and that may therefore still exist."""
+    return [item for section in SECTIONS for item in section.objects(installation)]
 
 
 def settings(installation: Installation) -> str:
-    """The administrator's choices as the operator reads them: the very text that a chart makes of its values."""
+    """Return the administrator's settings as the operator reads them: exactly the text that a chart generates from its values."""
     plain: dict[str, Any] = msgspec.to_builtins(installation)
     text = json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def digest(text: str) -> str:
-    """Changes with the settings, so that the operator starts anew."""
+    """Return a digest that changes with the settings, so that the operator restarts."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _definitions(_installation: Installation) -> list[Manifest]:
-    found = [dict(one) for one in crds.definitions()]
-    return [{**one, "metadata": {**one["metadata"], "labels": labels()}} for one in found]
+    definitions = [dict(item) for item in crds.definitions()]
+    return [{**item, "metadata": {**item["metadata"], "labels": labels()}} for item in definitions]
 
 
 def _config(installation: Installation) -> list[Manifest]:
@@ -86,7 +86,7 @@ def _operator(installation: Installation) -> list[Manifest]:
         {"name": "config", "configMap": {"name": CONFIG}},
         {"name": "record", **(installation.record or CLAIMED)},
         {"name": "runs", **installation.run_volume},
-        # By it agents know who asks them. It is for them alone: the API server takes none of that audience.
+        # With it the operator authenticates to agents. The API server accepts no token of that audience.
         {"name": "agents", "projected": {"sources": [{"serviceAccountToken": {"audience": AUDIENCE, "path": "token"}}]}},
     ]
     marked = {f"{marks.DOMAIN}/settings": digest(settings(installation))}
@@ -117,7 +117,7 @@ def _scheduler(installation: Installation) -> list[Manifest]:
 
 
 def _neighbour(name: str) -> Section:
-    """What the operator may do with the objects of a neighbour, where there is one."""
+    """Return the section with the operator's rights for a neighbour's objects, where that neighbour is used."""
     return Section(
         name,
         lambda here: cluster_role(f"fairway-operator-{name}", NEIGHBOUR_RULES[name], "fairway-operator", here.namespace),
@@ -140,4 +140,4 @@ SECTIONS = (
     *(_neighbour(name) for name in NEIGHBOUR_RULES),
     Section("monitoring", lambda here: [monitor(here.namespace)], lambda here: here.monitoring, ".Values.monitoring"),
 )
-"""In the order in which they are applied; taken away the other way round."""
+"""In the order of installation; removed in reverse order."""

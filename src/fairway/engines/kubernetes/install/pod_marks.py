@@ -1,7 +1,8 @@
-"""The policies by which only Fairway writes on pods whose turn it is: queue, user, priority, submission, time limit. Pure.
+"""Policies by which only Fairway writes the annotations that decide a pod's turn. Pure.
 
-Pods of runs are made by the operator. Pods of services are made by the cluster's own controllers from templates that the operator
-writes; so the templates are guarded like the pods, and the controllers may copy them. What was there before may stay.
+They are: queue, user, priority, submission, time limit. Pods of runs are created by the operator. Pods of services are created by
+the cluster's own controllers from templates that the operator writes. So the templates are guarded like the pods, and the
+controllers may copy them. Existing values may stay.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _TEMPLATED = {
 
 
 def pod_marks(namespace: str) -> list[Manifest]:
-    """The policies and their bindings."""
+    """Return the policies and their bindings."""
     operator = f"system:serviceaccount:{namespace}:fairway-operator"
     copying = {"replicaset-controller": "pods", "deployment-controller": "replicasets"}
-    makers = {what: f"{_CONTROLLERS}:{who}" for who, what in copying.items()}
+    makers = {resource: f"{_CONTROLLERS}:{account}" for account, resource in copying.items()}
     pods = {"": ("pods",)}
     scheduled = {"batch": ("cronjobs",)}
     return [
@@ -42,7 +43,7 @@ def _policy(name: str, kinds: Mapping[str, tuple[str, ...]], place: str, makers:
         {"apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": list(resources)}
         for group, resources in kinds.items()
     ]
-    others = " && ".join(f"request.userInfo.username != '{one}'" for one in makers)
+    others = " && ".join(f"request.userInfo.username != '{user}'" for user in makers)
     spec = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": rules},

@@ -1,6 +1,7 @@
-"""Our processes as Deployments: what every one of them has, whatever it does. Pure.
+"""The Deployments of our processes: what all of them have in common. Pure.
 
-All of it is admitted where pods must be `restricted` (Pod Security Standards), if the volumes that an administrator names are.
+Namespaces that require the level `restricted` of Pod Security Standards admit all of it, if they admit the volumes that the
+administrator names.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from fairway.engines.kubernetes.install.shape import PART_OF, Manifest, head
 from fairway.engines.kubernetes.operator.installation import PROCESS_RESOURCES, Installation
 
 PORT = 8080
-"""Where the operator answers pods."""
+"""The port on which the operator serves pods."""
 HEALTH_PORT = 8081
 USER = 65532
-"""Nobody on any machine: a process that gets out of its container is nobody's."""
+"""A user that exists on no machine, so that a process that escapes its container has no rights."""
 NAME = "app.kubernetes.io/name"
 
 
 def endpoint(installation: Installation) -> str:
-    """Where pods tell the operator of themselves."""
+    """Return the operator's endpoint for reports from pods."""
     return f"https://fairway-operator.{installation.namespace}.svc.{installation.cluster_domain}:{PORT}"
 
 
@@ -31,7 +32,10 @@ def deployment(
     replicas: int | None = None,
     annotations: dict[str, str] | None = None,
 ) -> Manifest:
-    """A process with its probes and its limits. Without `replicas` it is alone, and replaced, never doubled."""
+    """Return a process's Deployment, with probes and limits.
+
+    Without `replicas` there is one pod, and never two at the same time.
+    """
     name = f"fairway-{process}"
     alone = replicas is None
     metadata: Manifest = {"labels": {NAME: name, **PART_OF}, **({"annotations": annotations} if annotations else {})}
@@ -52,7 +56,7 @@ def _pod(process: str, installation: Installation, container: Manifest, volumes:
         "serviceAccountName": name,
         "containers": [_container(process, installation, container)],
         "volumes": [*volumes, {"name": "tmp", "emptyDir": {}}],
-        # Whatever happens to nodes, these are needed to mend it.
+        # Whatever happens to nodes, these are needed for recovery.
         "priorityClassName": "system-cluster-critical",
         "securityContext": {
             "runAsNonRoot": True,
@@ -62,10 +66,10 @@ def _pod(process: str, installation: Installation, container: Manifest, volumes:
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        # Five minutes, which is the default, are long without anybody who looks after jobs.
+        # The default of five minutes is too long to be without an operator or a scheduler.
         "tolerations": [
-            {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
-            for what in ("not-ready", "unreachable")
+            {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+            for state in ("not-ready", "unreachable")
         ],
         **({} if alone else {"affinity": _apart(name)}),
     }
@@ -100,19 +104,19 @@ def _asked(path: str) -> Manifest:
 
 
 def _apart(name: str) -> Manifest:
-    """On different nodes, where there are several: a wish."""
+    """Return an affinity that prefers different nodes, where there are several."""
     term = {"labelSelector": {"matchLabels": {NAME: name}}, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}}
 
 
 def budget(process: str, namespace: str) -> Manifest:
-    """Whoever empties nodes takes one replica at a time. One that is alone is never in the way."""
+    """Return a disruption budget: a drain evicts one replica at a time. A single replica never blocks it."""
     name = f"fairway-{process}"
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": {NAME: name}}}
     return {**head("PodDisruptionBudget", name, namespace, "policy/v1"), "spec": spec}
 
 
 def monitor(namespace: str) -> Manifest:
-    """Tells a Prometheus operator where our processes count."""
+    """Return the PodMonitor that makes a Prometheus operator scrape our processes."""
     spec = {"selector": {"matchLabels": dict(PART_OF)}, "podMetricsEndpoints": [{"port": "health", "path": "/metrics"}]}
     return {**head("PodMonitor", "fairway", namespace, "monitoring.coreos.com/v1"), "spec": spec}

@@ -1,4 +1,4 @@
-"""The administrator's file: every mistake at once, each with its place, its value, what is wrong and the fix. Pure."""
+"""Reads the administrator's file and reports every mistake at once: its place, its value, what is wrong and the fix. Pure."""
 
 from __future__ import annotations
 
@@ -28,33 +28,35 @@ _TYPES: dict[type[inspect.Type], tuple[type, str]] = {
     inspect.BoolType: (bool, "bool_type"),
     inspect.LiteralType: (str, "string_type"),
 }
-"""What a plain value must be, and what it is called where it is not."""
+"""The Python type of a plain value, and the kind of mistake when the value has another type."""
 _IMAGE_FIX = "write for example `image: registry.example/fairway:1`, or say --image"
-_RUNTIMES = (*(str(each) for each in Framework), "default", "tensorboard")
+_RUNTIMES = (*(str(framework) for framework in Framework), "default", "tensorboard")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def read(text: str, file: str, *, image: str = "", required: bool = True) -> dict[str, Any]:
-    """What the file says, as plain data of an `Installation`; without `required`, or with an `image`, it need name none.
+    """Return the file as plain data of an `Installation`.
+
+    The file must name an image, unless `image` is given or `required` is false.
 
     Raises:
-        SpecError: every mistake in it.
+        SpecError: every mistake in the file.
     """
-    nodes, wrong = located.compose(text)
-    for mistake in wrong:
+    nodes, malformed = located.compose(text)
+    for mistake in malformed:
         mistake.file = file
     report = Report(file)
     node = nodes[0] if nodes else Scalar("")
     if not isinstance(node, located.Mapping) or len(nodes) > 1:
-        if not wrong:
+        if not malformed:
             report.add(
                 "holds no settings", path="", place=node.place, fix="write one mapping, such as `image: registry/fairway:1`"
             )
-        raise SpecError([*wrong, *report])
+        raise SpecError([*malformed, *report])
     _value(inspect.type_info(Installation), node, "", report)
     if required and not image and node.get("image") is None:
         report.add("is missing", path="image", place=node.place, fix=_IMAGE_FIX)
-    mistakes: list[Mistake] = [*wrong, *report]
+    mistakes: list[Mistake] = [*malformed, *report]
     if mistakes:
         raise SpecError(mistakes)
     return {entry.name: plain_data(entry.value) for entry in node.entries if not is_nothing(entry.value)}
@@ -83,7 +85,7 @@ def _struct(wanted: inspect.StructType, node: Node, path: str, report: Report) -
         near = suggest.did_you_mean(entry.name, fields)
         report.add("is no field here", path=where, place=entry.place, fix=near or f"use one of {', '.join(fields)}")
     for name, field in fields.items():
-        # That of the whole installation may come from elsewhere.
+        # The image, a field of the whole installation, may be given elsewhere.
         if field.required and path and node.get(name) is None:
             report.add("is missing", path=step_into(path, name), place=node.place, fix="add it")
     return None
@@ -91,12 +93,12 @@ def _struct(wanted: inspect.StructType, node: Node, path: str, report: Report) -
 
 def _field(field: inspect.Field, entry: Entry, path: str, report: Report) -> None:
     if is_nothing(entry.value):
-        return  # Said, and left empty: as if it were not there.
+        return  # A field that is given but empty counts as missing.
     _value(field.type, entry.value, path, report)
     check = _CHECKS.get(path)
-    found = check(plain_data(entry.value)) if check and not report.has(path) else None
-    if found is not None:
-        report.add(found[0], path=path, place=entry.value.place, value=_shown(entry.value), fix=found[1])
+    problem = check(plain_data(entry.value)) if check and not report.has(path) else None
+    if problem is not None:
+        report.add(problem[0], path=path, place=entry.value.place, value=_shown(entry.value), fix=problem[1])
 
 
 def _mapping(wanted: inspect.DictType, node: Node, path: str, report: Report) -> None:
@@ -105,9 +107,9 @@ def _mapping(wanted: inspect.DictType, node: Node, path: str, report: Report) ->
     for entry in node.entries:
         where = step_into(path, entry.name)
         names = _NAMES.get(path)
-        found = names(entry.name) if names else None
-        if found is not None:
-            report.add(found[0], path=where, place=entry.place, fix=found[1])
+        problem = names(entry.name) if names else None
+        if problem is not None:
+            report.add(problem[0], path=where, place=entry.place, fix=problem[1])
         _value(wanted.value_type, entry.value, where, report)
     return None
 
@@ -119,9 +121,9 @@ def _list(wanted: inspect.VarTupleType, node: Node, path: str, report: Report) -
     for index, item in enumerate(node.items):
         where = f"{path}[{index}]"
         _value(wanted.item_type, item, where, report)
-        found = check(plain_data(item)) if check and not report.has(where) else None
-        if found is not None:
-            report.add(found[0], path=where, place=item.place, value=_shown(item), fix=found[1])
+        problem = check(plain_data(item)) if check and not report.has(where) else None
+        if problem is not None:
+            report.add(problem[0], path=where, place=item.place, value=_shown(item), fix=problem[1])
     return None
 
 
@@ -149,14 +151,14 @@ def _one_of(*choices: str) -> Callable[[str], Problem | None]:
     def check(value: str) -> Problem | None:
         if value in choices:
             return None
-        listed = ", ".join(each or repr(each) for each in choices)
+        listed = ", ".join(choice or repr(choice) for choice in choices)
         return f"is not one of {listed}", suggest.did_you_mean(value, choices) or "choose one of them, or leave it out"
 
     return check
 
 
 def _volume(value: dict[str, Any]) -> Problem | None:
-    """A volume is of exactly one type."""
+    """Check that a volume is of exactly one type."""
     if len(value) <= 1:
         return None
     return f"names {len(value)} volumes: {', '.join(value)}", "keep one, such as `persistentVolumeClaim: {claimName: runs}`"
@@ -184,7 +186,7 @@ def _gateway(value: str) -> Problem | None:
 
 
 def _runtime(name: str) -> Problem | None:
-    """A name that no document has would never be used."""
+    """Check the name of a runtime: one that no document uses would be a typo."""
     if name in _RUNTIMES or name.startswith("serve-"):
         return None
     fix = suggest.did_you_mean(name, _RUNTIMES) or f"use one of {', '.join(_RUNTIMES)}, or serve-FORMAT"

@@ -1,4 +1,4 @@
-"""What all installed objects have in common: their head, and the section that they belong to. Pure."""
+"""What all installed objects have in common: their metadata, and the section that they belong to. Pure."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Section:
     objects: Callable[[Installation], list[Manifest]]
     wanted: Callable[[Installation], bool] = lambda _installation: True
     condition: str = ""
-    """The same as `wanted`, as a Helm chart says it of its values; empty: always."""
+    """The same as `wanted`, as a Helm condition on the chart's values; empty: always."""
 
 
 def labels() -> dict[str, str]:
-    """By which what is ours is known, and how old it is."""
+    """Return the labels that identify our objects and their version."""
     return {marks.MANAGED_BY: marks.MANAGER, **PART_OF, VERSION_LABEL: VERSION}
 
 
 def head(kind: str, name: str, namespace: str = "", api: str = "v1") -> Manifest:
-    """The beginning of an object."""
+    """Return the beginning of an object: API version, kind and metadata."""
     metadata: Manifest = {"name": name, "labels": labels()}
     return {"apiVersion": api, "kind": kind, "metadata": {**metadata, **({"namespace": namespace} if namespace else {})}}

@@ -1,4 +1,4 @@
-"""Whether what was installed is up, from what the cluster says of it. Pure."""
+"""Judges by the status of installed objects whether they are up. Pure."""
 
 from __future__ import annotations
 
@@ -10,38 +10,41 @@ from fairway.engines.kubernetes import causes
 from fairway.engines.kubernetes.objects import ContainerStatus, Deployment, Event, Pod, condition
 
 _TEMPLATES = ("pod-template-hash", "controller-revision-hash")
-"""Labels that say of which template a pod is."""
+"""Labels that identify the template of a pod."""
 MOST_LINES = 5
-"""Last words of a process that are told."""
+"""Maximum number of log lines that are quoted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How one part of an installation stands."""
+    """The state of one part of an installation."""
 
     up: bool
     words: str
 
 
 def of_deployment(found: Deployment) -> Standing:
-    """Up when every replica is of this very template, and answers."""
-    wanted = 1 if found.spec.replicas is None else found.spec.replicas
+    """Return the state of a Deployment: up when every replica has the current template and is available."""
+    replicas = 1 if found.spec.replicas is None else found.spec.replicas
     status = found.status
     if status.observed_generation < found.metadata.generation:
         return Standing(False, "the cluster has not looked at it yet")
     ready = min(status.updated_replicas, status.available_replicas)
-    words = f"{ready} of {wanted} ready"
+    words = f"{ready} of {replicas} ready"
     old = status.replicas - status.updated_replicas
     if old > 0:
         words += f", {old} of before still there"
     refused = condition(status.conditions, "ReplicaFailure")
     if refused is not None and refused.status == "True":
         words += f"; {causes.refusal(refused.message)}"
-    return Standing(ready >= wanted and old <= 0, words)
+    return Standing(ready >= replicas and old <= 0, words)
 
 
 def of_daemon_set(found: dict[str, Any]) -> Standing:
-    """Up when all but one in ten answer: of many nodes one is always away, and an upgrade leaves as many out."""
+    """Return the state of a DaemonSet: up when nine in ten nodes are.
+
+    In a large cluster some node is always away, and an upgrade leaves out as many at a time.
+    """
     status = found.get("status", {})
     if status.get("observedGeneration", 0) < found["metadata"].get("generation", 0):
         return Standing(False, "the cluster has not looked at it yet")
@@ -51,16 +54,19 @@ def of_daemon_set(found: dict[str, Any]) -> Standing:
 
 
 def of_api(found: dict[str, Any]) -> Standing:
-    """Up when the API server reaches it."""
-    for one in found.get("status", {}).get("conditions", ()):
-        if one.get("type") == "Available":
-            return Standing(one.get("status") == "True", one.get("message") or one.get("reason", ""))
+    """Return the state of an APIService: up when the API server reaches it."""
+    for item in found.get("status", {}).get("conditions", ()):
+        if item.get("type") == "Available":
+            return Standing(item.get("status") == "True", item.get("message") or item.get("reason", ""))
     return Standing(False, "the API server has not looked for it yet")
 
 
 def newest(pods: Iterable[Pod]) -> list[Pod]:
-    """Those of the newest template, the newest first: what keeps those of before is over with them."""
-    ordered = sorted(pods, key=lambda one: one.metadata.creation_timestamp or "", reverse=True)
+    """Return the pods of the newest template, the newest first.
+
+    Older pods are being replaced, so their problems do not matter.
+    """
+    ordered = sorted(pods, key=lambda item: item.metadata.creation_timestamp or "", reverse=True)
     return [pod for pod in ordered if _template(pod) == _template(ordered[0])]
 
 
@@ -69,20 +75,20 @@ def _template(pod: Pod) -> str:
 
 
 def trouble(pods: Iterable[Pod], events: Iterable[Event]) -> tuple[str, str]:
-    """Why a process does not come up, in a word and in words, by its pods and what was told of them; empty: nothing is known."""
-    told = list(events)
+    """Return why a process does not start, as a reason and a message, by its pods and their Events; empty when unknown."""
+    known_events = list(events)
     for pod in newest(pods):
-        found = causes.of_pod(pod) or causes.of_events(
-            event for event in told if event.regarding.kind == "Pod" and event.regarding.name == pod.metadata.name
+        cause = causes.of_pod(pod) or causes.of_events(
+            event for event in known_events if event.regarding.kind == "Pod" and event.regarding.name == pod.metadata.name
         )
-        if found is not None:
-            helps = f" ({found.helps})" if found.helps else ""
-            return found.reason, f"{found.message}{helps}{_of_claims(found.reason, told)}"
+        if cause is not None:
+            helps = f" ({cause.helps})" if cause.helps else ""
+            return cause.reason, f"{cause.message}{helps}{_of_claims(cause.reason, known_events)}"
     return "", ""
 
 
 def _of_claims(reason: str, events: Iterable[Event]) -> str:
-    """What was told last of a claim, where a volume is what is missing."""
+    """Return the last Event of a claim, where a volume is missing."""
     if reason != "volume":
         return ""
     notes = [event.note for event in events if event.regarding.kind == "PersistentVolumeClaim" and event.note]
@@ -90,7 +96,7 @@ def _of_claims(reason: str, events: Iterable[Event]) -> str:
 
 
 def ended(status: ContainerStatus) -> str:
-    """How a container ended last, where it did."""
+    """Return how a container ended last, if it did."""
     last = status.state.terminated or status.last_state.terminated
     if last is None:
         return ""
@@ -98,6 +104,6 @@ def ended(status: ContainerStatus) -> str:
 
 
 def last_words(log: bytes) -> str:
-    """The end of a log, on lines of their own."""
+    """Return the end of a log, each line on a line of its own."""
     lines = [line for line in log.decode("utf-8", "replace").splitlines() if line.strip()]
     return "".join(f"\n    {line}" for line in lines[-MOST_LINES:])

@@ -1,4 +1,7 @@
-"""The policy by which nobody says in an object who asked for it but the operator, to whom the API server has told it. Pure."""
+"""The policy by which only the operator writes the submitter of an object. Pure.
+
+The operator has the submitter's name from the API server, which authenticated the request.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ VOUCHED = (marks.USER, marks.GROUPS)
 
 
 def vouching(namespace: str) -> list[Manifest]:
-    """The policy and its binding."""
+    """Return the policy and its binding."""
     operator = f"system:serviceaccount:{namespace}:fairway-operator"
     kinds = ["trainingjobs", "modelservices"]
     spec = {
@@ -25,7 +28,7 @@ def vouching(namespace: str) -> list[Manifest]:
         "matchConditions": [{"name": "others", "expression": f"request.userInfo.username != '{operator}'"}],
         "validations": [
             {
-                # Taking it away is nobody's harm: who is not named has fewer rights.
+                # Removing the annotation is harmless: an object without a user has fewer rights.
                 "expression": f"{_said('object', name)} == '' || {_before(name)} == {_said('object', name)}",
                 "message": f"the annotation {name} says who asked for it, and Fairway's operator alone writes it: "
                 "leave it out, or submit the document with `fairway submit`",

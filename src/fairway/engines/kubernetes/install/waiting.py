@@ -1,4 +1,4 @@
-"""Waits until what was installed is up, and says what is not and why."""
+"""Waits until an installation is up, and reports what is not and why."""
 
 from __future__ import annotations
 
@@ -17,44 +17,47 @@ from fairway.errors import FairwayError, UnavailableError
 
 WAITED_FOR = ("Deployment", "DaemonSet", "APIService")
 PAUSE = 0.5
-"""Seconds between two looks."""
+"""Polling interval in seconds."""
 REMIND = 20.0
-"""Seconds without a change after which it is said what is still waited for."""
+"""Seconds without a change after which the parts that are not up are reported again."""
 
 
 async def wait_until_up(client: Client, manifests: Sequence[Manifest], say: Say, limit: float) -> None:
-    """Look until all of it is up, and say each change.
+    """Poll until all parts are up, and report each change.
 
     Raises:
-        UnavailableError: the limit has passed; it names what is not up, and why.
+        UnavailableError: the time limit has passed; it names what is not up, and why.
     """
-    parts = [one for one in manifests if one["kind"] in WAITED_FOR]
-    told: set[tuple[str, str, str]] = set()
+    parts = [manifest for manifest in manifests if manifest["kind"] in WAITED_FOR]
+    reported: set[tuple[str, str, str]] = set()
     waiting = parts
     try:
         async with asyncio.timeout(limit):
             clock = asyncio.get_running_loop().time
-            spoken = clock()
-            while waiting := [one for one in parts if not await _is_up(client, one, told, say)]:
-                if clock() - spoken > REMIND:
-                    spoken = clock()
-                    say(f"still waiting for {', '.join(called(one) for one in waiting)}")
+            last_report = clock()
+            while waiting := [manifest for manifest in parts if not await _is_up(client, manifest, reported, say)]:
+                if clock() - last_report > REMIND:
+                    last_report = clock()
+                    say(f"still waiting for {', '.join(called(manifest) for manifest in waiting)}")
                 await asyncio.sleep(PAUSE)
     except TimeoutError:
-        reasons = [f"{called(one)}: {await _why(client, one)}" for one in waiting]
+        reasons = [f"{called(manifest)}: {await _why(client, manifest)}" for manifest in waiting]
         message = "\n  ".join([f"everything is applied, and after {limit:g} s this is not up:", *reasons])
         raise UnavailableError(message, fix=_fix(waiting)) from None
 
 
 async def _is_up(client: Client, one: Manifest, told: set[tuple[str, str, str]], say: Say) -> bool:
-    """Whether it is. Each state is said once: a kubelet tries again and again, and says so in turn."""
-    found = await _standing(client, one)
-    reason, why = ("", "") if found.up else await _trouble(client, one)
-    if (called(one), found.words, reason) not in told:
-        told.add((called(one), found.words, reason))
-        words = f"{found.words}{_joined(why)}"
-        say(f"{called(one)} {'is up' if found.up else 'is not up yet'}{f': {words}' if words else ''}")
-    return found.up
+    """Return whether an object is up.
+
+    Each state is reported once, since a kubelet alternates between its states as it retries.
+    """
+    state = await _standing(client, one)
+    reason, why = ("", "") if state.up else await _trouble(client, one)
+    if (called(one), state.words, reason) not in told:
+        told.add((called(one), state.words, reason))
+        words = f"{state.words}{_joined(why)}"
+        say(f"{called(one)} {'is up' if state.up else 'is not up yet'}{f': {words}' if words else ''}")
+    return state.up
 
 
 async def _standing(client: Client, one: Manifest) -> Standing:
@@ -63,10 +66,10 @@ async def _standing(client: Client, one: Manifest) -> Standing:
         if one["kind"] == "Deployment":
             return standing.of_deployment(await client.get(kinds.DEPLOYMENTS, name, namespace))
         resource: Resource[dict[str, Any]] = await client.resource(one["apiVersion"], one["kind"])
-        found = await client.get(resource, name, namespace)
+        current = await client.get(resource, name, namespace)
     except errors.NotFound:
         return Standing(False, "somebody has taken it away")
-    return standing.of_daemon_set(found) if one["kind"] == "DaemonSet" else standing.of_api(found)
+    return standing.of_daemon_set(current) if one["kind"] == "DaemonSet" else standing.of_api(current)
 
 
 async def _trouble(client: Client, one: Manifest) -> tuple[str, str]:
@@ -74,10 +77,10 @@ async def _trouble(client: Client, one: Manifest) -> tuple[str, str]:
 
 
 async def _why(client: Client, one: Manifest) -> str:
-    """All that is known once the time is over, with the last words of a process that runs and does not answer."""
+    """Return all that is known after the timeout, with the last log lines of a process that runs but is not ready."""
     try:
         words = (await _standing(client, one)).words + _joined((await _trouble(client, one))[1])
-        # Of several that do the same one is enough.
+        # Several pods do the same, so one is enough.
         for pod in standing.newest(await _pods(client, one))[:1]:
             words += await _last_words(client, pod)
     except FairwayError as error:
@@ -86,7 +89,7 @@ async def _why(client: Client, one: Manifest) -> str:
 
 
 async def _pods(client: Client, one: Manifest) -> tuple[Pod, ...]:
-    """The pods of a process that are to stay; none where it has no pods, or they may not be seen."""
+    """Return the pods of a process that are not being deleted; none where it has no pods, or where they may not be listed."""
     if one["kind"] == "APIService":
         return ()
     labels = ",".join(f"{key}={value}" for key, value in one["spec"]["selector"]["matchLabels"].items())
@@ -107,14 +110,14 @@ async def _events(client: Client, one: Manifest) -> tuple[Event, ...]:
 
 
 async def _last_words(client: Client, pod: Pod) -> str:
-    """What a pod that is not ready said last; of one that starts again and again, before its last end."""
-    status = next((each for each in pod.status.container_statuses if not each.ready), None)
+    """Return the last log lines of a pod that is not ready; of a pod that keeps restarting, those before its last end."""
+    status = next((item for item in pod.status.container_statuses if not item.ready), None)
     if status is None or (status.state.waiting is not None and not status.restart_count):
         return ""
-    wish = inside.LogWish(tail=50, previous=status.state.waiting is not None)
+    request = inside.LogWish(tail=50, previous=status.state.waiting is not None)
     ended, log = standing.ended(status), b""
     try:
-        async for chunk in inside.logs(client.connection, pod.metadata.name, pod.metadata.namespace, wish):
+        async for chunk in inside.logs(client.connection, pod.metadata.name, pod.metadata.namespace, request):
             log += chunk
     except FairwayError as error:
         return f"{ended}; its log cannot be read: {error.message}"
@@ -126,6 +129,6 @@ def _joined(words: str) -> str:
 
 
 def _fix(waiting: Sequence[Manifest]) -> str:
-    namespaces = {one["metadata"]["namespace"] for one in waiting if "namespace" in one["metadata"]}
+    namespaces = {manifest["metadata"]["namespace"] for manifest in waiting if "namespace" in manifest["metadata"]}
     shown = f"kubectl -n {min(namespaces)} get pods,events" if namespaces else "kubectl describe apiservice"
     return f"mend that and say it again, or wait longer (--timeout); `{shown}` shows more"

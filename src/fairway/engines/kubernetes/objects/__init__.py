@@ -1,7 +1,7 @@
-"""What we read of Kubernetes objects: typed, frozen, and only the fields that somebody here looks at.
+"""Kubernetes objects as we read them: typed, frozen, and only with the fields that are used here.
 
-A field that is not declared is skipped while decoding and costs nothing; `managedFields` is half of every object. Nothing here
-refers back to what holds it, so the collector need not look (`gc=False`); sequences are tuples for the same reason.
+A field that is not declared is skipped while decoding and costs nothing; `managedFields` is half of every object. No object
+refers back to its container, so the garbage collector can ignore them (`gc=False`); sequences are tuples for the same reason.
 """
 
 from fairway.engines.kubernetes.objects.cluster import (

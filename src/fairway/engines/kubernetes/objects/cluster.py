@@ -1,4 +1,4 @@
-"""What the cluster itself keeps: namespaces, leases, events, priorities, small data."""
+"""Cluster-wide and auxiliary objects: namespaces, leases, events, priorities, small data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fairway.engines.kubernetes.objects.meta import ObjectReference, Part, Thing
 
 
 class LeaseSpec(Part, frozen=True):
-    """Who holds a lease, since when, and how long without a sign of life."""
+    """The holder of a lease, since when it holds it, and how long the lease is valid without a renewal."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -22,14 +22,14 @@ class Lease(Thing, frozen=True):
 
 
 class EventSeries(Part, frozen=True):
-    """How often the same happened."""
+    """How often the same event occurred."""
 
     count: int = 1
     last_observed_time: str | None = None
 
 
 class Event(Thing, frozen=True):
-    """Something that happened to an object, told for people (`events.k8s.io/v1`)."""
+    """An event about an object, written for users (`events.k8s.io/v1`)."""
 
     regarding: ObjectReference = ObjectReference()
     type: str = "Normal"
@@ -42,7 +42,7 @@ class Event(Thing, frozen=True):
 
 
 class NamespaceStatus(Part, frozen=True):
-    """Whether it lives."""
+    """Whether the namespace is active or being deleted."""
 
     phase: str = ""
 

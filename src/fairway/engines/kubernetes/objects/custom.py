@@ -1,4 +1,4 @@
-"""Our own kinds, and the definitions that make them known."""
+"""Our own kinds, and the definitions that introduce them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairway.engines.kubernetes.objects.meta import Condition, Part, Thing, cond
 
 
 class Custom(Thing, frozen=True):
-    """One of ours: the spec as it came, for the models of `fairway.spec`; the status as plain data."""
+    """An object of our kinds: the undecoded spec, for the models of `fairway.spec`; the status as plain data."""
 
     api_version: str = ""
     kind: str = ""
@@ -18,13 +18,13 @@ class Custom(Thing, frozen=True):
     status: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        # As it was read, it would keep everything it was read from: `managedFields`, a page of a list.
+        # Without a copy, the spec would keep its whole source in memory: `managedFields`, a page of a list.
         msgspec.structs.force_setattr(self, "spec", self.spec.copy())
 
     def spec_data(self) -> dict[str, Any]:
-        """The spec as plain data."""
-        found: dict[str, Any] = msgspec.json.decode(self.spec)
-        return found
+        """Return the spec as plain data."""
+        data: dict[str, Any] = msgspec.json.decode(self.spec)
+        return data
 
 
 class Gpu(Part, frozen=True):
@@ -41,22 +41,22 @@ class Gpu(Part, frozen=True):
 
 
 class GpuNodeSpec(Part, frozen=True):
-    """What an administrator says of a node's GPUs."""
+    """The settings of an administrator for a node's GPUs."""
 
     managed: bool = False
-    """Whether our scheduler hands them out."""
+    """Whether our scheduler allocates them."""
     mode: str = "shared"
     exclude: tuple[str, ...] = ()
 
 
 class GpuNodeStatus(Part, frozen=True):
-    """What the node's agent says of them."""
+    """The state of a node's GPUs, as reported by its agent."""
 
     gpus: tuple[Gpu, ...] = ()
     driver: str = ""
     handed_out_by: str = ""
     endpoint: str = ""
-    """Where the agent says how busy they are."""
+    """The agent's endpoint for GPU usage."""
     faults: tuple[str, ...] = ()
     """What the agent fails at, each with its cause."""
 
@@ -81,6 +81,6 @@ class Definition(Thing, frozen=True):
 
     @property
     def established(self) -> bool:
-        """Whether objects of the kind can be made."""
-        found = condition(self.status.conditions or (), "Established")
-        return found is not None and found.status == "True"
+        """Whether objects of the kind can be created."""
+        status = condition(self.status.conditions or (), "Established")
+        return status is not None and status.status == "True"

@@ -1,4 +1,4 @@
-"""The head that every object has, and what several of them share."""
+"""Metadata of all objects, and types that several of them share."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
-    """A part of an object, in the API's own spelling."""
+    """A part of an object; field names are converted to the API's camelCase."""
 
 
 class OwnerReference(Part, frozen=True):
-    """Whose child an object is; when the owner goes, it goes."""
+    """The owner of an object; when the owner is deleted, the object is deleted."""
 
     kind: str = ""
     name: str = ""
@@ -22,7 +22,7 @@ class OwnerReference(Part, frozen=True):
 
 
 class Metadata(Part, frozen=True):
-    """Who an object is."""
+    """Identity, labels and life cycle of an object."""
 
     name: str = ""
     namespace: str = ""
@@ -39,7 +39,7 @@ class Metadata(Part, frozen=True):
 
 
 class Thing(Part, frozen=True):
-    """Any object, known by its metadata alone."""
+    """Any object, with its metadata only."""
 
     metadata: Metadata = Metadata()
 
@@ -48,18 +48,18 @@ T = TypeVar("T", bound=Thing)
 
 
 def key_of(thing: Thing) -> str:
-    """`NAMESPACE/NAME`, or the name alone where there is no namespace: unique within a kind."""
+    """Return `NAMESPACE/NAME`, or the name alone where there is no namespace: unique within a kind."""
     metadata = thing.metadata
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
 def owner_of(thing: Thing) -> OwnerReference | None:
-    """The one owner that controls it."""
+    """Return the owner that controls the object; there is one at most."""
     return next((owner for owner in thing.metadata.owner_references if owner.controller), None)
 
 
 class ObjectReference(Part, frozen=True):
-    """Which object something is about."""
+    """A reference to another object."""
 
     api_version: str = ""
     kind: str = ""
@@ -69,7 +69,7 @@ class ObjectReference(Part, frozen=True):
 
 
 class Condition(Part, frozen=True):
-    """One thing that is so, or not, or not known; since when, and why."""
+    """A condition that is true, false or unknown; since when, and why."""
 
     type: str
     status: str = "Unknown"
@@ -80,9 +80,9 @@ class Condition(Part, frozen=True):
 
 
 def condition(conditions: tuple[Condition, ...], type_: str) -> Condition | None:
-    """The condition of this type, if it is told."""
-    return next((one for one in conditions if one.type == type_), None)
+    """Return the condition of this type, if it is present."""
+    return next((item for item in conditions if item.type == type_), None)
 
 
 Manifest = Mapping[str, Any]
-"""An object to be written: plain data in the API's spelling."""
+"""An object to be written: plain data with the API's field names."""

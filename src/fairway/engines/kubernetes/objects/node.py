@@ -8,7 +8,7 @@ from fairway.engines.kubernetes.objects.meta import Condition, Part, Thing
 
 
 class Taint(Part, frozen=True):
-    """Keeps pods away that do not tolerate it."""
+    """A taint, which repels pods that do not tolerate it."""
 
     key: str
     value: str = ""
@@ -16,7 +16,7 @@ class Taint(Part, frozen=True):
 
 
 class NodeSpec(Part, frozen=True):
-    """What is asked of a node."""
+    """The desired state of a node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
@@ -24,14 +24,14 @@ class NodeSpec(Part, frozen=True):
 
 
 class Address(Part, frozen=True):
-    """How a node is reached."""
+    """An address of a node."""
 
     type: str
     address: str
 
 
 class NodeStatus(Part, frozen=True):
-    """What a node is and has."""
+    """The actual state of a node."""
 
     capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Pods: what a scheduler must honour, and what an operator must know of their ends."""
+"""Pods: the fields that a scheduler must honour, and those that an operator needs to judge their ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairway.engines.kubernetes.objects.selecting import LabelSelector, NodeSele
 
 
 class ContainerPort(Part, frozen=True):
-    """A port; one of the node's own when `host_port` is not 0."""
+    """A port of a container; on the node's address, too, when `host_port` is not 0."""
 
     container_port: int = 0
     host_port: int = 0
@@ -21,7 +21,7 @@ class ContainerPort(Part, frozen=True):
 
 
 class Container(Part, frozen=True):
-    """What a scheduler must know of a container."""
+    """The fields of a container that a scheduler needs."""
 
     name: str
     image: str = ""
@@ -32,7 +32,7 @@ class Container(Part, frozen=True):
 
 
 class Toleration(Part, frozen=True):
-    """A taint that does not keep the pod away."""
+    """A taint that the pod tolerates."""
 
     key: str = ""
     operator: str = "Equal"
@@ -42,21 +42,21 @@ class Toleration(Part, frozen=True):
 
 
 class PreferredNodes(Part, frozen=True):
-    """A wish, and its weight."""
+    """A preference, and its weight."""
 
     weight: int
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
 class NodeAffinity(Part, frozen=True):
-    """Which nodes a pod must or would like to have."""
+    """Nodes that a pod requires or prefers."""
 
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
     preferred: tuple[PreferredNodes, ...] = msgspec.field(name="preferredDuringSchedulingIgnoredDuringExecution", default=())
 
 
 class PodAffinityTerm(Part, frozen=True):
-    """Beside which pods, within which part of the cluster."""
+    """A set of pods, and the topology domain in which they must (or must not) be."""
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -65,13 +65,13 @@ class PodAffinityTerm(Part, frozen=True):
 
 
 class PodAffinity(Part, frozen=True):
-    """Beside whom a pod must lie, or must not. Wishes only score; they are not read."""
+    """Pods near which a pod must, or must not, be placed. Preferences only affect scores; they are not read."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=())
 
 
 class Affinity(Part, frozen=True):
-    """Which nodes, and beside whom."""
+    """Affinity to nodes and to other pods."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
@@ -79,7 +79,7 @@ class Affinity(Part, frozen=True):
 
 
 class TopologySpread(Part, frozen=True):
-    """How evenly pods lie over parts of the cluster."""
+    """How evenly pods must be spread over topology domains."""
 
     max_skew: int = 1
     topology_key: str = ""
@@ -98,7 +98,7 @@ class ClaimSource(Part, frozen=True):
 
 
 class Volume(Part, frozen=True):
-    """A volume of a pod; only claims bind it to places."""
+    """A volume of a pod; only volumes of claims restrict its placement."""
 
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
@@ -106,13 +106,13 @@ class Volume(Part, frozen=True):
 
 
 class Gate(Part, frozen=True):
-    """Keeps a pod from being scheduled until somebody takes it away."""
+    """A scheduling gate: the pod is not scheduled until its owner removes it."""
 
     name: str
 
 
 class PodSpec(Part, frozen=True):
-    """What a pod asks for."""
+    """The desired state of a pod."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -162,7 +162,7 @@ class Waiting(Part, frozen=True):
 
 
 class ContainerState(Part, frozen=True):
-    """One of three."""
+    """One of three states."""
 
     waiting: Waiting | None = None
     running: Running | None = None
@@ -170,7 +170,7 @@ class ContainerState(Part, frozen=True):
 
 
 class ContainerStatus(Part, frozen=True):
-    """What a container does."""
+    """The actual state of a container."""
 
     name: str
     ready: bool = False
@@ -183,7 +183,7 @@ class ContainerStatus(Part, frozen=True):
 
 
 class PodStatus(Part, frozen=True):
-    """What a pod does."""
+    """The actual state of a pod."""
 
     phase: str = "Pending"
     reason: str = ""
@@ -205,5 +205,5 @@ class Pod(Thing, frozen=True):
 
     @property
     def over(self) -> bool:
-        """Whether it has ended and holds nothing any more."""
+        """Whether the pod has ended and holds no more resources."""
         return self.status.phase in ("Succeeded", "Failed")

@@ -1,4 +1,4 @@
-"""How labels, nodes and amounts are spoken of."""
+"""Selectors of labels and nodes, and amounts of resources."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from fairway.engines.kubernetes.objects.meta import Part
 
 
 class ResourceNeeds(Part, frozen=True):
-    """Amounts by name, as text: what is promised and what is allowed."""
+    """Amounts by name, as text: requests and limits."""
 
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
 
 
 class Requirement(Part, frozen=True):
-    """A rule about one label or field."""
+    """A requirement on a label or a field."""
 
     key: str
     operator: str
@@ -21,20 +21,20 @@ class Requirement(Part, frozen=True):
 
 
 class NodeSelectorTerm(Part, frozen=True):
-    """Rules that hold together."""
+    """Requirements that must all be met."""
 
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 
 
 class NodeSelector(Part, frozen=True):
-    """Terms of which one must hold."""
+    """Terms of which at least one must be met."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class LabelSelector(Part, frozen=True):
-    """A rule about labels."""
+    """A selector of objects by labels."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[Requirement, ...] = ()

@@ -1,4 +1,4 @@
-"""Claims, volumes and how they are made."""
+"""Claims, volumes and storage classes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fairway.engines.kubernetes.objects.selecting import LabelSelector, NodeSele
 
 
 class ClaimSpec(Part, frozen=True):
-    """Which storage is asked for."""
+    """The storage that a claim requests."""
 
     access_modes: tuple[str, ...] = ()
     storage_class_name: str | None = None
@@ -18,7 +18,7 @@ class ClaimSpec(Part, frozen=True):
 
 
 class ClaimStatus(Part, frozen=True):
-    """Whether there is a volume."""
+    """Whether the claim is bound to a volume."""
 
     phase: str = ""
 
@@ -31,7 +31,7 @@ class Claim(Thing, frozen=True):
 
 
 class VolumeNodeAffinity(Part, frozen=True):
-    """From where a volume can be reached."""
+    """The nodes from which a volume can be reached."""
 
     required: NodeSelector | None = None
 
@@ -44,7 +44,7 @@ class CsiSource(Part, frozen=True):
 
 
 class PersistentVolumeSpec(Part, frozen=True):
-    """What a volume is."""
+    """The properties of a volume."""
 
     capacity: dict[str, str] = {}
     storage_class_name: str = ""
@@ -63,20 +63,20 @@ class PersistentVolume(Thing, frozen=True):
 
 
 class TopologyRule(Part, frozen=True):
-    """A label of nodes, and the values that will do."""
+    """A node label, and its allowed values."""
 
     key: str
     values: tuple[str, ...] = ()
 
 
 class TopologyTerm(Part, frozen=True):
-    """Rules that hold together."""
+    """Rules that must all be met."""
 
     match_label_expressions: tuple[TopologyRule, ...] = ()
 
 
 class StorageClass(Thing, frozen=True):
-    """How volumes are made."""
+    """How volumes are provisioned."""
 
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
@@ -84,7 +84,7 @@ class StorageClass(Thing, frozen=True):
 
 
 class AttachLimit(Part, frozen=True):
-    """How many volumes of a driver a node takes."""
+    """How many volumes of a driver can be attached to a node."""
 
     count: int | None = None
 
@@ -104,6 +104,6 @@ class NodeDrivers(Part, frozen=True):
 
 
 class CsiNode(Thing, frozen=True):
-    """What drivers of volumes say of the node of the same name."""
+    """The volume drivers of the node of the same name."""
 
     spec: NodeDrivers = NodeDrivers()

@@ -1,4 +1,4 @@
-"""What serves: deployments, services, and the scale of anything."""
+"""Deployments, services, and the scale subresource."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairway.engines.kubernetes.objects.selecting import LabelSelector
 
 
 class DeploymentSpec(Part, frozen=True):
-    """How many are asked for."""
+    """The desired number of pods."""
 
     replicas: int | None = None
     selector: LabelSelector = LabelSelector()
@@ -17,7 +17,7 @@ class DeploymentSpec(Part, frozen=True):
 
 
 class DeploymentStatus(Part, frozen=True):
-    """How many there are."""
+    """The actual number of pods."""
 
     observed_generation: int = 0
     replicas: int = 0
@@ -44,7 +44,7 @@ class ServicePort(Part, frozen=True):
 
 
 class ServiceSpec(Part, frozen=True):
-    """How pods are reached by one name."""
+    """How pods are reached under one name."""
 
     type: str = "ClusterIP"
     cluster_ip: str = msgspec.field(name="clusterIP", default="")
@@ -59,20 +59,20 @@ class Service(Thing, frozen=True):
 
 
 class ScaleSpec(Part, frozen=True):
-    """How many are asked for."""
+    """The desired number of replicas."""
 
     replicas: int = 0
 
 
 class ScaleStatus(Part, frozen=True):
-    """How many there are."""
+    """The actual number of replicas."""
 
     replicas: int = 0
     selector: str = ""
 
 
 class Scale(Thing, frozen=True):
-    """The `/scale` of anything that has one."""
+    """The `/scale` of any resource that has one."""
 
     spec: ScaleSpec = ScaleSpec()
     status: ScaleStatus = ScaleStatus()

@@ -1,1 +1,1 @@
-"""The operator: makes pods of runs, and runs of TrainingJob objects."""
+"""The operator: turns TrainingJob objects into runs, and runs into pods."""

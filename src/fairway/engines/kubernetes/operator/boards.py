@@ -1,4 +1,4 @@
-"""Keeps a TensorBoard beside every run that asks for one, until nothing of the run's logs is kept any more."""
+"""Keeps a TensorBoard for every run that requests one, until the run's logs are no longer kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Owner = Callable[[JobKey], dict[str, object] | None]
 
 
 class Boards:
-    """What is there is asked of nobody: what was applied or taken away since the start is remembered."""
+    """The TensorBoards of runs. Kept in memory since the start; never listed from the API server."""
 
     def __init__(self, client: Client, installation: Installation, owner: Owner, clock: Clock) -> None:
         self._client = client
@@ -32,32 +32,32 @@ class Boards:
         self._gone: set[JobKey] = set()
 
     async def look(self, job: Job) -> tuple[str, float | None]:
-        """Bring the server in step with the run: its address, or why there is none, and seconds until it should go."""
+        """Reconcile the run's TensorBoard. Returns its address, or why there is none, and the seconds until it is removed."""
         owner = self._owner(job.key)
         if not job.spec.tensorboard.serve or owner is None:
             return "", None
-        left = self._left(job)
-        if left is not None and left <= 0:
+        remaining = self._left(job)
+        if remaining is not None and remaining <= 0:
             await self._remove(job.key)
             return "", None
         runtime = tensorboard.runtime_for(job.spec, self._installation)
         if runtime is None or "emptyDir" in self._installation.run_volume:
             return NOTHING_SHARED if runtime is not None else NO_IMAGE, None
         if job.key not in self._there:
-            made = tensorboard.deployment(job.key, job.spec, self._installation, runtime, owner)
-            await self._client.apply(kinds.DEPLOYMENTS, made, manager=MANAGER)
+            deployment = tensorboard.deployment(job.key, job.spec, self._installation, runtime, owner)
+            await self._client.apply(kinds.DEPLOYMENTS, deployment, manager=MANAGER)
             await self._client.apply(kinds.SERVICES, tensorboard.service(job.key, owner), manager=MANAGER)
             self._there.add(job.key)
             self._gone.discard(job.key)
-        return tensorboard.address(job.key, self._installation.cluster_domain), left
+        return tensorboard.address(job.key, self._installation.cluster_domain), remaining
 
     def forget(self, key: JobKey) -> None:
-        """The object is gone, and what it owned goes with it."""
+        """Forget the run: its object was deleted, and with it everything that the object owned."""
         self._there.discard(key)
         self._gone.discard(key)
 
     def _left(self, job: Job) -> float | None:
-        """Seconds until the logs of the run go; None: nobody knows yet."""
+        """Return the seconds until the logs of the run are removed; None while that is unknown, or when they are kept forever."""
         if job.finished is None or not job.phase.over or job.spec.keep.logs == FOREVER:
             return None
         return job.finished + quantity.seconds(job.spec.keep.logs) - self._clock.now()

@@ -1,4 +1,4 @@
-"""Code from git inside a pod: one version of a repository as a folder. Every argument is data; no shell, no hooks."""
+"""Check out code from git inside a pod: one version of a repository as a folder. Every argument is data; no shell, no hooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
 def clone(url: str, ref: str, target: Path, protocols: str = PROTOCOLS) -> str:
-    """Lay the version out in the folder; its commit. Raises `RefusedError`, naming the field and the fix."""
+    """Check the version out into the folder and return its commit. Raises `RefusedError`, naming the field and the fix."""
     check(url, ref)
     program = shutil.which("git")
     if program is None:
@@ -28,8 +28,8 @@ def clone(url: str, ref: str, target: Path, protocols: str = PROTOCOLS) -> str:
     run = _Git(program, bare, protocols, f"code.git: {url} at {ref} could not be fetched")
     try:
         run("init", "--quiet", "--bare", str(bare))
-        wanted = _fetched(run, url, ref)
-        commit = run("rev-parse", "--verify", "--quiet", f"{wanted}^{{commit}}").strip()
+        revision = _fetched(run, url, ref)
+        commit = run("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").strip()
         target.mkdir(parents=True, exist_ok=True)
         run("--work-tree", str(target), "read-tree", commit)
         run("--work-tree", str(target), "checkout-index", "--all", "--force")
@@ -39,7 +39,7 @@ def clone(url: str, ref: str, target: Path, protocols: str = PROTOCOLS) -> str:
 
 
 def check(url: str, ref: str) -> None:
-    """Refuse what git could read as anything but a place and a version. Pure: whoever makes the pod asks first."""
+    """Refuse a URL or ref that git could interpret as anything else. Pure: also called before a pod is created."""
     if url.startswith("-") or not _URL.fullmatch(url):
         message = f"code.git.url is {url!r}, which is no https or ssh URL"
         raise RefusedError(message, fix="write for example https://host/owner/name.git or git@host:owner/name.git")
@@ -49,7 +49,7 @@ def check(url: str, ref: str) -> None:
 
 
 class _Git:
-    """Runs git; what it says is told when it fails."""
+    """Runs git; its error output becomes part of the error."""
 
     def __init__(self, program: str, bare: Path, protocols: str, failed: str) -> None:
         self._start = [program, "-c", "core.hooksPath=/dev/null", "--git-dir", str(bare)]
@@ -59,19 +59,19 @@ class _Git:
     def __call__(self, *words: str) -> str:
         done = subprocess.run([*self._start, *words], env=self._env, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            said = " / ".join(done.stderr.split("\n")).strip(" /") or f"exit code {done.returncode}"
-            raise RefusedError(f"{self._failed}: {said}", fix="check url and ref with: git ls-remote")
+            output = " / ".join(done.stderr.split("\n")).strip(" /") or f"exit code {done.returncode}"
+            raise RefusedError(f"{self._failed}: {output}", fix="check url and ref with: git ls-remote")
         return done.stdout
 
 
 def _fetched(run: _Git, url: str, ref: str) -> str:
-    """What to lay out, after it was fetched."""
+    """Fetch the version and return the revision to check out."""
     try:
         run("fetch", "--quiet", "--force", "--no-tags", "--depth", "1", "--", url, ref)
     except RefusedError:
         if not _COMMIT.fullmatch(ref):
             raise
-        # A server need not hand out single commits, nor does a short one name itself: fetch everything, then look.
+        # A server need not serve single commits, and a short commit cannot be fetched by name: fetch everything instead.
         run("fetch", "--quiet", "--force", "--", url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
         return ref
     return "FETCH_HEAD"

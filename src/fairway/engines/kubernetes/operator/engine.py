@@ -1,6 +1,6 @@
-"""The `Engine` port over pods. The API server is the truth; what is remembered here may be forgotten at any time.
+"""The `Engine` port over pods. The API server is the source of truth; what is kept in memory here may be lost at any time.
 
-A pod of ours carries a finalizer: it stays, ended, until its end and its logs are in the record, whoever deleted it.
+Our pods have a finalizer: an ended pod stays until its end and its logs are in the record, whatever deleted it.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ log = logging.getLogger("fairway.operator")
 BY_RUN = "run"
 """The index of pods by `NAMESPACE/RUN`."""
 LOST_AFTER = 30.0
-"""Seconds for which a node may not answer until its pods count as lost. A node that is only cut off may still run them."""
+"""Seconds after which the pods of an unreachable node count as lost. A node that is only cut off may still run them."""
 TRY_AGAIN_AFTER = 1.0
-"""Seconds until what could not be made is tried again."""
+"""Back-off in seconds after a failure to create what a task's pod needs."""
 TRUSTED = 30.0
-"""Seconds for which a pod that was made counts as there though the mirror does not show it."""
+"""Seconds for which a created pod counts as present although the mirror does not show it."""
 
 
 def by_run(pod: Pod) -> tuple[str, ...]:
-    """Under which run a pod is found; none when it is not ours."""
+    """Return the run under which a pod is indexed; empty when the pod is not ours."""
     run = pod.metadata.labels.get(marks.RUN)
     return (f"{pod.metadata.namespace}/{run}",) if run is not None else ()
 
@@ -77,38 +77,38 @@ class KubernetesEngine:
         self._wake: Callable[[], None] = lambda: None
         self._strays = Strays()
         self._made: dict[str, tuple[Pod, float]] = {}
-        """Pods that were made, and when, until the mirror has them."""
+        """Created pods and the time of their creation, until the mirror shows them."""
         self._unready: dict[str, float] = {}
-        """Nodes that do not answer, and since when, by our own clock."""
+        """Nodes that do not respond, and since when, by our monotonic clock."""
         self._reachable: set[JobKey] = set()
-        """Runs whose Service was written in this turn."""
+        """Runs whose Service was applied since the last call of `perform` began."""
         self._unprepared: dict[TaskKey, CreateTask] = {}
-        """Tasks of which not everything could be made that their pods need; it is tried again."""
+        """Tasks for which something that their pods need could not be created; retried."""
         self._prepared: set[TaskKey] = set()
-        """Tasks of which all is there but the pod."""
+        """Tasks for which everything exists but the pod."""
         self._withdrawn: set[TaskKey] = set()
         """Tasks that were ended before they had a pod: they get none."""
         self._forgotten: set[str] = set()
-        """Uids of pods that were let go with their run, until the mirror has heard."""
+        """Uids of pods that were released with their run, until the mirror shows that they are gone."""
         self._told_over: set[TaskKey] = set()
         self._refused: dict[JobKey, tuple[str, str]] = {}
-        """What was not taken of what a run's pods said: the task, or empty for all of them, and the words."""
+        """By run, a report of its pods that was rejected: the task, or empty for all tasks, and the message."""
         self._background: set[asyncio.Future[None]] = set()
         self.trusted: ssl.SSLContext | None = None
         """Verifies agents; None where the operator has no authority."""
         self.may_end: Callable[[JobKey], bool] = lambda _key: True
-        """Whether the record knows of the run what there is to know: pods of any other run are left alone."""
+        """Whether the record is complete for the run: pods of other runs are left alone."""
         self.forgetting: Callable[[JobKey], None] = lambda _key: None
         """Called before anything of a run is removed."""
         self._following = Following(keeping, lambda run: pods.indexed(BY_RUN, str(run)))
 
     def ask(self, outside: Outside, stuck: Stuck | None = None) -> None:
-        """Somebody else queues and places: gangs are made for them, and they say why something waits."""
+        """Use an external queueing system: gangs are created for it, and its objects report why something waits."""
         self._outside = self._gangs.outside = outside
         self._stuck = stuck
 
     async def start(self, wake: Callable[[], None]) -> None:
-        """Begin: the mirrors are complete."""
+        """Start; the mirrors are complete by now."""
         self._wake = wake
         if self._outside is not None:
             self._outside.changed = wake
@@ -116,12 +116,13 @@ class KubernetesEngine:
             self._stuck.changed = wake
         self._nodes.listen(self._node_changed)
         self._pods.listen(self._changed)
-        # The one before may have died between writing an end down and letting the pod go: whoever is not asked for may go.
-        found = (naming.task_key(pod.metadata.namespace, pod.metadata.labels) for pod in self._pods)
-        self._told_over = {key for key in found if key is not None}
+        # A previous operator may have died between recording an end and releasing the pod: tasks that are not observed are
+        # released.
+        keys = (naming.task_key(pod.metadata.namespace, pod.metadata.labels) for pod in self._pods)
+        self._told_over = {key for key in keys if key is not None}
 
     async def close(self) -> None:
-        """Let go. Pods go on."""
+        """Do nothing: pods go on running."""
 
     def _changed(self, key: str, before: Pod | None, now: Pod | None) -> None:
         ours = by_run(now or before or Pod())
@@ -141,40 +142,40 @@ class KubernetesEngine:
             self._unready.setdefault(name, _steady())
 
     def _lost_node(self, pod: Pod) -> str:
-        """The node of a pod, when it has not answered for so long that nothing will be heard of the pod any more."""
+        """Return the pod's node if it has been unreachable for so long that the pod counts as lost; otherwise empty."""
         name = pod.spec.node_name
         since = self._unready.get(name)
         return name if name and since is not None and _steady() - since >= LOST_AFTER else ""
 
     async def nodes(self) -> tuple[Node, ...]:
-        """What there is to run on, whoever else uses it."""
-        known = self._gpu_nodes
-        found = (node_of(node, known.get(node.metadata.name) if known is not None else None) for node in self._nodes)
-        return tuple(sorted(found, key=lambda node: node.name))
+        """Return the nodes of the cluster with their total resources, whatever else uses them."""
+        gpu_nodes = self._gpu_nodes
+        result = (node_of(node, gpu_nodes.get(node.metadata.name) if gpu_nodes is not None else None) for node in self._nodes)
+        return tuple(sorted(result, key=lambda node: node.name))
 
     # Acting
 
     async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
-        """Do it, in order; what cannot be done now is reported, and said again by the next plan."""
-        found: list[TaskReport] = []
+        """Perform the actions in order. Actions that fail are reported, and are part of the next plan again."""
+        reports: list[TaskReport] = []
         self._reachable.clear()
         for action in actions:
             match action:
                 case CreateTask():
-                    told = await self._create(action)
-                    # Of one that has a pod the pod tells.
-                    found += [told] if self._find(action.task.key) is None else []
+                    report = await self._create(action)
+                    # If there is a pod already, its own report counts.
+                    reports += [report] if self._find(action.task.key) is None else []
                 case BindGang():
-                    found += await self._bind(action)
+                    reports += await self._bind(action)
                 case EvictTask():
-                    found += await self._evict(action)
+                    reports += await self._evict(action)
                 case NudgeTask():
                     await self._trying(self._nudge(action.key), f"nudge {action.key}")
                 case ForgetJob():
                     await self._trying(self._forget(action.key), f"forget {action.key}")
                 case ForgetLogs():
                     self._keeping.forget(action.key)
-        return found
+        return reports
 
     async def _trying(self, work: Awaitable[object], what: str) -> None:
         try:
@@ -198,7 +199,7 @@ class KubernetesEngine:
         return TaskReport(key, action.task.phase, ready=True, message="")
 
     async def _reach(self, run: JobKey) -> None:
-        """The tasks of a run have one Service between them: once a turn is enough."""
+        """Apply the Service that all tasks of a run share; once per `perform` is enough."""
         if run not in self._reachable:
             await self._gangs.reach(run, self._owner(run))
             self._reachable.add(run)
@@ -209,13 +210,13 @@ class KubernetesEngine:
             return [_never_started(key) for key in withdrawn]
         self._prepared.difference_update(task.key for task in action.tasks)
         try:
-            made = await self._gangs.make(action)
+            pods = await self._gangs.make(action)
         except (errors.Unavailable, errors.TooManyRequests, errors.Forbidden, errors.Conflict) as error:
-            # A quota, an admission rule, a server that restarts: it may be otherwise in a while.
+            # A quota, an admission rule, a restarting server: the obstacle may pass.
             return [TaskReport(task.key, TaskPhase.PENDING, message=causes.refusal(str(error))) for task in action.tasks]
         except FairwayError as error:
             return [TaskReport(task.key, TaskPhase.FAILED, exit=Exit(126), message=str(error)) for task in action.tasks]
-        for pod in made:
+        for pod in pods:
             self._remember(pod)
         return [report for task in action.tasks if (report := self._report(task.key)) is not None]
 
@@ -223,7 +224,7 @@ class KubernetesEngine:
         self._unprepared.pop(action.key, None)
         pod = self._find(action.key)
         if pod is None:
-            # It never came to be, or it is gone: either way nothing is left of it.
+            # It was never created, or it is gone already: either way nothing remains to be done.
             if action.key in self._prepared:
                 self._withdrawn.add(action.key)
             return [_never_started(action.key)]
@@ -232,11 +233,11 @@ class KubernetesEngine:
         name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
         try:
             if marks.DELETED_FOR not in pod.metadata.annotations:
-                place = "/metadata/annotations/" + marks.DELETED_FOR.replace("/", "~1")
+                path = "/metadata/annotations/" + marks.DELETED_FOR.replace("/", "~1")
                 test = {"op": "test", "path": "/metadata/uid", "value": uid}
-                change = {"op": "add", "path": place, "value": action.reason}
+                change = {"op": "add", "path": path, "value": action.reason}
                 await self._client.patch(kinds.PODS, name, namespace, [test, change])
-            # With 0 the object would go before the processes do.
+            # With 0 the object would be deleted before the processes end.
             grace = int(action.grace) + self._gangs.margin if action.grace else 1
             await self._client.delete(kinds.PODS, name, namespace, uid=uid, grace=grace)
         except FairwayError as error:
@@ -260,7 +261,7 @@ class KubernetesEngine:
     # Seeing
 
     def _remember(self, pod: Pod) -> None:
-        """What the mirror has already is at least as new as the answer to the request."""
+        """Remember a created pod until the mirror shows it. A version in the mirror is at least as new as the response."""
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"
         if self._pods.get(key) is None:
             self._made[key] = (pod, _steady())
@@ -270,17 +271,17 @@ class KubernetesEngine:
         return [*self._pods.indexed(BY_RUN, str(run)), *made]
 
     def _find(self, key: TaskKey) -> Pod | None:
-        place = f"{key.namespace}/{naming.pod_name(key)}"
-        known = self._pods.get(place)
-        if known is not None and known.metadata.uid in self._forgotten:
+        name = f"{key.namespace}/{naming.pod_name(key)}"
+        mirrored = self._pods.get(name)
+        if mirrored is not None and mirrored.metadata.uid in self._forgotten:
             return None
-        made = self._made.get(place)
-        if known is not None or made is None:
-            return known
+        made = self._made.get(name)
+        if mirrored is not None or made is None:
+            return mirrored
         if _steady() - made[1] < TRUSTED:
             return made[0]
-        # The mirror would have it by now: it came and went before we heard that it was made.
-        del self._made[place]
+        # The mirror would show it by now: the pod was deleted before the mirror saw it.
+        del self._made[name]
         return None
 
     def _report(self, key: TaskKey) -> TaskReport | None:
@@ -290,38 +291,41 @@ class KubernetesEngine:
         lost = self._lost_node(pod) if not pod.over else ""
         if lost:
             return TaskReport(key, TaskPhase.LOST, node=lost, exit=Exit(disrupted=f"its node {lost} was lost"))
-        found = observe.report(key, pod)
-        theirs = self._outside.why(pod) if self._outside is not None and found.phase is TaskPhase.PLACED else ""
-        theirs = self._stuck.why(pod) if self._stuck is not None and found.phase is TaskPhase.STARTING else theirs
-        if found.phase is TaskPhase.RUNNING and not found.message:
+        report = observe.report(key, pod)
+        message = self._outside.why(pod) if self._outside is not None and report.phase is TaskPhase.PLACED else ""
+        message = self._stuck.why(pod) if self._stuck is not None and report.phase is TaskPhase.STARTING else message
+        if report.phase is TaskPhase.RUNNING and not report.message:
             task, words = self._refused.get(key.run, ("", ""))
-            theirs = words if task in ("", key.task) else theirs
-        return replace(found, message=theirs) if theirs else found
+            message = words if task in ("", key.task) else message
+        return replace(report, message=message) if message else report
 
     def refuse(self, run: JobKey, task: str, words: str) -> None:
-        """Show on the run's task that something it said was not taken, until the run is over."""
+        """Show on the run's task, until the run is over, that a report of it was rejected."""
         if self._refused.get(run) != (task, words):
             log.warning("%s%s: %s", run, f"/{task}" if task else "", words)
             self._refused[run] = (task, words)
             self._wake()
 
     async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
-        """What the pods of these tasks say. What was told over before and is asked no more is in the record: it may go."""
-        asked = list(keys)
-        await self._settle(set(asked))
-        found = []
-        for key in asked:
+        """Return the reports of these tasks.
+
+        Ended tasks that are no longer observed are in the record, so their pods are released.
+        """
+        observed = list(keys)
+        await self._settle(set(observed))
+        reports = []
+        for key in observed:
             try:
-                found.append(await self._observe_one(key))
-            except Exception as error:  # What one pod says must not hide the others.
-                # The task stays as it was; the next look tries again.
+                reports.append(await self._observe_one(key))
+            except Exception as error:  # One pod that cannot be observed must not hide the others.
+                # The task stays as it was; the next call tries again.
                 log.debug("%s", key, exc_info=True)
                 self.refuse(key.run, key.task, f"its pod could not be observed: {type(error).__name__}: {error}")
-        return found
+        return reports
 
     async def _observe_one(self, key: TaskKey) -> TaskReport:
-        waits = self._unprepared.get(key)
-        prepared = await self._create(waits) if waits is not None else None
+        unprepared = self._unprepared.get(key)
+        prepared = await self._create(unprepared) if unprepared is not None else None
         report = self._report(key) or prepared or self._without_pod(key)
         if report.phase.over:
             report = await self._with_last_words(key, report)
@@ -332,7 +336,7 @@ class KubernetesEngine:
         return TaskReport(key, TaskPhase.PENDING, ready=True) if key in self._prepared else _vanished(key)
 
     async def _with_last_words(self, key: TaskKey, report: TaskReport) -> TaskReport:
-        """Keep the logs now, while the pod is there, and read from them what the program said last."""
+        """Keep the logs now, while the pod exists, and extract the program's last words from them."""
         pod = self._find(key)
         if pod is None or not pod.over or report.exit is None:
             return report
@@ -345,12 +349,12 @@ class KubernetesEngine:
                 await self._settle_one(key)
 
     async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
-        """Nothing: pods tell the operator themselves (`listening`)."""
+        """Return nothing: pods send their metrics to the operator themselves (`listening`)."""
         del jobs
         return []
 
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
-        """The output of the run's tasks: of pods that run from their nodes, of others from the record."""
+        """Return the output of the run's tasks: of running pods from their nodes, of others from the record."""
         if query.timed:
             message = f"when the lines of {job.key.name} were printed is not recorded on a cluster"
             raise RefusedError(message, fix="leave --timestamps out; of a pod that is still there: kubectl logs --timestamps POD")
@@ -359,20 +363,20 @@ class KubernetesEngine:
         return self._keeping.logs(job, by_task(self._pods.indexed(BY_RUN, str(job.key))), replace(query, follow=False))
 
     async def kept(self) -> list[JobKey]:
-        """The runs of which there are pods or logs."""
-        found = {key for pod in self._pods if (key := _run_of(pod)) is not None}
-        return sorted(found | set(self._keeping.kept()))
+        """Return the runs that have pods or logs."""
+        runs = {key for pod in self._pods if (key := _run_of(pod)) is not None}
+        return sorted(runs | set(self._keeping.kept()))
 
     def release(self, key: JobKey) -> None:
-        """The run is over: whoever follows its logs looks again."""
+        """Release what is kept for a run that is over; readers that follow its logs finish."""
         self._following.end(key)
         self._refused.pop(key, None)
         self._prepared = {task for task in self._prepared if task.run != key}
         self._withdrawn = {task for task in self._withdrawn if task.run != key}
         for task in [task for task in self._told_over if task.run == key]:
-            letting = asyncio.ensure_future(self._settle_one(task))
-            self._background.add(letting)
-            letting.add_done_callback(self._background.discard)
+            settling = asyncio.ensure_future(self._settle_one(task))
+            self._background.add(settling)
+            settling.add_done_callback(self._background.discard)
 
     async def _settle_one(self, task: TaskKey) -> None:
         self._told_over.discard(task)
@@ -380,29 +384,29 @@ class KubernetesEngine:
         if pod is None:
             return
         if not pod.over:
-            # Its node is lost, and with it whoever would confirm a deletion.
-            gone = self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=0)
-            await self._trying(gone, f"delete {task}")
+            # Its node is lost, and with it the kubelet that would confirm a deletion.
+            deletion = self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=0)
+            await self._trying(deletion, f"delete {task}")
         await self._trying(self._keeping.let_go(pod), f"let go of {task}")
 
     # Beside a task
 
     async def type_in(self, key: TaskKey, data: bytes) -> None:
-        """Pods of runs have no input."""
+        """Refuse: pods of runs have no input."""
         del data
         raise _not_here(key, "has no input")
 
     async def resize(self, key: TaskKey, rows: int, columns: int) -> None:
-        """Pods of runs have no terminal."""
+        """Refuse: pods of runs have no terminal."""
         del rows, columns
         raise _not_here(key, "has no terminal")
 
     async def inside(self, key: TaskKey) -> TaskInside:
-        """A pod is entered through the API server, by whoever asks."""
+        """Refuse: a client enters a pod through the API server itself."""
         raise _not_here(key, "is a pod")
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
-        """What is known of what their pods use."""
+        """Return what the tasks' pods use, as far as it is known."""
         pods = {key: pod for key in keys if (pod := self._find(key)) is not None}
         return await pod_usage.look(self._client, pods, self._gpu_nodes, self.trusted)
 

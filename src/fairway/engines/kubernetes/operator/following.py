@@ -1,4 +1,4 @@
-"""Logs that are followed: the pods of a run as they come, each from its first byte, until the run is over."""
+"""Follows logs: reads the pods of a run as they appear, each from its first byte, until the run is over."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from fairway.state.task import TaskKey
 log = logging.getLogger("fairway.operator")
 
 AHEAD = 64
-"""Pieces that wait for a slow reader; then the nodes are not read on."""
+"""Number of chunks buffered for a slow reader; when that many wait, the nodes are not read any further."""
 AGAIN = 2.0
-"""Seconds until a node that did not give a log is asked again, when nothing is heard before."""
+"""Seconds until a log stream that broke is opened again, unless a change of the run's pods is seen before."""
 
 
 class Source(Protocol):
-    """Where logs come from."""
+    """Where logs are read from."""
 
     def stream(self, pod: Pod, query: LogQuery) -> AsyncIterator[bytes]:
-        """From the node, as it is printed; raises `FairwayError` when it breaks off."""
+        """Read the log from the node as it is printed. Raises `FairwayError` when the stream breaks."""
         ...
 
     def now(self) -> float:
-        """The time, as `LogQuery.since` has it."""
+        """Return the current time, on the clock of `LogQuery.since`."""
         ...
 
     def read(self, key: TaskKey) -> bytes | None:
-        """From the record; None while the pod may print."""
+        """Read the log from the record; None while the pod may still print."""
         ...
 
 
 class _Shown:
-    """What one task's attempt printed, on its way to the reader: lines that match, where a pattern was given.
+    """The output of one task's attempt on its way to the reader, filtered by the query's pattern if it has one.
 
-    A log that is read from its beginning is taken up at the byte where it was. One of which only the end was asked for is
-    taken up at the time, to the second.
+    A log that is read from its beginning is resumed at the byte where it broke off. A log of which only the end was requested is
+    resumed by time, to the second.
     """
 
     def __init__(self, key: TaskKey, query: LogQuery, found: asyncio.Queue[LogChunk | None]) -> None:
         self.query = query
-        """What to ask the node for."""
+        """The query for the node."""
         self._key = key
         self._found = found
         self._pattern = re.compile(query.grep.encode()) if query.grep else None
@@ -60,7 +60,7 @@ class _Shown:
         self._heard = 0.0
 
     async def some(self, data: bytes, now: float) -> None:
-        """What came now."""
+        """Show data that has arrived."""
         self._heard = now
         fresh = data[self._skip :]
         self._skip -= len(data) - len(fresh)
@@ -68,14 +68,14 @@ class _Shown:
         await self._show(fresh)
 
     def again(self) -> None:
-        """The node is asked once more."""
+        """Prepare for reading from the node again."""
         if self._whole:
             self._skip = self._printed
         elif self._heard:
             self.query = replace(self.query, tail=None, since=self._heard)
 
     async def rest_of(self, kept: bytes) -> None:
-        """The whole log is known: show what was not."""
+        """Show what was not shown yet of the whole log."""
         if self._whole:
             await self._show(kept[self._printed :])
         elif not self._heard and self.query.tail is not None:
@@ -97,14 +97,14 @@ class _Shown:
 
 @dataclass(eq=False)
 class _Follower:
-    """Somebody who follows one run."""
+    """A reader that follows one run."""
 
     news: asyncio.Event = field(default_factory=asyncio.Event)
     over: bool = False
 
 
 class Following:
-    """Everybody who follows a run's logs. `tell` when one of its pods has changed, `end` when the run is over."""
+    """All readers that follow logs. Call `tell` when a pod of a run has changed, and `end` when the run is over."""
 
     def __init__(self, source: Source, pods: Callable[[JobKey], Collection[Pod]]) -> None:
         self._source = source
@@ -112,23 +112,23 @@ class Following:
         self._followers: dict[JobKey, set[_Follower]] = {}
 
     def tell(self, run: JobKey) -> None:
-        """Look again."""
+        """Wake the readers of the run."""
         for follower in self._followers.get(run, ()):
             follower.news.set()
 
     def end(self, run: JobKey) -> None:
-        """Nothing more will come than what is there."""
+        """Mark the run as over: no further output will appear."""
         for follower in self._followers.get(run, ()):
             follower.over = True
         self.tell(run)
 
     async def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
-        """What the tasks asked for print, until the run is over and all of it is read."""
-        follower, found = _Follower(), asyncio.Queue[LogChunk | None](AHEAD)
+        """Yield the output of the requested tasks until the run is over and everything is read."""
+        follower, chunks = _Follower(), asyncio.Queue[LogChunk | None](AHEAD)
         self._followers.setdefault(job.key, set()).add(follower)
-        work = asyncio.create_task(self._read_all(job.key, query, follower, found))
+        work = asyncio.create_task(self._read_all(job.key, query, follower, chunks))
         try:
-            while (chunk := await found.get()) is not None:
+            while (chunk := await chunks.get()) is not None:
                 yield chunk
             await work
         finally:
@@ -162,13 +162,13 @@ class Following:
         return sorted(chosen, key=lambda key: (key.attempt, key.role, key.index))
 
     def _newest(self, run: JobKey, query: LogQuery) -> dict[str, int]:
-        """The attempt of each task with which it begins: the newest there is, unless all were asked for."""
+        """Return the attempt of each task with which reading starts: the newest, unless all were requested."""
         if query.attempt == -1:
             return {}
         return {key.task: key.attempt for key in self._tasks(run, query)}
 
     async def _read(self, key: TaskKey, query: LogQuery, follower: _Follower, found: asyncio.Queue[LogChunk | None]) -> None:
-        """One task's attempt, to its end. What breaks off is taken up where it was."""
+        """Read one task's attempt to its end. A stream that breaks is resumed where it was."""
         show = _Shown(key, query, found)
         while True:
             kept = await asyncio.to_thread(self._source.read, key)
@@ -186,14 +186,14 @@ class Following:
                 kept = await asyncio.to_thread(self._source.read, key)
                 await show.rest_of(kept or b"")
                 return
-            # It has ended, and the record gets it in a moment; or the connection broke.
+            # Either the task has ended and its log will be in the record soon, or the connection broke.
             await self._pause(follower, AGAIN)
 
     async def _stream(self, pod: Pod, show: _Shown) -> None:
-        """What the node has beyond what was shown."""
-        asked = show.query
+        """Read from the node what was not shown yet."""
+        query = show.query
         try:
-            async for data in self._source.stream(pod, asked):
+            async for data in self._source.stream(pod, query):
                 await show.some(data, self._source.now())
         except FairwayError as error:
             log.debug("the log of %s broke off: %s", pod.metadata.name, error)
@@ -206,13 +206,13 @@ class Following:
 
     @staticmethod
     async def _pause(follower: _Follower, longest: float | None) -> None:
-        """Until something changes, or for so long."""
+        """Wait until a pod of the run changes, or for at most this long."""
         try:
             async with asyncio.timeout(longest):
                 await follower.news.wait()
         except TimeoutError:
             return
-        # Whoever looks for new pods clears it; others that wait must not spin meanwhile.
+        # The task that looks for new pods clears the event; readers that wait must not spin until then.
         await asyncio.sleep(0)
 
 

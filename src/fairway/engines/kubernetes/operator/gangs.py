@@ -1,4 +1,4 @@
-"""Makes the pods of a gang: all of them or none, and never one twice."""
+"""Creates the pods of a gang: all of them or none, and none twice."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ log = logging.getLogger("fairway.operator")
 
 MANAGER = "fairway-operator"
 TOGETHER = 16
-"""Pods that are made at the same time."""
+"""Maximum number of pods created concurrently."""
 
 
 class Surroundings:
-    """What a run's pods have in common on the cluster."""
+    """What the pods of a run have in common on the cluster."""
 
     def __init__(
         self,
@@ -50,15 +50,15 @@ class Surroundings:
         authority: str = "",
     ) -> None:
         self.owner = owner
-        """The TrainingJob object: when it goes, the pods go."""
+        """The TrainingJob object as owner reference: when it is deleted, the pods are deleted."""
         self.code = code
         """The ConfigMap with the code, or `blob:DIGEST`."""
         self.token = token
-        """Proves to the operator who speaks."""
+        """The token with which pods authenticate to the operator."""
         self.endpoint = endpoint
-        """Where the operator listens for what pods tell."""
+        """The operator's endpoint for reports from pods."""
         self.find = find
-        """Looks versions of models and datasets up."""
+        """Resolves references to versions of models and datasets."""
         self.authority = authority
         """The operator's certificate authority, in PEM; empty where there is no TLS."""
 
@@ -78,28 +78,31 @@ class Gangs:
         self._around = around
         self._nodes = nodes
         self.outside: Outside | None = None
-        """Whoever else queues and places."""
+        """The external queueing system, if there is one."""
         self.pods: Callable[[JobKey], Iterable[Pod]] = lambda _run: ()
-        """The pods of a run that are there."""
+        """Returns the existing pods of a run."""
         self.margin = margin(installation)
-        """Seconds that a pod has beyond its task's grace, to say and to bring what is left."""
+        """Seconds added to a task's grace, for the pod to report its end and to bring its last checkpoint."""
 
     async def reach(self, run: JobKey, owner: Manifest | None) -> None:
-        """See that the run's pods can find each other. Raises `ConflictError` when somebody else has the name for that."""
+        """Apply the Service by which the run's pods find each other.
+
+        Raises `ConflictError` when a Service of that name exists that is not the run's.
+        """
         body = service(run, owner, naming.standing_service(run, self.pods(run)))
         name = body["metadata"]["name"]
-        there = await self._there(run, name)
-        if there is not None and not _is_of(there, run):
+        existing = await self._there(run, name)
+        if existing is not None and not _is_of(existing, run):
             message = f"there is a Service {run.namespace}/{name} of somebody else's"
             raise ConflictError(message, fix="delete it, or give the job another name")
         await self._client.apply(kinds.SERVICES, body, manager=MANAGER)
 
     async def unreach(self, run: JobKey) -> None:
-        """Delete what `reach` made, and nothing of somebody else's."""
+        """Delete the Service that `reach` applied, but never one that is not the run's."""
         for name in (naming.service_name(run), naming.former_service_name(run)):
-            there = await self._there(run, name)
-            if there is not None and _is_of(there, run):
-                await self._client.delete(kinds.SERVICES, name, run.namespace, uid=there.metadata.uid)
+            existing = await self._there(run, name)
+            if existing is not None and _is_of(existing, run):
+                await self._client.delete(kinds.SERVICES, name, run.namespace, uid=existing.metadata.uid)
 
     async def _there(self, run: JobKey, name: str) -> Service | None:
         try:
@@ -108,7 +111,10 @@ class Gangs:
             return None
 
     async def make(self, action: BindGang) -> list[Pod]:
-        """The pods of the action's tasks, made now or before. Raises `FairwayError` when not all could be; then none is left."""
+        """Create the pods of the action's tasks and return them, with those that existed already.
+
+        Raises `FairwayError` when not all could be created; then none of them remains.
+        """
         bodies = self.manifests(action)
         await self._make_token(action.job, bodies[0])
         if self.outside is not None:
@@ -124,12 +130,12 @@ class Gangs:
         failed = [result for result in results if isinstance(result, BaseException)]
         if not failed:
             return made
-        for one in made:
-            await self._client.delete(kinds.PODS, one.metadata.name, one.metadata.namespace, uid=one.metadata.uid, grace=0)
+        for pod_ in made:
+            await self._client.delete(kinds.PODS, pod_.metadata.name, pod_.metadata.namespace, uid=pod_.metadata.uid, grace=0)
         raise failed[0]
 
     async def _make_token(self, job: Job, body: Manifest) -> None:
-        """The run's own key; the same at every attempt, so that one that is there already is the right one."""
+        """Create the run's own token Secret. It is the same for every attempt, so an existing one is the right one."""
         around = self._around(job)
         if not around.token or not around.endpoint:
             return
@@ -145,20 +151,20 @@ class Gangs:
             await self._client.create(kinds.SECRETS, secret, job.key.namespace)
 
     def manifests(self, action: BindGang) -> list[Manifest]:
-        """The pods as they would be made. Raises `RefusedError` for what the cluster's administrator does not allow."""
+        """Return the pods as they would be created. Raises `RefusedError` for what the cluster's administrator does not allow."""
         job, allowed, around = action.job, self._installation.allowed, self._around(action.job)
         table = None if job.spec.environment.image else self._installation.runtime_for(job.spec.framework.value)
-        given = policy.taken(self._installation, table)
-        wrong = policy.refusals(job.spec.kubernetes.pod, allowed, given)
-        wrong += network.refusals(job, allowed)
-        wrong += inputs(job.spec.data, allowed, around.find, given).refused
-        if wrong:
-            raise RefusedError("; ".join(wrong), fix="take it out of the document, or ask the administrator of the cluster")
+        taken = policy.taken(self._installation, table)
+        refusals = policy.refusals(job.spec.kubernetes.pod, allowed, taken)
+        refusals += network.refusals(job, allowed)
+        refusals += inputs(job.spec.data, allowed, around.find, taken).refused
+        if refusals:
+            raise RefusedError("; ".join(refusals), fix="take it out of the document, or ask the administrator of the cluster")
         if job.spec.code.git is not None and not around.code:
             clone.check(job.spec.code.git.url, job.spec.code.git.ref)
         runtime = self.runtime(job)
-        peers, there = (*action.tasks, *action.peers), naming.standing_service(job.key, self.pods(job.key))
-        topology = naming.topology(job, peers, self._installation.cluster_domain, there)
+        peers, service_ = (*action.tasks, *action.peers), naming.standing_service(job.key, self.pods(job.key))
+        topology = naming.topology(job, peers, self._installation.cluster_domain, service_)
         bodies = [pod(job, task, topology, self._installation, runtime, around.code, around.find) for task in action.tasks]
         roles = job.spec.roles
         needs = {task.key.role: task.need for task in action.tasks}
@@ -167,11 +173,11 @@ class Gangs:
             gpu.give(body, task.need, roles[task.key.role].placement, givers[task.key.role], self._nodes, self._installation)
             for task, body in zip(action.tasks, bodies, strict=True)
         ]
-        made = [_surrounded(body, job, around) for body in equipped]
-        return self.outside.dressed(action, made, around.owner) if self.outside is not None else made
+        surrounded = [_surrounded(body, job, around) for body in equipped]
+        return self.outside.dressed(action, surrounded, around.owner) if self.outside is not None else surrounded
 
     def runtime(self, job: Job) -> Runtime:
-        """What the run's pods run in."""
+        """Return the runtime of the run's pods."""
         table = self._installation.runtime_for(job.spec.framework.value)
         image = job.spec.environment.image
         if image:
@@ -187,9 +193,9 @@ class Gangs:
         try:
             return await self._client.create(kinds.PODS, body, namespace)
         except errors.AlreadyExists:
-            there = await self._client.get(kinds.PODS, name, namespace)
-            if there.metadata.labels.get(marks.RUN) == body["metadata"]["labels"][marks.RUN]:
-                return there
+            existing = await self._client.get(kinds.PODS, name, namespace)
+            if existing.metadata.labels.get(marks.RUN) == body["metadata"]["labels"][marks.RUN]:
+                return existing
             message = f"there is a pod {namespace}/{name} of somebody else's"
             raise FairwayError(message, fix="delete it, or give the job another name") from None
 
@@ -199,7 +205,7 @@ def _is_of(found: Service, run: JobKey) -> bool:
 
 
 def token_secret(body: Manifest) -> str:
-    """The Secret that holds the token of a pod's run."""
+    """Return the name of the Secret that holds the token of a pod's run."""
     return f"{body['metadata']['labels'][marks.RUN]}-token"
 
 
@@ -207,9 +213,9 @@ def _surrounded(body: Manifest, job: Job, around: Surroundings) -> Manifest:
     if around.owner is not None:
         body["metadata"]["ownerReferences"] = [around.owner]
     if around.token and around.endpoint:
-        spoken = [(body["spec"]["containers"], TASK, TOKEN), (body["spec"]["initContainers"], BRINGER, GIVEN_TOKEN)]
-        for containers, name, variable in spoken:
-            container = next(one for one in containers if one["name"] == name)
+        clients = [(body["spec"]["containers"], TASK, TOKEN), (body["spec"]["initContainers"], BRINGER, GIVEN_TOKEN)]
+        for containers, name, variable in clients:
+            container = next(item for item in containers if item["name"] == name)
             container.setdefault("env", []).extend(
                 [
                     {"name": contract.ENDPOINT, "value": around.endpoint},
@@ -217,7 +223,7 @@ def _surrounded(body: Manifest, job: Job, around: Surroundings) -> Manifest:
                     *([{"name": AUTHORITY, "value": around.authority}] if around.authority else []),
                 ]
             )
-        task = next(one for one in body["spec"]["containers"] if one["name"] == TASK)
+        task = next(item for item in body["spec"]["containers"] if item["name"] == TASK)
         file = f"{INJECTED}/{AUTHORITY_FILE}" if around.authority else ""
         track(task, job, body["metadata"]["labels"][marks.ROLE], around.endpoint, token_secret(body), file)
     return body

@@ -1,6 +1,6 @@
-"""What happened to a run or a service, as Events of its object: `kubectl describe` shows them.
+"""Events of a run or a service as Kubernetes Events of its object, which `kubectl describe` shows.
 
-Written in the background; some may be lost.
+They are written in the background; some may be lost.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from fairway.state.event import Event
 log = logging.getLogger("fairway.operator")
 
 WAITING = 1000
-"""Events that wait to be written; older ones are dropped."""
+"""Maximum number of Events that wait to be written; older ones are dropped."""
 RECENT = 3600.0
-"""Seconds for which a cluster keeps Events; what is older is not told again after a restart."""
+"""Seconds for which a cluster keeps Events; older ones are not written again after a restart."""
 LONGEST = 1000
-"""Characters of a note."""
+"""Maximum number of characters of a note."""
 CONTROLLER = "fairway-operator"
 _BAD = frozenset({"Failed", "Restarting", "Refused", "HalfGang", "RolledBack", "Fault", "ReportRefused"})
 
 
 class Happenings:
-    """Tells each event of a run once; the same event has the same name, so that a second operator tells nothing twice."""
+    """Writes each event of a run once. The same event has the same object name, so a second operator writes no duplicates."""
 
     def __init__(self, client: Client, identity: str, clock: Clock) -> None:
         self._client = client
         self._identity = identity
         self._clock = clock
         self._told: dict[str, float] = {}
-        """The time of the last event told, by the uid of the object."""
+        """The time of the last event that was queued, by the uid of the object."""
         self._unsaid: deque[Manifest] = deque(maxlen=WAITING)
         self._something = asyncio.Event()
 
     def tell(self, found: Custom, events: Iterable[Event], kind: Resource[Custom] = kinds.TRAINING_JOBS) -> None:
-        """Queue what is new of an object of this kind."""
+        """Queue the new events of an object of this kind."""
         last = self._told.get(found.metadata.uid, self._clock.now() - RECENT)
         fresh = [event for event in events if event.time > last]
         if fresh:
@@ -55,11 +55,11 @@ class Happenings:
             self._something.set()
 
     def forget(self, uid: str) -> None:
-        """The object is gone."""
+        """Forget an object that was deleted."""
         self._told.pop(uid, None)
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write queued Events until cancelled."""
         while True:
             await self._something.wait()
             self._something.clear()
@@ -72,12 +72,12 @@ class Happenings:
                 await self._client.create(kinds.EVENTS, body, body["metadata"]["namespace"])
         except FairwayError as error:
             log.debug("an event is lost: %s", error)
-        except Exception:  # One event that cannot be written must not end the writing of others.
+        except Exception:  # A failure to write one Event must not stop the writing of others.
             log.exception("an event of %s is lost", body["metadata"]["name"])
 
 
 def event_of(found: Custom, event: Event, identity: str, kind: Resource[Custom] = kinds.TRAINING_JOBS) -> Manifest:
-    """The Event that says so."""
+    """Return the Kubernetes Event for an event."""
     words = f"{event.time} {event.reason} {event.message}"
     return {
         "apiVersion": kinds.EVENTS.api_version,

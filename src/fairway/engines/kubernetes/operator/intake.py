@@ -1,6 +1,6 @@
-"""TrainingJob objects and runs: an object becomes a run once, and says what becomes of it. Level-triggered.
+"""Reconciles TrainingJob objects and runs: an object becomes a run once, and its status shows the run's state. Level-triggered.
 
-The uid of the object is a label of the run, so that an object that was deleted and made again is another run.
+The uid of the object is a label of the run, so that an object which was deleted and created again is another run.
 """
 
 from __future__ import annotations
@@ -42,47 +42,47 @@ _OVER = frozenset(phase.value for phase in JobPhase if phase.over)
 
 
 class Runs(Protocol):
-    """What the intake asks of the application."""
+    """The operations of the application that the intake uses."""
 
     async def submit(self, submission: Submission) -> Job:
-        """Queue one run."""
+        """Queue a run."""
         ...
 
     async def delete(self, key: JobKey) -> None:
-        """Forget a run; one that runs is ended first."""
+        """Forget a run; one that is running is ended first."""
         ...
 
     async def stop(self, key: JobKey) -> Job:
-        """Ask a run to save and end."""
+        """Request a run to save and end."""
         ...
 
     async def resume(self, key: JobKey) -> Job:
-        """Let a run that was stopped go on."""
+        """Resume a run that was stopped."""
         ...
 
     async def resize(self, key: JobKey, sizes: Mapping[str, Replicas]) -> Job | None:
-        """Give a run's roles other sizes; None when it is over."""
+        """Change the sizes of a run's roles; None when the run is over."""
         ...
 
     def known(self, key: JobKey) -> Job | None:
-        """The run of that name."""
+        """Return the run of that name."""
         ...
 
     def events(self, job: Job) -> list[Event]:
-        """What has happened to the run."""
+        """Return the events of the run."""
         ...
 
     def tasks(self, job: Job) -> list[Task]:
-        """Every attempt of every task of the run."""
+        """Return every attempt of every task of the run."""
         ...
 
     def faults(self, job: Job) -> tuple[Fault, ...]:
-        """What fails for the run at the moment."""
+        """Return the faults of the run that persist at present."""
         ...
 
 
 class Intake:
-    """Brings one object and its run in step; `look` is the work of a controller."""
+    """Reconciles an object and its run; `look` is the work of a controller."""
 
     def __init__(
         self, client: Client, objects: Mirror[Custom], runs: Runs, clock: Clock, boards: Boards, happenings: Happenings
@@ -95,71 +95,71 @@ class Intake:
         self._happenings = happenings
 
     async def look(self, key: str) -> float | None:
-        """Make a run of a new object, end the run of one that is gone, and write the status."""
+        """Create a run for a new object, end the run of a deleted one, and write the status."""
         namespace, _, name = key.partition("/")
         run = JobKey(namespace, name)
-        found, known = self._objects.get(key), self._runs.known(run)
-        if known is not None and (found is None or known.labels.get(UID) != found.metadata.uid):
-            if UID in known.labels:
-                self._happenings.forget(known.labels[UID])
+        custom, job = self._objects.get(key), self._runs.known(run)
+        if job is not None and (custom is None or job.labels.get(UID) != custom.metadata.uid):
+            if UID in job.labels:
+                self._happenings.forget(job.labels[UID])
                 await self._runs.delete(run)
-            known = None
-        if found is None or found.metadata.deletion_timestamp is not None:
+            job = None
+        if custom is None or custom.metadata.deletion_timestamp is not None:
             self._boards.forget(run)
             return None
-        known = await self._take(found) if known is None else await self._as_wished(found, known)
-        if known is None:
+        job = await self._take(custom) if job is None else await self._as_wished(custom, job)
+        if job is None:
             return None
-        address, again = await self._boards.look(known)
-        self._happenings.tell(found, self._runs.events(known))
-        tasks = self._runs.tasks(known)
-        faults = self._runs.faults(known)
-        told = status.status_of(known, tasks, found.metadata.generation, found.status, self._clock.now(), faults)
-        await self._tell(found, told | ({"tensorboard": address} if address else {}))
+        address, again = await self._boards.look(job)
+        self._happenings.tell(custom, self._runs.events(job))
+        tasks = self._runs.tasks(job)
+        faults = self._runs.faults(job)
+        new_status = status.status_of(job, tasks, custom.metadata.generation, custom.status, self._clock.now(), faults)
+        await self._tell(custom, new_status | ({"tensorboard": address} if address else {}))
         return again
 
     async def _take(self, found: Custom) -> Job | None:
-        """Submit it, or say in its status why not. What was refused is looked at again when it is changed."""
+        """Submit the object's run, or report in its status why it is refused. A refused object is tried again when it changes."""
         if found.status.get("reason") == "Refused" and found.status.get("observedGeneration") == found.metadata.generation:
             return None
         if was_run(found) and found.status["phase"] in _OVER:
-            return None  # An object becomes a run once: the record of this one has stayed its time, or was lost.
+            return None  # An object becomes a run once: the record of this one has expired, or was lost.
         if found.spec_data().get("suspend"):
             await self._tell(found, status.suspended(found.metadata.generation, found.status, self._clock.now()))
             return None
-        asking = CALLER.set(named_by(found.metadata.annotations))
+        token = CALLER.set(named_by(found.metadata.annotations))
         try:
             return await self._runs.submit(submission_of(found))
         except FairwayError as error:
             if isinstance(error, errors.ApiError):
-                raise  # It says nothing of the document; the object is looked at again.
+                raise  # The error does not concern the document; the object is reconciled again.
             if isinstance(error, DeniedError) and marks.USER not in found.metadata.annotations:
                 error.fix = f"{UNNAMED}, or {error.fix}"
             log.info("%s/%s is refused: %s", found.metadata.namespace, found.metadata.name, error)
             await self._tell(found, status.refused(str(error), found.metadata.generation, found.status, self._clock.now()))
             return None
         finally:
-            CALLER.reset(asking)
+            CALLER.reset(token)
 
     async def _as_wished(self, found: Custom, known: Job) -> Job:
-        """Stopped while the object is suspended, and going on when it no longer is."""
+        """Stop the run while the object is suspended, and resume it when it no longer is."""
         suspend = bool(found.spec_data().get("suspend"))
         if suspend and not known.phase.over and known.intent is Intent.RUN:
             return await self._runs.stop(known.key)
         if not suspend and known.phase is JobPhase.STOPPED:
             known = await self._runs.resume(known.key)
-        seen = found.status.get("observedGeneration") == found.metadata.generation
-        return known if seen or known.phase.over else await self._sized_as_wished(found, known)
+        up_to_date = found.status.get("observedGeneration") == found.metadata.generation
+        return known if up_to_date or known.phase.over else await self._sized_as_wished(found, known)
 
     async def _sized_as_wished(self, found: Custom, known: Job) -> Job:
-        """As large as the object says: `/scale` and edits of `replicas` take effect on a run that runs."""
+        """Resize the run to what the object specifies: `/scale` and edits of `replicas` take effect on a running run."""
         try:
-            wished = submission_of(found).document.spec.roles
+            roles = submission_of(found).document.spec.roles
         except FairwayError as error:
-            # The API server took it, and we would not: the run goes on as it was.
+            # The API server accepted what our own checks refuse: the run continues unchanged.
             log.info("a change of %s is left out: %s", known.key, error)
             return known
-        sizes = {name: role.replicas for name, role in wished.items() if name in known.spec.roles}
+        sizes = {name: role.replicas for name, role in roles.items() if name in known.spec.roles}
         if all(known.spec.roles[name].replicas == size for name, size in sizes.items()):
             return known
         return await self._runs.resize(known.key, sizes) or known
@@ -177,14 +177,14 @@ class Intake:
 
 
 def was_run(found: Custom) -> bool:
-    """Whether the object was made into a run, as its status says; not one that was refused, or suspended from the start."""
-    told = found.status
-    is_phase = told.get("phase") in {phase.value for phase in JobPhase}
-    return is_phase and "attempt" in told and told.get("reason") not in ("Refused", "Suspended")
+    """Whether the object became a run, by its status. False for one that was refused, or suspended from the start."""
+    status_ = found.status
+    is_phase = status_.get("phase") in {phase.value for phase in JobPhase}
+    return is_phase and "attempt" in status_ and status_.get("reason") not in ("Refused", "Suspended")
 
 
 def submission_of(found: Custom) -> Submission:
-    """What the object asks for, as if it had been submitted. Raises `FairwayError` with every mistake of the document."""
+    """Return the object's submission. Raises `FairwayError` with every mistake of the document."""
     metadata = found.metadata
     series, _ = names.split_run(metadata.name)
     labels = {**metadata.labels, UID: metadata.uid}
@@ -196,14 +196,14 @@ def submission_of(found: Custom) -> Submission:
     }
     document = read_data(plain, f"{metadata.namespace}/{metadata.name}")
     assert isinstance(document, TrainingJob)
-    # The digest alone: by it the registry knows that the code is needed, and models where they came from.
+    # Only the digest: the registry needs it to keep the code, and to record the origin of models.
     code = metadata.annotations.get(marks.CODE, "").removeprefix(marks.BLOB)
     origin = Origin(user=metadata.annotations.get(marks.USER, ""), code_digest=code)
     return replace(Submission(document, origin), run=metadata.name)
 
 
 def _sized(spec: dict[str, Any]) -> dict[str, Any]:
-    """The spec with the size that `/scale` wrote: roles that may grow and shrink have this many replicas, within their bounds."""
+    """Apply the size that `/scale` wrote: elastic roles get this many replicas, within their bounds."""
     size = spec.pop("size", 0)
     if not size:
         return spec

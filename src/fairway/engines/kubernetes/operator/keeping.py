@@ -1,4 +1,4 @@
-"""What outlives pods: their logs. Followed while a pod runs, kept in the record's folder whole when it has ended."""
+"""Keeps the logs of pods: followed while a pod runs, and copied completely into the record's folder when it has ended."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ CHUNK = 1 << 16
 _FILE = re.compile(r"(?:\.(?=.*part$))?(?P<role>[^.].*)-(?P<index>[0-9]+)#(?P<attempt>[0-9]+)\.(?:log|part)")
 _LOST = "fairway: what it printed after this is lost"
 _GONE = b"unable to retrieve container logs for "
-"""What a kubelet answers in the place of a log when the container is not there any more, as if it were one."""
+"""Start of the message that a kubelet returns in place of the log, with a success status, when the container is gone."""
 
 
 class Keeping:
-    """The record's folder of logs, and the way to pods whose logs are not there yet."""
+    """The record's folder of logs, and access to the logs of pods that are not in it yet."""
 
     def __init__(self, client: Client, folder: Path, carried: Carried | None = None) -> None:
         self._client = client
         self._folder = folder
         self._carried = carried
-        """What pods brought here besides."""
+        """Other files that pods uploaded to the operator."""
         self.tailing = Tailing(self._whole, self._part_of)
-        """To be told of every change of a pod."""
+        """Must be notified of every change of a pod."""
 
     # When a pod has ended
 
     async def keep(self, pod: Pod, key: TaskKey) -> str:
-        """Put the log into the record, once; its last part. A log that cannot be read any more is no reason to wait."""
+        """Copy the log into the record, once, and return its last part. A log that is no longer readable causes no waiting."""
         path = self.path(key)
         if not await asyncio.to_thread(path.exists):
             await self.tailing.settled(f"{pod.metadata.namespace}/{pod.metadata.name}")
@@ -58,20 +58,20 @@ class Keeping:
         return await asyncio.to_thread(_tail, path)
 
     async def _copy(self, pod: Pod, key: TaskKey, path: Path) -> None:
-        """From the node; where it has less than was read before, what was read before, with a word of what is lost."""
+        """Copy the log from the node. If the node has less than was read before, keep that, with a note about what is lost."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        aside, part, why = path.with_name(f".{path.name}"), self.part(key), ""
-        with aside.open("wb") as file:
+        temporary, part, why = path.with_name(f".{path.name}"), self.part(key), ""
+        with temporary.open("wb") as file:
             try:
                 async for piece in self._whole(pod, follow=False):
                     file.write(piece)
             except FairwayError as error:
                 why = error.message
-        if _gone(aside):
-            why = aside.read_text(errors="replace")
-            aside.write_bytes(b"")
+        if _gone(temporary):
+            why = temporary.read_text(errors="replace")
+            temporary.write_bytes(b"")
         followed = part.stat().st_size if part.exists() else 0
-        chosen, other = (part, aside) if followed > aside.stat().st_size else (aside, part)
+        chosen, other = (part, temporary) if followed > temporary.stat().st_size else (temporary, part)
         if why:
             log.warning("the log of %s is not whole: %s", key, why)
             with chosen.open("ab") as file:
@@ -86,7 +86,7 @@ class Keeping:
             yield piece
 
     async def let_go(self, pod: Pod) -> None:
-        """Its end is in the record: the pod may go."""
+        """Remove our finalizer: the pod's end is in the record."""
         if FINALIZER not in pod.metadata.finalizers:
             return
         others = [name for name in pod.metadata.finalizers if name != FINALIZER]
@@ -96,7 +96,7 @@ class Keeping:
         await self._client.patch(kinds.PODS, pod.metadata.name, pod.metadata.namespace, [test, before, change])
 
     async def touch_stop(self, pod: Pod, key: TaskKey) -> None:
-        """Let `should_stop()` turn true in the task."""
+        """Make `should_stop()` return true in the task."""
         argv = ["touch", f"{attempt_folder(key)}/{contract.STOP_FILE}"]
         connection = self._client.connection
         async with inside.execute(connection, pod.metadata.name, pod.metadata.namespace, argv, container=TASK) as session:
@@ -106,44 +106,47 @@ class Keeping:
     # Reading
 
     async def logs(self, job: Job, running: Mapping[TaskKey, Pod], query: LogQuery) -> AsyncIterator[LogChunk]:
-        """From the record what is there, the rest from the nodes; several tasks as their lines come."""
+        """Yield first the logs in the record, then the others from the nodes.
+
+        Those of several tasks interleaved as lines arrive.
+        """
         kept = {key: path for key, path in self.kept_of(job.key) if key not in running or path.suffix == ".log"}
-        wanted = _wanted({*running, *kept}, query)
-        for key in [key for key in wanted if key in kept]:
+        keys = _wanted({*running, *kept}, query)
+        for key in [key for key in keys if key in kept]:
             async for chunk in _from_file(kept[key], key, query):
                 yield chunk
             if kept[key].suffix != ".log":
                 yield LogChunk(key.task, key.attempt, _lost("its pod is gone"))
-        live = [(key, running[key]) for key in wanted if key not in kept]
+        live = [(key, running[key]) for key in keys if key not in kept]
         async for chunk in self.from_nodes(live, query):
             yield chunk
 
     def now(self) -> float:
-        """The time, as `LogQuery.since` has it."""
+        """Return the current time, on the clock of `LogQuery.since`."""
         return self._client.connection.clock.now()
 
     def stream(self, pod: Pod, query: LogQuery) -> AsyncIterator[bytes]:
-        """What a pod prints, from its node, for as long as it does."""
+        """Read what a pod prints from its node, for as long as it prints."""
         connection = self._client.connection
         since = max(1, int(self.now() - query.since)) if query.since is not None else None
         wish = LogWish(container=TASK, follow=True, tail=query.tail, since_seconds=since)
         return inside.logs(connection, pod.metadata.name, pod.metadata.namespace, wish)
 
     def read(self, key: TaskKey) -> bytes | None:
-        """The log of an attempt that has ended; None when it is not here."""
+        """Return the log of an attempt that has ended; None when it is not in the record."""
         path = self.path(key)
         return path.read_bytes() if path.exists() else None
 
     async def from_nodes(self, live: Sequence[tuple[TaskKey, Pod]], query: LogQuery) -> AsyncIterator[LogChunk]:
-        """What these pods print, as it comes."""
-        found: asyncio.Queue[LogChunk | None] = asyncio.Queue(maxsize=64)
-        readers = [asyncio.create_task(self._read(key, pod, query, found)) for key, pod in live]
-        left = len(readers)
+        """Yield what these pods print, as it arrives."""
+        chunks: asyncio.Queue[LogChunk | None] = asyncio.Queue(maxsize=64)
+        readers = [asyncio.create_task(self._read(key, pod, query, chunks)) for key, pod in live]
+        active = len(readers)
         try:
-            while left:
-                chunk = await found.get()
+            while active:
+                chunk = await chunks.get()
                 if chunk is None:
-                    left -= 1
+                    active -= 1
                 else:
                     yield chunk
         finally:
@@ -168,11 +171,11 @@ class Keeping:
     # The folder
 
     def path(self, key: TaskKey) -> Path:
-        """Where the whole log of an attempt lies, or would."""
+        """Return the path of an attempt's complete log, whether or not it exists."""
         return self._folder / key.namespace / key.job / f"{key.task}#{key.attempt}.log"
 
     def part(self, key: TaskKey) -> Path:
-        """What was read so far of a pod that runs, or of one that nobody saw end."""
+        """Return the path of the partial log: of a running pod, or of one whose end was not observed."""
         return self.path(key).with_name(f".{key.task}#{key.attempt}.part")
 
     def _part_of(self, pod: Pod) -> Path | None:
@@ -180,25 +183,28 @@ class Keeping:
         return self.part(key) if key is not None and not self.path(key).exists() else None
 
     def kept_of(self, run: JobKey) -> Iterator[tuple[TaskKey, Path]]:
-        """Whole logs, and parts of those that are not there whole."""
+        """Return the complete logs of a run, and the partial ones of attempts without a complete log."""
         folder = self._folder / run.namespace / run.name
-        found: dict[TaskKey, Path] = {}
+        paths: dict[TaskKey, Path] = {}
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             match = _FILE.fullmatch(path.name)
             if match:
                 key = TaskKey(run.namespace, run.name, match["role"], int(match["index"]), int(match["attempt"]))
-                # A part sorts before the whole: its name begins with a dot.
-                found[key] = path
-        yield from found.items()
+                # The partial log sorts before the complete one, since its name begins with a dot.
+                paths[key] = path
+        yield from paths.items()
 
     def folder_of(self, run: JobKey) -> Path:
-        """Where a run's logs lie."""
+        """Return the folder of a run's logs."""
         return self._folder / run.namespace / run.name
 
     def kept(self) -> list[JobKey]:
-        """The runs that have logs here, or brought something."""
-        brought = self._carried.runs() if self._carried is not None else []
-        return [*(JobKey(path.parent.name, path.name) for path in self._folder.glob("*/*") if path.is_dir()), *map(_key, brought)]
+        """Return the runs that have logs here, or that uploaded something."""
+        uploaded = self._carried.runs() if self._carried is not None else []
+        return [
+            *(JobKey(path.parent.name, path.name) for path in self._folder.glob("*/*") if path.is_dir()),
+            *map(_key, uploaded),
+        ]
 
     def forget(self, run: JobKey) -> None:
         """Remove a run's logs."""
@@ -216,7 +222,7 @@ def _key(named: tuple[str, str]) -> JobKey:
 
 
 def by_task(pods: Iterable[Pod]) -> dict[TaskKey, Pod]:
-    """The pods of runs, by what they run."""
+    """Index the pods of runs by their task."""
     return {key: pod for pod in pods if (key := naming.task_key(pod.metadata.namespace, pod.metadata.labels))}
 
 
@@ -249,7 +255,7 @@ def _matching(data: bytes, pattern: re.Pattern[bytes] | None) -> bytes:
 
 
 def _gone(path: Path) -> bool:
-    """Whether this is a kubelet's word in the place of a log."""
+    """Whether the file contains a kubelet's error message in place of a log."""
     with path.open("rb") as file:
         return file.read(len(_GONE)) == _GONE
 
@@ -263,5 +269,5 @@ def _tail(path: Path) -> str:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - REACH))
         text = file.read().decode(errors="replace")
-    # Our own word is none of the program's: by its last words, failures are told apart.
+    # Our own note is cut off: failures are classified by the program's last words.
     return text[: text.rindex(_LOST)] if _LOST in text else text

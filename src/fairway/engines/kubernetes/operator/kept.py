@@ -1,7 +1,7 @@
-"""What TrainingJob objects and pods say of runs, without the record: enough to take them up again.
+"""Rebuilds runs from TrainingJob objects and pods, without the record, so that they can be adopted.
 
-An object holds the document, and in its status how far the run has come; the labels of a pod say which attempt it is. So an
-operator whose record was lost starts no run a second time, and ends none.
+An object holds the document, and its status holds the state of the run; the labels of a pod name its attempt. So an operator
+whose record was lost starts no run a second time, and ends none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STOPPED = frozenset({JobPhase.STOPPING, JobPhase.STOPPED})
 
 
 class ClusterKept:
-    """The `Kept` port over the objects of a cluster. Changes nothing there."""
+    """The `Kept` port over the objects of a cluster. Read-only."""
 
     def __init__(self, objects: Mirror[Custom], pods: Mirror[Pod], keeping: Keeping) -> None:
         self._objects = objects
@@ -35,37 +35,37 @@ class ClusterKept:
         self._keeping = keeping
 
     def keys(self) -> list[JobKey]:
-        """The runs that objects were made into."""
-        return [JobKey(one.metadata.namespace, one.metadata.name) for one in self._objects if was_run(one)]
+        """Return the runs that objects became."""
+        return [JobKey(item.metadata.namespace, item.metadata.name) for item in self._objects if was_run(item)]
 
     def any(self) -> bool:
-        """Whether there was ever a run, as far as anything shows."""
+        """Whether there are traces of any run."""
         return bool(self.keys() or self._keeping.kept() or any(True for pod in self._pods if _key(pod) is not None))
 
     def path(self, key: JobKey) -> str:
-        """What is kept in the operator's own volume."""
+        """Return the path of the run's logs in the operator's own volume."""
         return str(self._keeping.folder_of(key))
 
     def job(self, key: JobKey) -> Job:
-        """The run as its object has it."""
-        found = self._objects.get(str(key))
-        if found is None or not was_run(found):
+        """Return the run as its object describes it."""
+        custom = self._objects.get(str(key))
+        if custom is None or not was_run(custom):
             message = "there is no TrainingJob object of that name that became a run"
             raise UnreadableRunError(message)
         try:
-            return job_of(found)
+            return job_of(custom)
         except (FairwayError, ValueError, TypeError) as error:
             message = f"its TrainingJob object cannot be read: {error}"
             raise UnreadableRunError(message) from error
 
     def attempts(self, key: JobKey) -> list[Attempt]:
-        """The attempts that have a pod."""
+        """Return the attempts that have a pod."""
         pods = self._pods.indexed(BY_RUN, str(key))
-        return sorted((Attempt(task) for pod in pods if (task := _key(pod)) is not None), key=lambda one: one.key)
+        return sorted((Attempt(task) for pod in pods if (task := _key(pod)) is not None), key=lambda attempt: attempt.key)
 
     async def reports(self, keys: Sequence[TaskKey]) -> list[TaskReport]:
-        """What the pods of these tasks say; the log of one that has ended is put into the record first."""
-        found = []
+        """Return reports from the pods of these tasks; the log of an ended pod is copied into the record first."""
+        reports_ = []
         for key in keys:
             pod = self._pods.get(f"{key.namespace}/{naming.pod_name(key)}")
             if pod is None:
@@ -73,11 +73,11 @@ class ClusterKept:
             report = observe.report(key, pod)
             if report.phase.over:
                 await self._keeping.keep(pod, key)
-            found.append(report)
-        return found
+            reports_.append(report)
+        return reports_
 
     def never_recorded(self, key: JobKey) -> bool:
-        """Never: a submit leaves nothing here but its object."""
+        """Return False: before a submission is recorded, its only trace here is its object."""
         del key
         return False
 
@@ -86,11 +86,11 @@ class ClusterKept:
         return any(not pod.over for pod in self._pods.indexed(BY_RUN, str(key)))
 
     def reread(self, key: JobKey) -> None:
-        """Pods tell of their metrics once; nothing is read here."""
+        """Do nothing: pods report their metrics once, so there is nothing to read again."""
 
 
 def job_of(found: Custom) -> Job:
-    """The run that an object was made into, as its document and its status say. Raises `FairwayError` and `ValueError`."""
+    """Return the run that an object became, from its document and its status. Raises `FairwayError` and `ValueError`."""
     submission, status = submission_of(found), found.status
     phase = JobPhase(status["phase"])
     meta = submission.document.metadata

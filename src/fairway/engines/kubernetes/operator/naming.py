@@ -1,4 +1,4 @@
-"""Names of what a run consists of on a cluster: always the same for the same task, so that nothing is ever made twice. Pure."""
+"""Names of the objects of a run on a cluster: deterministic for each task, so that nothing is created twice. Pure."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ LABEL_LIMIT = 63
 
 
 def pod_name(key: TaskKey) -> str:
-    """`mnist-7-worker-0-r2`."""
+    """Return the pod's name: `mnist-7-worker-0-r2`."""
     return f"{hostname(key)}-r{key.attempt}"
 
 
 def hostname(key: TaskKey) -> str:
-    """`mnist-7-worker-0`: the same at every attempt, so that peers that go on find the task that started again."""
+    """Return `mnist-7-worker-0`: the same at every attempt, so that peers that keep running find the restarted task."""
     return f"{key.job}-{key.role}-{key.index}"
 
 
 def service_name(run: JobKey) -> str:
-    """The headless Service that gives pods their names: `mnist-7-run`. `mnist-7` is free for a service that people ask."""
+    """Return the name of the headless Service for the pods: `mnist-7-run`. `mnist-7` stays free for a service of the user."""
     return f"{run.name}-run"
 
 
 def former_service_name(run: JobKey) -> str:
-    """What it was called in earlier versions."""
+    """Return the name of that Service in earlier versions."""
     return run.name
 
 
 def standing_service(run: JobKey, pods: Iterable[Pod]) -> str:
-    """The Service by which the run's pods find each other: that of an earlier version for as long as pods go by it."""
+    """Return the Service that the run's pods use: that of an earlier version for as long as pods depend on it."""
     former = former_service_name(run)
     return former if any(pod.spec.subdomain == former and not pod.over for pod in pods) else service_name(run)
 
 
 def address(key: TaskKey, service: str, cluster_domain: str) -> str:
-    """Where peers find the task: a name that is known before anybody is placed."""
+    """Return the host name at which peers reach the task; it is known before any task is placed."""
     return f"{hostname(key)}.{service}.{key.namespace}.svc.{cluster_domain}"
 
 
 def subdomain(host: str) -> str:
-    """The Service in an address."""
+    """Return the Service in an address."""
     return host.split(".")[1]
 
 
 def too_long(job: Job) -> str:
-    """Why names of the run's pods would not do; empty when they would."""
+    """Return why names of the run's pods would be too long; empty when they are not."""
     for name, role in job.spec.roles.items():
         longest = f"{job.key.name}-{name}-{role.replicas.max - 1}"
         if len(longest) > LABEL_LIMIT - len("-r999"):
@@ -61,7 +61,10 @@ def too_long(job: Job) -> str:
 
 
 def topology(job: Job, tasks: tuple[Task, ...], cluster_domain: str, service: str = "") -> Topology:
-    """The gang, by names: known before anybody is placed. `service`: where it is another than the usual one."""
+    """Return the gang's topology, by host names, which are known before any task is placed.
+
+    `service`: the Service of the pods, where it differs from the usual one.
+    """
     order = list(job.spec.roles)
     members = [
         Member(
@@ -80,7 +83,7 @@ def topology(job: Job, tasks: tuple[Task, ...], cluster_domain: str, service: st
 
 
 def labels(key: TaskKey) -> dict[str, str]:
-    """By these the pods of a run, and each of its tasks, are found."""
+    """Return the labels by which the pods of a run, and of each of its tasks, are selected."""
     return {
         marks.MANAGED_BY: marks.MANAGER,
         marks.RUN: key.job,
@@ -91,7 +94,7 @@ def labels(key: TaskKey) -> dict[str, str]:
 
 
 def task_key(namespace: str, found: dict[str, str]) -> TaskKey | None:
-    """The task that a pod with these labels is; None when it is none of ours."""
+    """Return the task of a pod with these labels; None when the pod is not ours."""
     index, attempt = (marks.read_count(found.get(name), -1) for name in (marks.INDEX, marks.ATTEMPT))
     if marks.RUN not in found or marks.ROLE not in found or min(index, attempt) < 0:
         return None

@@ -1,4 +1,4 @@
-"""What a pod says of its task: from the API's words to a report. Pure."""
+"""Converts the status of a pod into the report of its task. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fairway.state.task import Exit, TaskKey, TaskReport
 from fairway.units.number import int64
 
 TAIL = 8192
-"""Characters of the log that are kept with the end."""
+"""Maximum number of characters of the log that are kept with the end."""
 TASK = "task"
-"""The container in which the task runs."""
+"""The name of the container in which the task runs."""
 
 _DISRUPTED = {
     "Evicted": "its node ran short and evicted it",
@@ -36,16 +36,16 @@ _STEPS = {
 _STEP = "a step before the task failed"
 _CANNOT_RUN = frozenset({126, 127})
 _BOUNDS = {"code": (0, 255), "signal": (1, 64), "rank": (0, 2**31 - 1)}
-"""Numbers of a termination message, and what they may be. The task's program can write anything there."""
+"""Numbers of a termination message, and their bounds. The task's program can write anything there."""
 _SHOWN = 60
-"""Characters of a bad value that a message shows."""
+"""Maximum number of characters of a bad value that a message quotes."""
 _TOLD_TO_END = frozenset({128 + signals.SIGTERM, 128 + signals.SIGKILL})
-"""With what a container exits that its kubelet ends."""
+"""Exit codes of a container that its kubelet ended."""
 
 
 def report(key: TaskKey, pod: Pod) -> TaskReport:
-    """What is known of the task from its pod."""
-    given = TaskReport(
+    """Return the report of a task from its pod."""
+    result = TaskReport(
         key,
         phase_of(pod),
         ready=True,
@@ -56,42 +56,42 @@ def report(key: TaskKey, pod: Pod) -> TaskReport:
         message=_words(pod),
         address=pod.status.pod_ip or None,
     )
-    if not given.phase.over:
-        return given
+    if not result.phase.over:
+        return result
     ended = exit_of(pod)
     return TaskReport(
         key,
-        given.phase,
+        result.phase,
         ready=True,
-        node=given.node,
-        devices=given.devices,
-        started=given.started,
+        node=result.node,
+        devices=result.devices,
+        started=result.started,
         finished=_finished(pod),
         exit=ended,
-        message=given.message or damage(pod) or (ended.tail if ended.code in _CANNOT_RUN else ""),
+        message=result.message or damage(pod) or (ended.tail if ended.code in _CANNOT_RUN else ""),
     )
 
 
 def phase_of(pod: Pod) -> TaskPhase:
-    """Where the task is in its life. A task that was ended by us is stopped, whatever its exit code says."""
+    """Return the phase of the task. A task that was ended by us is stopped, whatever its exit code is."""
     if pod.status.phase == "Succeeded":
-        # A program that saves on request exits with 0, and is not done for that.
-        asked = marks.DELETED_FOR in pod.metadata.annotations and _was_deleted_first(pod)
-        return TaskPhase.STOPPED if asked else TaskPhase.SUCCEEDED
+        # A program that saves on request exits with 0, but its work is not complete.
+        requested = marks.DELETED_FOR in pod.metadata.annotations and _was_deleted_first(pod)
+        return TaskPhase.STOPPED if requested else TaskPhase.SUCCEEDED
     if pod.status.phase == "Failed":
         return TaskPhase.STOPPED if marks.DELETED_FOR in pod.metadata.annotations else TaskPhase.FAILED
     if pod.status.phase == "Running":
         return TaskPhase.RUNNING
     if pod.spec.node_name:
         return TaskPhase.STARTING
-    # What is deleted before it has a place gets none, and no kubelet will say that it has ended.
+    # A pod that is deleted before it is placed will never be placed, and no kubelet will report its end.
     deleted = pod.metadata.deletion_timestamp is not None
     by_us = marks.DELETED_FOR in pod.metadata.annotations
     return TaskPhase.STOPPED if deleted and by_us else TaskPhase.FAILED if deleted else TaskPhase.PLACED
 
 
 def exit_of(pod: Pod) -> Exit:
-    """How the task ended."""
+    """Return how the task ended."""
     by_us = marks.DELETED_FOR in pod.metadata.annotations
     ended = _ended(pod)
     disrupted = "" if by_us else disruption(pod)
@@ -103,15 +103,15 @@ def exit_of(pod: Pod) -> Exit:
         # Our first process was killed, an init step failed, or the message is damaged: the kubelet's own numbers count.
         number = ended.signal or (ended.exit_code - 128 if ended.exit_code > 128 else 0)
         code = None if number else ended.exit_code
-        # Nothing of a damaged message is believed; the log tells what the program said last.
+        # Nothing of a damaged message is used; the log has the program's last words.
         tail = marks.storable(ended.message) if record is None else ""
         return Exit(code, number or None, out_of_memory=killed, by_us=by_us, tail=tail, disrupted=disrupted)
-    said, killer, rank = (int64(record[name]) for name in ("code", "signal", "rank"))
-    return Exit(said, killer, rank or 0, killed, by_us, tail=marks.storable(record["words"]), disrupted=disrupted)
+    code_, killer, rank = (int64(record[name]) for name in ("code", "signal", "rank"))
+    return Exit(code_, killer, rank or 0, killed, by_us, tail=marks.storable(record["words"]), disrupted=disrupted)
 
 
 def with_last_words(ended: Exit, log: str) -> Exit:
-    """The end with what the last part of the log says of it: the last lines, and what the rank that failed raised."""
+    """Add what the last part of the log shows about the end: the last lines, and the error of the rank that failed."""
     ended = replace(ended, tail=ended.tail or log[-TAIL:])
     if ended.code == 0 or ended.by_us:
         return ended
@@ -127,7 +127,7 @@ def with_last_words(ended: Exit, log: str) -> Exit:
 
 
 def damage(pod: Pod) -> str:
-    """What the operator did not believe of the pod, in words; empty when nothing."""
+    """Return a message about data of the pod that the operator rejected; empty when there is none."""
     ended = _ended(pod)
     record = ending.decode(ended.message) if ended is not None else None
     wrong = _wrong(record) if record is not None else ""
@@ -139,7 +139,7 @@ def damage(pod: Pod) -> str:
 
 
 def _wrong(record: dict[str, Any]) -> str:
-    """Which field of a termination message has a value that no task can have; empty when all are well."""
+    """Return which field of a termination message has an impossible value; empty when none has."""
     for name, (least, most) in _BOUNDS.items():
         value, number = record[name], int64(record[name])
         if value is None and name != "rank":
@@ -150,7 +150,7 @@ def _wrong(record: dict[str, Any]) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value from outside, short. Conversion of a very long integer raises."""
+    """Quote a value from outside, shortened. The conversion of a very long integer raises."""
     try:
         return marks.storable(repr(value))[:_SHOWN]
     except (ValueError, RecursionError):
@@ -158,7 +158,7 @@ def _shown(value: object) -> str:
 
 
 def disruption(pod: Pod) -> str:
-    """Who ended the pod from outside, in words; empty when its own program did."""
+    """Return what ended the pod from outside; empty when its own program ended."""
     reason = pod.status.reason
     if reason in _DISRUPTED:
         return _DISRUPTED[reason] + (f" ({pod.status.message})" if pod.status.message else "")
@@ -167,28 +167,28 @@ def disruption(pod: Pod) -> str:
     ended = _ended(pod)
     if ended is not None and ended.reason == "ContainerStatusUnknown":
         return f"its node {pod.spec.node_name} came back without it"
-    told = condition(pod.status.conditions, "DisruptionTarget")
-    if told is not None and told.status == "True":
-        return told.message or told.reason
+    target = condition(pod.status.conditions, "DisruptionTarget")
+    if target is not None and target.status == "True":
+        return target.message or target.reason
     return "its pod was deleted by somebody" if _was_deleted_first(pod) else ""
 
 
 def _was_deleted_first(pod: Pod) -> bool:
-    """Whether the deletion was asked for before the task ended, so that it ended of that."""
+    """Whether the deletion was requested before the task ended, and so ended it."""
     limit = seconds(pod.metadata.deletion_timestamp)
     if limit is None:
         return False
     ended = _ended(pod)
     if ended is not None and ended.exit_code in _TOLD_TO_END:
-        return True  # Its node's clock may be another than the API server's.
-    asked = limit - (pod.metadata.deletion_grace_period_seconds or 0)
+        return True  # Its node's clock may differ from the API server's.
+    requested = limit - (pod.metadata.deletion_grace_period_seconds or 0)
     finished = _finished(pod)
-    # Both are told in whole seconds.
-    return finished is None or finished >= asked - 1
+    # Both times are in whole seconds.
+    return finished is None or finished >= requested - 1
 
 
 def _ended(pod: Pod) -> Terminated | None:
-    """The end that decided: the task's own, else that of an init step that failed."""
+    """Return the end that counts: that of the task's container, or else of an init step that failed."""
     for status in pod.status.container_statuses:
         if status.name == TASK and status.state.terminated is not None:
             return status.state.terminated
@@ -197,12 +197,12 @@ def _ended(pod: Pod) -> Terminated | None:
 
 
 def _words(pod: Pod) -> str:
-    """Why it waits or what it does, in words; empty when there is nothing to say."""
+    """Return why the task waits or what it does; empty when there is nothing to report."""
     if not pod.spec.node_name:
         return causes.words(pod)
     if pod.status.phase == "Failed":
-        failed = next((status for status in pod.status.init_container_statuses if _failed(status)), None)
-        return f"{_STEPS.get(failed.name, _STEP)}: {_last_words(failed)}" if failed is not None else ""
+        failing = next((status for status in pod.status.init_container_statuses if _failed(status)), None)
+        return f"{_STEPS.get(failing.name, _STEP)}: {_last_words(failing)}" if failing is not None else ""
     if pod.status.phase != "Pending":
         return damage(pod) if not pod.over else ""
     return causes.words(pod) or f"starts on {pod.spec.node_name}"

@@ -1,6 +1,6 @@
-"""Whoever else queues and places: pods are made as they read them, and why a gang waits is read from their objects.
+"""An external queueing system: pods are created as it expects them, and its objects report why a gang waits.
 
-Where nobody does, nothing is asked. A neighbour that goes away takes only its words with it.
+Without such a system, no requests are made. When the system is removed, only its messages disappear.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ log = logging.getLogger("fairway.operator")
 
 MANAGER = "fairway-operator"
 LOOK_AGAIN = 60.0
-"""Seconds until a neighbour that was not there is looked for again."""
+"""Seconds until a queueing system that was not found is looked up again."""
 
 
 class Outside:
-    """One neighbour, or none."""
+    """One external queueing system, or none."""
 
     def __init__(self, reading: Client, acting: Client, queueing: str) -> None:
         self._reading = reading
@@ -34,47 +34,49 @@ class Outside:
         self._queueing = queueing
         self._told: Mirror[Custom] | None = None
         self.changed: Callable[[], None] = lambda: None
-        """Called when they may have said something new."""
+        """Called when the system's objects have changed."""
 
     async def run(self) -> None:
-        """Follow what they say, for ever."""
+        """Watch the system's objects until cancelled."""
         if not self._queueing:
             return
         while True:
             try:
-                known = await self._reading.resource(*neighbours.TELLING[self._queueing])
+                discovered = await self._reading.resource(*neighbours.TELLING[self._queueing])
             except errors.ApiError as error:
                 log.warning("%s is not there: %s", self._queueing, error.message)
                 await asyncio.sleep(LOOK_AGAIN)
                 continue
-            resource = Resource(Custom, known.group, known.version, known.plural, known.kind, known.namespaced)
+            resource = Resource(
+                Custom, discovered.group, discovered.version, discovered.plural, discovered.kind, discovered.namespaced
+            )
             self._told = Mirror(self._reading, resource)
             self._told.listen(lambda _key, _before, _now: self.changed())
             await self._told.run()
 
     def dressed(self, action: BindGang, pods: Sequence[Manifest], owner: Manifest | None) -> list[Manifest]:
-        """The pods that are made now as the neighbour reads them."""
+        """Return the pods with the labels and annotations of the queueing system."""
         gang = _gang(action, owner)
         return [neighbours.dressed(pod, gang, self._queueing) for pod in pods]
 
     async def make_group(self, action: BindGang, owner: Manifest | None) -> None:
-        """Say that the pods are a gang, where that is an object of its own."""
+        """Create the object that groups the pods into a gang, where the system needs one."""
         body = neighbours.group_of(_gang(action, owner), self._queueing)
         if body is not None:
             resource = await self._reading.resource(body["apiVersion"], body["kind"])
             await self._acting.apply(resource, body, manager=MANAGER)
 
     def why(self, pod: Pod) -> str:
-        """Why a pod waits, in their words; empty when nobody says."""
+        """Return why a pod waits, as the system reports it; empty when it reports nothing."""
         if self._told is None or pod.spec.node_name:
             return ""
         group = neighbours.group_named(pod.metadata.labels, pod.metadata.annotations)
-        told = self._told.get(f"{pod.metadata.namespace}/{group}") if group else None
-        return neighbours.reason(self._queueing, {"status": told.status}) if told is not None else ""
+        group_object = self._told.get(f"{pod.metadata.namespace}/{group}") if group else None
+        return neighbours.reason(self._queueing, {"status": group_object.status}) if group_object is not None else ""
 
 
 def _gang(action: BindGang, owner: Manifest | None) -> Gang:
-    """One that starts again while its peers go on stays in their group: the first attempt names it."""
+    """Describe the gang. A task that restarts while its peers keep running stays in their group: the first attempt names it."""
     job, members = action.job, (*action.tasks, *action.peers)
     attempt = min(member.key.attempt for member in members)
     return Gang(job.key.name, job.key.namespace, attempt, len(members), job.spec.queue, owner)

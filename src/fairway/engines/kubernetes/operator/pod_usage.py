@@ -1,4 +1,4 @@
-"""What pods use now: processors and memory from the cluster's metrics where there are any, GPUs from their nodes' agents."""
+"""What pods use now: processors and memory from the cluster's metrics if available, GPUs from the agents of their nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairway.engines.kubernetes.proof import agent_name
 from fairway.state.task import TaskKey
 
 METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods"
-"""What metrics-server serves."""
+"""The path of metrics-server's API."""
 
 
 async def look(
@@ -27,7 +27,7 @@ async def look(
     gpu_nodes: Mirror[GpuNode] | None,
     trusted: ssl.SSLContext | None = None,
 ) -> dict[TaskKey, TaskUsage]:
-    """What those of these pods use that run, as far as it is measured; pods without a measurement are left out.
+    """Return what those of the pods use that are running; pods without a measurement are left out.
 
     `trusted` verifies agents.
     """
@@ -35,14 +35,14 @@ async def look(
     spaces = {pod.metadata.namespace for pod in running.values()}
     measured = {space: await _measured(client, space) for space in spaces}
     used = await _use(running.values(), gpu_nodes, trusted)
-    found = {}
+    usage = {}
     for key, pod in running.items():
         cpu, memory = measured[pod.metadata.namespace].get(pod.metadata.name, (None, None))
-        own = [used[uuid] for uuid in _devices(pod) if uuid in used]
-        part = sum(own) / len(own) if own else None
+        shares = [used[uuid] for uuid in _devices(pod) if uuid in used]
+        part = sum(shares) / len(shares) if shares else None
         if cpu is not None or part is not None:
-            found[key] = TaskUsage(cpu, memory, part)
-    return found
+            usage[key] = TaskUsage(cpu, memory, part)
+    return usage
 
 
 def _devices(pod: Pod) -> list[str]:
@@ -50,25 +50,25 @@ def _devices(pod: Pod) -> list[str]:
 
 
 async def _measured(client: Client, namespace: str) -> dict[str, tuple[float, int]]:
-    """Cores and bytes by pod; nothing where nobody measures."""
+    """Return cores and bytes by pod; empty where the cluster has no metrics."""
     try:
         answer = await client.plain(METRICS.format(namespace=namespace))
     except errors.ApiError:
         return {}
-    return {one["metadata"]["name"]: _sum(one.get("containers", ())) for one in answer.get("items", ())}
+    return {item["metadata"]["name"]: _sum(item.get("containers", ())) for item in answer.get("items", ())}
 
 
 def _sum(containers: Iterable[Mapping[str, Any]]) -> tuple[float, int]:
-    used = [one.get("usage", {}) for one in containers]
-    cpu = sum(float(amounts.exact(one.get("cpu", "0"))) for one in used)
-    return cpu, sum(amounts.whole(one.get("memory", "0")) for one in used)
+    used = [item.get("usage", {}) for item in containers]
+    cpu = sum(float(amounts.exact(item.get("cpu", "0"))) for item in used)
+    return cpu, sum(amounts.whole(item.get("memory", "0")) for item in used)
 
 
 async def _use(pods: Iterable[Pod], gpu_nodes: Mirror[GpuNode] | None, trusted: ssl.SSLContext | None) -> dict[str, float]:
-    """How busy the devices are that these pods have; each node is asked once."""
+    """Return how busy the devices of these pods are; each node's agent is queried once."""
     names = {pod.spec.node_name for pod in pods if _devices(pod)}
-    nodes = [found for name in names if gpu_nodes is not None and (found := gpu_nodes.get(name)) is not None]
+    nodes = [known_node for name in names if gpu_nodes is not None and (known_node := gpu_nodes.get(name)) is not None]
     token = known.own_token() if nodes else ""
-    asked = [(one.status.endpoint, agent_name(one.metadata.name)) for one in nodes if one.status.endpoint]
-    answers = await asyncio.gather(*(busy.ask(endpoint, token, name, trusted) for endpoint, name in asked))
+    targets = [(gpu_node.status.endpoint, agent_name(gpu_node.metadata.name)) for gpu_node in nodes if gpu_node.status.endpoint]
+    answers = await asyncio.gather(*(busy.ask(endpoint, token, name, trusted) for endpoint, name in targets))
     return {uuid: part for answer in answers for uuid, part in answer.items()}

@@ -1,8 +1,8 @@
-"""What documents may not ask of a cluster unless its administrator allows it. Pure.
+"""What documents may not request of a cluster unless its administrator allows it. Pure.
 
-The escape hatch (`kubernetes.pod`) reaches everything that a pod can have; a document must not get by it what its author
-could not get otherwise: another's host, another's account, another's runs, another's place in the queue. Everything that the
-level `baseline` of Pod Security forbids is forbidden here, too, whatever level the namespace has.
+The escape hatch (`kubernetes.pod`) reaches everything that a pod can have. A document must not gain by it what its author could
+not get otherwise: another's host, another's account, another's runs, another's place in the queue. Everything that the level
+`baseline` of Pod Security forbids is forbidden here, too, whatever level the namespace has.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from typing import Any
 from fairway.engines.kubernetes.operator.installation import Allowed, Installation, Runtime
 
 OURS = frozenset({"inject", "code", "run", "shm", "bundle", "tmp", "cache", "environment", "fetched"})
-"""Volumes that Fairway gives pods of runs. A volume of the same name would be merged with it."""
+"""Volumes that Fairway adds to pods of runs. A document's volume of the same name would be merged with it."""
 OURS_BEGIN = "data-"
-"""How the names of the volumes of inputs begin."""
+"""Prefix of the names of the volumes of inputs."""
 PATHS = ("/fairway", "/dev/shm", "/dev/termination-log")
-"""Folders of a container that Fairway fills, and the file by which it says how it ended."""
+"""Folders of a container that Fairway fills, and the file in which it reports its end."""
 _TOKEN = "serviceAccountToken"
 _TELLING = {"persistentVolumeClaim": ("claimName",), "nfs": ("server",), "csi": ("driver", "volumeAttributes")}
-"""By type of volume: the fields that say which one it is. Another path on the same server reaches the same files."""
+"""By type of volume: the fields that identify it. Another path on the same server may reach the same files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What the installation gives a pod, and a document can therefore not have under a name or at a place of its own."""
+    """Volumes and paths that the installation gives to a pod, which a document may therefore not use for its own."""
 
     volumes: frozenset[str] = OURS
     paths: tuple[str, ...] = PATHS
     shared: tuple[Mapping[str, Any], ...] = ()
-    """Sources of volumes that hold what is not of this run alone."""
+    """Volume sources whose content does not belong to this run alone."""
 
 
 def taken(installation: Installation, runtime: Runtime | None = None) -> Taken:
-    """What pods that run in `runtime` are given."""
+    """Return what pods with this runtime are given."""
     volumes, mounts = (runtime.volumes, runtime.mounts) if runtime is not None else ((), ())
     shared = (installation.run_volume, installation.cache_volume, installation.record)
     return Taken(
-        OURS | {str(one.get("name")) for one in volumes},
-        (*PATHS, *(str(one["mountPath"]) for one in mounts if "mountPath" in one)),
-        tuple(one for one in shared if one and "emptyDir" not in one),
+        OURS | {str(item.get("name")) for item in volumes},
+        (*PATHS, *(str(item["mountPath"]) for item in mounts if "mountPath" in item)),
+        tuple(item for item in shared if item and "emptyDir" not in item),
     )
 
 
 HARMLESS = frozenset({"emptyDir", "configMap", "secret", "downwardAPI", "persistentVolumeClaim", "projected"})
-"""Volumes that hold what is of the namespace itself. Every other type must be allowed."""
+"""Types of volumes whose content belongs to the namespace itself. Every other type must be allowed."""
 
 _NEVER = ("hostPID", "hostIPC", "hostUsers", "ephemeralContainers", "overhead", "priority", "schedulingGates", "resourceClaims")
-"""Of a pod: another's processes, or what only the cluster itself says."""
+"""Fields of a pod that reach the processes of others, or that only the cluster itself may set."""
 _INSTEAD = {
     "nodeName": "use placement.nodes of the role: nobody passes by the queue",
     "schedulerName": "the administrator decides who places",
@@ -61,7 +61,7 @@ _HANDLERS = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
 def refusals(spec: dict[str, Any], allowed: Allowed, given: Taken = Taken()) -> list[str]:
-    """Everything that is not allowed in a pod's spec, each with its place and the fix; none when all is well."""
+    """Return everything that is not allowed in a pod's spec, each with its place and the fix; empty when all is well."""
     return [
         *_misshapen(spec),
         *_of_pod(spec, allowed),
@@ -72,16 +72,16 @@ def refusals(spec: dict[str, Any], allowed: Allowed, given: Taken = Taken()) -> 
 
 
 def _misshapen(spec: dict[str, Any]) -> list[str]:
-    """Lists that are none: what is merged into a pod must look like one."""
-    wrong = [name for name in ("volumes", *_KINDS) if name in spec and not isinstance(spec[name], list)]
+    """Report fields that must be lists and are not: additions to a pod must have a pod's structure."""
+    misshapen = [name for name in ("volumes", *_KINDS) if name in spec and not isinstance(spec[name], list)]
     for kind in _KINDS:
         for container, place in _entries(spec, kind):
-            wrong += [
+            misshapen += [
                 f"{place}.{name}"
                 for name in ("env", "volumeMounts", "ports", "command", "args")
                 if container is not None and name in container and not isinstance(container[name], list)
             ]
-    return [f"kubernetes.pod.{name}: is no list; write one" for name in wrong]
+    return [f"kubernetes.pod.{name}: is no list; write one" for name in misshapen]
 
 
 def _of_pod(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
@@ -90,27 +90,27 @@ def _of_pod(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
     for name in _NEVER:
         if spec.get(name):
             yield _never(name, spec[name])
-    # Nothing in the place of the token's setting would mean that the token is mounted.
+    # A null in place of the setting would mean that the token is mounted.
     if spec.get("automountServiceAccountToken", False) is not False and _TOKEN not in allowed.volumes:
         yield _refusal("automountServiceAccountToken", spec["automountServiceAccountToken"], f"allowed.volumes: [{_TOKEN}]")
     for name, instead in _INSTEAD.items():
-        # Nothing in the place of a scheduler's name would mean another scheduler.
+        # A null in place of the scheduler's name would mean another scheduler.
         if name in spec:
             yield f"kubernetes.pod.{name}: {spec[name]!r} is not for documents to say; {instead}"
     yield from _of_classes(spec, allowed)
 
 
 def _of_classes(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
-    """Accounts and classes: an administrator lists those that documents may name."""
+    """Refuse accounts and classes unless the administrator lists them."""
     for name in ("serviceAccountName", "serviceAccount"):
         account = spec.get(name) or "default"
         if account not in allowed.service_accounts:
             yield _refusal(name, account, f"allowed.service_accounts: [{account}]")
-    for name, known, setting in (
+    for name, listed, setting in (
         ("priorityClassName", allowed.priority_classes, "priority_classes"),
         ("runtimeClassName", allowed.runtime_classes, "runtime_classes"),
     ):
-        if spec.get(name) and spec[name] not in known:
+        if spec.get(name) and spec[name] not in listed:
             yield _refusal(name, spec[name], f"allowed.{setting}: [{spec[name]}]")
 
 
@@ -139,7 +139,7 @@ def _of_source(place: str, kind: str, source: dict[str, Any], allowed: Allowed) 
     elif kind not in HARMLESS and kind not in allowed.volumes:
         yield _refusal(place, kind, f"allowed.volumes: [{kind}]")
     if kind == "projected" and _TOKEN not in allowed.volumes:
-        tokens = [one for one, _ in _entries(source, "sources") if one is not None and _TOKEN in one]
+        tokens = [item for item, _ in _entries(source, "sources") if item is not None and _TOKEN in item]
         if tokens:
             yield _refusal(f"{place}.sources", _TOKEN, f"allowed.volumes: [{_TOKEN}]")
 
@@ -149,23 +149,23 @@ def _is_taken(name: str, given: Taken) -> bool:
 
 
 def reaches_shared(kind: str, source: Mapping[str, Any], given: Taken) -> bool:
-    """Whether a volume holds what is not of this run alone: the runs of others, environments, the operator's record."""
+    """Whether a volume holds what does not belong to this run alone: other runs, environments, the operator's record."""
     for shared in given.shared:
-        own = _mapping(shared.get(kind))
-        if kind == "hostPath" and own:
-            paths = (_folder(own.get("path")), _folder(source.get("path")))
+        reserved = _mapping(shared.get(kind))
+        if kind == "hostPath" and reserved:
+            paths = (_folder(reserved.get("path")), _folder(source.get("path")))
             if _contains(*paths) or _contains(*reversed(paths)):
                 return True
         fields = _TELLING.get(kind, ())
-        if own and fields and all(own.get(name) == source.get(name) for name in fields):
+        if reserved and fields and all(reserved.get(name) == source.get(name) for name in fields):
             return True
-        if own and kind not in ("hostPath", *_TELLING) and own == source:
+        if reserved and kind not in ("hostPath", *_TELLING) and reserved == source:
             return True
     return False
 
 
 def _folder(path: object) -> list[str]:
-    """The parts of a path, read as from the root."""
+    """Return the components of a path, taken as absolute."""
     return [part for part in posixpath.normpath(f"/{path or ''}").split("/") if part]
 
 
@@ -174,7 +174,7 @@ def _contains(outer: list[str], inner: list[str]) -> bool:
 
 
 def is_below(path: str, allowed: tuple[str, ...]) -> bool:
-    """Whether a folder of a node is one of those allowed, or lies in one."""
+    """Whether a folder of a node is one of those allowed, or is in one of them."""
     parts = path.strip("/").split("/")
     if ".." in parts:
         return False
@@ -182,24 +182,26 @@ def is_below(path: str, allowed: tuple[str, ...]) -> bool:
 
 
 def _of_containers(spec: dict[str, Any], allowed: Allowed, given: Taken) -> Iterator[str]:
-    own = {str(volume.get("name")) for volume, _ in _entries(spec, "volumes") if volume is not None}
+    names = {str(volume.get("name")) for volume, _ in _entries(spec, "volumes") if volume is not None}
     for kind in _KINDS:
         for container, place in _entries(spec, kind):
             if container is None:
                 yield f"kubernetes.pod.{place}: is no container; write a mapping with a name"
                 continue
             yield from _of_container(place, container, allowed)
-            yield from _of_mounts(place, container, own, given)
+            yield from _of_mounts(place, container, names, given)
 
 
 def _of_mounts(place: str, container: dict[str, Any], own: set[str], given: Taken) -> Iterator[str]:
     for mount in (*_list(container.get("volumeMounts")), *_list(container.get("volumeDevices"))):
-        said = _mapping(mount)
-        name = str(said.get("name"))
+        fields = _mapping(mount)
+        name = str(fields.get("name"))
         if name not in own or _is_taken(name, given):
             yield f"kubernetes.pod.{place}.volumeMounts: {name!r} is no volume that the document adds; mount one of its own"
-        path = _folder(said.get("mountPath") or said.get("devicePath"))
-        over = next((one for one in given.paths if _contains(path, _folder(one)) or _contains(_folder(one), path)), "")
+        path = _folder(fields.get("mountPath") or fields.get("devicePath"))
+        over = next(
+            (reserved for reserved in given.paths if _contains(path, _folder(reserved)) or _contains(_folder(reserved), path)), ""
+        )
         if over:
             at = f"/{'/'.join(path)}"
             yield f"kubernetes.pod.{place}.volumeMounts: {at!r} covers {over}, which Fairway fills; use another path"
@@ -219,7 +221,7 @@ def _of_container(place: str, container: dict[str, Any], allowed: Allowed) -> It
 
 
 def _of_context(place: str, context: dict[str, Any]) -> Iterator[str]:
-    """What takes away the walls between containers and their node."""
+    """Refuse settings that remove the isolation between containers and their node."""
     for name in ("seccompProfile", "appArmorProfile"):
         if _mapping(context.get(name)).get("type") == "Unconfined":
             yield _never(f"{place}.{name}", "Unconfined")
@@ -233,7 +235,7 @@ def _of_context(place: str, context: dict[str, Any]) -> Iterator[str]:
 
 
 def _of_handlers(place: str, container: dict[str, Any]) -> Iterator[str]:
-    """Probes are asked by the node itself: from there a document must not reach other hosts."""
+    """Refuse probes of other hosts: the node itself runs probes, and a document must not reach other hosts from there."""
     handlers = {name: _mapping(container.get(name)) for name in _HANDLERS}
     handlers |= {name: _mapping(_mapping(container.get("lifecycle")).get(name)) for name in ("postStart", "preStop")}
     for name, handler in handlers.items():
@@ -244,7 +246,7 @@ def _of_handlers(place: str, container: dict[str, Any]) -> Iterator[str]:
 
 
 def _entries(spec: dict[str, Any], name: str) -> Iterator[tuple[dict[str, Any] | None, str]]:
-    """The entries of a list, each with its place; None for what is no mapping."""
+    """Yield the entries of a list, each with its place; None for an entry that is no mapping."""
     for at, entry in enumerate(_list(spec.get(name))):
         if isinstance(entry, dict):
             yield entry, f"{name}[{entry.get('name', at)}]"
@@ -253,7 +255,7 @@ def _entries(spec: dict[str, Any], name: str) -> Iterator[tuple[dict[str, Any] |
 
 
 def _list(value: Any) -> list[Any]:
-    """A list; something else counts as one entry, which is then refused."""
+    """Return the value if it is a list; any other value counts as a single entry, which is then refused."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
 

@@ -1,7 +1,7 @@
 """The ports that tasks listen on. Pure.
 
-Every pod has a network of its own and so the same ports, unless its document asks for the node's network. There each task of
-a run has ports of its own, and they are declared, so that a scheduler never puts two that clash on one node.
+Every pod has a network of its own, and so all use the same ports, unless the document requests the node's network. There each
+task of a run has ports of its own. They are declared, so that a scheduler never puts two tasks whose ports clash on one node.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fairway.state.task import Task
 
 FIRST = 20000
 LAST = 32767
-"""Above it nodes hand out ports to whoever connects."""
+"""Above this port nodes assign ephemeral ports to outgoing connections."""
 
 
 def ports_of(job: Job, task: Task) -> tuple[int, ...]:
-    """The ports that a task may listen on: the same at every attempt, so that peers that go on find it again."""
+    """Return the ports that a task may listen on: the same at every attempt, so that running peers find it again."""
     width = ports_needed(max(task.processes, task.slots))
     first = FIRST
     if job.spec.kubernetes.network.host:
@@ -31,17 +31,17 @@ def ports_of(job: Job, task: Task) -> tuple[int, ...]:
 
 
 def needed(job: Job) -> int:
-    """Ports that the run takes of a node that all its tasks lie on."""
+    """Return how many ports the run takes of a node on which all its tasks run."""
     return _widest(job) * sum(role.replicas.max for role in job.spec.roles.values())
 
 
 def fit(job: Job) -> bool:
-    """Whether there are so many."""
+    """Whether a node has that many ports."""
     return needed(job) <= LAST - FIRST
 
 
 def _widest(job: Job) -> int:
-    """Ports of the largest task, by the document: those of tasks that come later must be known too."""
+    """Return the ports of the largest task, by the document: tasks that are added later count, too."""
     return max(ports_needed(slot_count(role)) for role in job.spec.roles.values())
 
 

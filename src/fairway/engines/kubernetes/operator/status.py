@@ -1,4 +1,4 @@
-"""What a TrainingJob object says of its run: phase, reason, conditions. Pure."""
+"""Builds the status of a TrainingJob object from its run: phase, reason, conditions. Pure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def status_of(
     now: float,
     faults: Sequence[Fault] = (),
 ) -> dict[str, Any]:
-    """The whole status. Conditions keep their time while they stay as they are. Faults make the condition `Degraded`."""
+    """Return the whole status. Conditions keep their time while they are unchanged. Faults make the condition `Degraded`."""
     current = [task for task in tasks if task.key.attempt >= job.attempt or not task.phase.over]
     running = sum(task.phase is TaskPhase.RUNNING for task in current)
-    found: dict[str, Any] = {
+    status: dict[str, Any] = {
         "observedGeneration": generation,
         "phase": job.phase.value,
         "reason": _reason(job),
@@ -43,26 +43,26 @@ def status_of(
         "conditions": [*_conditions(job, before, now), *_degraded(faults, before, now)],
     }
     if job.resume is not None:
-        found["resumed"] = phrases.resume(job.resume)
+        status["resumed"] = phrases.resume(job.resume)
     times = {"startTime": job.started, "finishTime": job.finished}
-    return found | {name: stamp(at) for name, at in times.items() if at is not None}
+    return status | {name: stamp(at) for name, at in times.items() if at is not None}
 
 
 def suspended(generation: int, before: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """The status of an object that is held before it became a run."""
+    """Return the status of an object that is suspended before it became a run."""
     words = "suspended: it starts when spec.suspend is false"
-    one = _condition("Suspended", "True", "Suspended", words, before, now)
+    condition = _condition("Suspended", "True", "Suspended", words, before, now)
     return {
         "observedGeneration": generation,
         "phase": JobPhase.STOPPED.value,
         "reason": "Suspended",
         "message": words,
-        "conditions": [one],
+        "conditions": [condition],
     }
 
 
 def _progress(job: Job) -> str:
-    """`step 400, loss 0.31`; with the last checkpoint where there is one."""
+    """Return `step 400, loss 0.31`, with the last checkpoint if there is one."""
     progress = job.progress
     parts = [f"step {progress.step}"] if progress.step is not None else []
     parts += [f"{name} {value:.4g}" for name, value in sorted(progress.last.items())]
@@ -71,14 +71,14 @@ def _progress(job: Job) -> str:
 
 
 def refused(message: str, generation: int, before: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """The status of an object that is no job we can run."""
-    one = _condition("Failed", "True", "Refused", message, before, now)
+    """Return the status of an object whose document is refused."""
+    condition = _condition("Failed", "True", "Refused", message, before, now)
     return {
         "observedGeneration": generation,
         "phase": JobPhase.FAILED.value,
         "reason": "Refused",
         "message": message,
-        "conditions": [one],
+        "conditions": [condition],
     }
 
 
@@ -98,35 +98,35 @@ def _conditions(job: Job, before: Mapping[str, Any], now: float) -> list[dict[st
     waits = job.hold is not None and job.phase is JobPhase.PENDING
     scheduled = "False" if waits else "True" if job.phase in STARTED or job.phase is JobPhase.STARTING else "Unknown"
     runs = "True" if job.phase is JobPhase.RUNNING else "False"
-    found = [
+    conditions = [
         _condition("Scheduled", scheduled, _reason(job) if waits else "", _message(job) if waits else "", before, now),
         _condition("Running", runs, job.phase.value, "", before, now),
     ]
     if job.evictions:
         leaving = "True" if job.leaving is not None else "False"
         message = job.leaving.message if job.leaving is not None else f"made room {job.evictions} times"
-        found.append(_condition("Preempted", leaving, "MakingRoom", message, before, now))
+        conditions.append(_condition("Preempted", leaving, "MakingRoom", message, before, now))
     if job.phase.over:
-        found.append(_condition(job.phase.value, "True", _reason(job), _message(job), before, now))
-    return found
+        conditions.append(_condition(job.phase.value, "True", _reason(job), _message(job), before, now))
+    return conditions
 
 
 def _degraded(faults: Sequence[Fault], before: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
-    """What the operator fails to do for the run; `False` once it works again."""
+    """Return the condition for work on the run that the operator fails at; `False` once it succeeds again."""
     text = "; ".join(fault.text for fault in faults)
     if faults:
         return [_condition("Degraded", "True", "Fault", text, before, now)]
-    was = any(one.get("type") == "Degraded" for one in before.get("conditions", ()))
+    was = any(condition.get("type") == "Degraded" for condition in before.get("conditions", ()))
     return [_condition("Degraded", "False", "", "", before, now)] if was else []
 
 
 def _condition(kind: str, status: str, reason: str, message: str, before: Mapping[str, Any], now: float) -> dict[str, Any]:
-    known = next((one for one in before.get("conditions", ()) if one.get("type") == kind), None)
-    since = known["lastTransitionTime"] if known is not None and known.get("status") == status else stamp(now)
+    previous = next((condition for condition in before.get("conditions", ()) if condition.get("type") == kind), None)
+    since = previous["lastTransitionTime"] if previous is not None and previous.get("status") == status else stamp(now)
     return {"type": kind, "status": status, "reason": _word(reason), "message": message, "lastTransitionTime": since}
 
 
 def _word(reason: str) -> str:
-    """The API wants a word that begins with a capital letter: `time-slice` gives `TimeSlice`."""
+    """Convert a reason to a word that begins with a capital letter, as the API requires: `time-slice` gives `TimeSlice`."""
     parts = [part for part in reason.replace("-", " ").replace("_", " ").split() if part]
     return "".join(part[0].upper() + part[1:] for part in parts) or "AsExpected"

@@ -1,4 +1,4 @@
-"""Pods that have a node and do not begin: what was told of them as Events is read, since they do not say it themselves."""
+"""Finds out why placed pods do not start: from their Events, since the cause is not in their status."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fairway.errors import FairwayError
 log = logging.getLogger("fairway.operator")
 
 AFTER = 20.0
-"""Seconds that a pod may take to begin before one asks why."""
+"""Seconds that a pod may take to start before its Events are read."""
 EVERY = 15.0
 MOST = 20
-"""So many pods are asked about at a time: what keeps one usually keeps its peers."""
+"""Maximum number of pods examined at a time: what blocks one usually blocks its peers."""
 
 
 class Stuck:
-    """Why pods do not begin, by their uids."""
+    """Why pods do not start, by their uids."""
 
     def __init__(self, client: Client, pods: Callable[[], Iterable[Pod]], now: Callable[[], float]) -> None:
         self._client = client
@@ -31,14 +31,14 @@ class Stuck:
         self._now = now
         self._words: dict[str, str] = {}
         self.changed: Callable[[], None] = lambda: None
-        """Called when something else is known than before."""
+        """Called when the known causes have changed."""
 
     def why(self, pod: Pod) -> str:
-        """Why it does not begin; empty when nobody says."""
+        """Return why the pod does not start; empty when that is unknown."""
         return self._words.get(pod.metadata.uid, "")
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Examine pods periodically until cancelled."""
         while True:
             await asyncio.sleep(EVERY)
             try:
@@ -47,19 +47,19 @@ class Stuck:
                 log.debug("could not ask why pods do not begin: %s", error)
 
     async def look(self) -> None:
-        """Ask about those that take too long."""
+        """Read the Events of pods that take too long to start."""
         late = [pod for pod in self._pods() if self._is_late(pod)][:MOST]
-        found = {pod.metadata.uid: words for pod in late if (words := await self._ask(pod))}
-        if found != self._words:
-            self._words = found
+        causes_ = {pod.metadata.uid: words for pod in late if (words := await self._ask(pod))}
+        if causes_ != self._words:
+            self._words = causes_
             self.changed()
 
     def _is_late(self, pod: Pod) -> bool:
-        begun = seconds(pod.status.start_time) or seconds(pod.metadata.creation_timestamp)
+        created = seconds(pod.status.start_time) or seconds(pod.metadata.creation_timestamp)
         waits = pod.status.phase == "Pending" and pod.spec.node_name and pod.metadata.deletion_timestamp is None
-        return bool(waits and begun is not None and self._now() - begun > AFTER and causes.of_pod(pod) is None)
+        return bool(waits and created is not None and self._now() - created > AFTER and causes.of_pod(pod) is None)
 
     async def _ask(self, pod: Pod) -> str:
-        told = await self._client.list(kinds.EVENTS, pod.metadata.namespace, fields=f"regarding.uid={pod.metadata.uid}")
-        cause = causes.of_events(told.items)
+        events = await self._client.list(kinds.EVENTS, pod.metadata.namespace, fields=f"regarding.uid={pod.metadata.uid}")
+        cause = causes.of_events(events.items)
         return cause.message if cause is not None else ""

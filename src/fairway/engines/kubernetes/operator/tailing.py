@@ -1,6 +1,6 @@
-"""Logs of pods are read while they run: the log of a pod that somebody deletes, or whose node is lost, goes with it.
+"""Reads the logs of pods while they run: when a pod is deleted or its node is lost, its log is lost with it.
 
-What was read lies in the record's folder as `.TASK#ATTEMPT.part` until the pod's end, when the whole log is read once more.
+Partial logs are in the record's folder as `.TASK#ATTEMPT.part` until the pod's end, when the complete log is read once more.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from fairway.errors import FairwayError
 log = logging.getLogger("fairway.operator")
 
 MOST = 256
-"""Pods whose logs are followed at the same time; of others the log is read at their end alone."""
+"""Maximum number of logs followed at the same time; the logs of other pods are only read at their end."""
 PAUSES = (2.0, 10.0, 60.0)
-"""Seconds before the next try, after a stream that broke off. Each piece that comes begins the count anew."""
+"""Back-off in seconds after a stream that broke. Each chunk that arrives resets it."""
 LAST = 2.0
-"""Seconds that the rest of a log may take to come after its pod's end."""
+"""Seconds that the rest of a log may take to arrive after its pod's end."""
 
 Read = Callable[[Pod], AsyncIterator[bytes]]
-"""The log of a pod's task from its beginning, as it comes, until its end."""
+"""Reads the log of a pod's task from its beginning, as it is printed, until its end."""
 
 
 class Tailing:
-    """Follows the logs of running pods. Level-triggered: told of a pod a second time, it does nothing."""
+    """Follows the logs of running pods. Level-triggered: a second notice of the same pod has no effect."""
 
     def __init__(self, read: Read, place: Callable[[Pod], Path | None], most: int = MOST) -> None:
         self._read = read
         self._place = place
-        """Where to write what is read of a pod; None: it is no pod of ours."""
+        """Where to write the log of a pod; None: the pod is not ours."""
         self._most = most
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._speaking: set[str] = set()
-        """Those of which something came, and whose stream is open."""
+        """Pods with an open stream from which something has arrived."""
 
     def notice(self, key: str, before: Pod | None, now: Pod | None) -> None:
-        """A pod changed: the listener of a mirror."""
+        """Handle the change of a pod; to be registered as listener of a mirror."""
         del before
         if now is None:
             task = self._tasks.pop(key, None)
@@ -55,7 +55,7 @@ class Tailing:
             task.add_done_callback(lambda _: self._tasks.pop(key, None) if self._tasks.get(key) is task else None)
 
     async def settled(self, key: str) -> None:
-        """The pod has ended: let what is on its way arrive."""
+        """Wait until the rest of the log has arrived, after the pod has ended."""
         task = self._tasks.get(key)
         if task is not None and key in self._speaking:
             await asyncio.wait([task], timeout=LAST)
@@ -65,7 +65,7 @@ class Tailing:
         failures = 0
         with place.open("ab") as file:
             while failures <= len(PAUSES):
-                had = file.tell()
+                size = file.tell()
                 try:
                     await self._append(key, pod, file.tell(), file.write)
                 except FairwayError as error:
@@ -75,11 +75,11 @@ class Tailing:
                 finally:
                     self._speaking.discard(key)
                     file.flush()
-                failures = 1 if file.tell() > had else failures + 1
+                failures = 1 if file.tell() > size else failures + 1
                 await asyncio.sleep(PAUSES[min(failures, len(PAUSES)) - 1])
 
     async def _append(self, key: str, pod: Pod, known: int, write: Callable[[bytes], int]) -> None:
-        """Everything after the bytes that are known."""
+        """Append everything after the bytes that were read before."""
         at = 0
         async for piece in self._read(pod):
             self._speaking.add(key)

@@ -1,7 +1,7 @@
-"""`python -m fairway.engines.kubernetes.operator.unpack`: the step that brings everything into a pod before its task starts.
+"""`python -m fairway.engines.kubernetes.operator.unpack`: the init container that fills a pod before its task starts.
 
-`fairway.runtime`; code from a ConfigMap, from the operator or from git; models and datasets; the newest checkpoint of the run,
-where its pods share no volume. What is wrong is the last line that it prints: the run's `why` shows it.
+It brings `fairway.runtime`; code from a ConfigMap, from the operator or from git; models and datasets; the newest checkpoint of
+the run, where its pods share no volume. An error is the last line that it prints: the run's `why` shows it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from fairway.runtime.pod.archive import BadArchiveError
 _TOP = ("__init__.py", "version.py")
 CODE = "/v1/given/code"
 HOOK = "sitecustomize.py"
-"""Python imports it by itself from the top of a folder on PYTHONPATH."""
+"""Python imports this module by itself from a folder on PYTHONPATH."""
 AUTHORITY_FILE = "operator-ca.pem"
-"""Beside `fairway` in the folder of the runtime."""
+"""Written next to `fairway` in the folder of the runtime."""
 
 
 def bring_runtime(target: Path) -> None:
-    """Copy what goes into a task, so that its image needs nothing of ours."""
+    """Copy the runtime of a task, so that its image needs nothing of ours."""
     source = Path(version.__file__).parent
     package = target / "fairway"
     package.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def bring_runtime(target: Path) -> None:
 
 
 def bring_code(bundle: Path, target: Path) -> int:
-    """Unpack an archive of code; nothing of it may leave the folder. How many files there were."""
+    """Unpack an archive of code and return the number of files; no path may leave the folder."""
     target.mkdir(parents=True, exist_ok=True)
     with tarfile.open(bundle, "r:gz") as archive:
         members = archive.getmembers()
@@ -51,11 +51,11 @@ def bring_code(bundle: Path, target: Path) -> int:
 
 
 def bring(given: argparse.Namespace) -> list[str]:
-    """Everything that the arguments name; what was done, in words."""
+    """Bring everything that the arguments name. Returns messages about what was done."""
     bring_runtime(given.inject)
     authority = os.environ.get(trust.AUTHORITY, "")
     if authority:
-        # For what in the task reads a file: MLflow's client.
+        # For programs of the task that need a file: MLflow's client.
         (given.inject / AUTHORITY_FILE).write_text(authority)
     done = []
     if given.bundle is not None:
@@ -65,12 +65,12 @@ def bring(given: argparse.Namespace) -> list[str]:
         done.append(f"{count} files of code")
     if given.git:
         done.append(f"code at commit {clone(given.git, given.ref, given.code)}")
-    for wish in given.fetch:
-        path, _, into = wish.partition("=")
+    for item in given.fetch:
+        path, _, into = item.partition("=")
         done.append(f"{fetch.fetch(_operator() + path, fetch.token(), into)} files of {path.rpartition('/')[2]}")
     if given.checkpoints is not None and os.environ.get(contract.ENDPOINT):
-        found = carrying.restore(_operator(), fetch.token(), str(given.checkpoints))
-        done.append(f"checkpoint {found}" if found else "no checkpoint yet")
+        step = carrying.restore(_operator(), fetch.token(), str(given.checkpoints))
+        done.append(f"checkpoint {step}" if step else "no checkpoint yet")
     for folder in (given.code, given.checkpoints):
         if folder is not None and folder.is_dir():
             open_to_task(folder)
@@ -82,9 +82,9 @@ def open_to_task(folder: Path) -> None:
 
     The folder is on a volume of this pod alone.
     """
-    for place, _, names in os.walk(folder):
-        for path in (place, *(os.path.join(place, name) for name in names)):
-            with contextlib.suppress(OSError):  # The volume itself may be of another user: it is open already.
+    for parent, _, names in os.walk(folder):
+        for path in (parent, *(os.path.join(parent, name) for name in names)):
+            with contextlib.suppress(OSError):  # The volume itself may be owned by another user: it is writable already.
                 mode = os.lstat(path).st_mode
                 if not stat.S_ISLNK(mode):
                     runs = 0o111 if mode & 0o100 else 0
@@ -92,15 +92,15 @@ def open_to_task(folder: Path) -> None:
 
 
 def _operator() -> str:
-    found = os.environ.get(contract.ENDPOINT, "")
-    if not found:
+    endpoint = os.environ.get(contract.ENDPOINT, "")
+    if not endpoint:
         message = "the operator says nowhere where it listens"
         raise FairwayError(message, fix="set FAIRWAY_OPERATOR_ENDPOINT in its Deployment: `fairway install kubernetes` does")
-    return found
+    return endpoint
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do it, and say what was done."""
+    """Run the program and print what was done."""
     parser = argparse.ArgumentParser(prog="fairway-unpack", description=__doc__)
     parser.add_argument("--inject", type=Path, required=True)
     parser.add_argument("--code", type=Path, required=True)
@@ -110,11 +110,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ref", default="HEAD")
     parser.add_argument("--fetch", action="append", default=[], metavar="PATH=FOLDER", help="something else of the operator's")
     parser.add_argument("--checkpoints", type=Path, help="the folder for the newest checkpoint of the run")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        done = bring(given)
+        done = bring(options)
     except (OSError, tarfile.TarError, BadArchiveError, fetch.RefusedError, FairwayError) as error:
-        # One line: whoever reads the pod's last words sees no more.
+        # A single line, because only the last line of the output is shown.
         sys.stderr.write(f"{'; '.join(str(error).split(chr(10)))}\n")
         return 1
     sys.stdout.write(f"fairway: {', '.join(done) or 'no code'}\n")

@@ -1,1 +1,1 @@
-"""The operator's record as an API of the cluster: what is in it, who asks, and the objects by which callers change things."""
+"""The operator's record as an aggregated API of the cluster: its resources, its callers, and the objects that commands change."""

@@ -1,7 +1,7 @@
-"""The application as callers of the cluster's API have it: what they change, they change in objects.
+"""The application for callers of the cluster's API: their commands change objects.
 
-An object is the truth of a run and of a queue; `kubectl` sees the same. Before anything is changed the API server is asked
-whether the caller could do it without us, so that nobody gets through us what they would be refused.
+An object is the source of truth for a run and for a queue; `kubectl` shows the same. Before every change, an access review of the
+API server must allow the caller to make it without Fairway, so that callers gain no rights through Fairway.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from fairway.state.receipt import Receipt
 from fairway.units import names
 
 _TRIES = 100
-"""Names that are tried for a run; those before are of objects that somebody made by hand."""
+"""Maximum number of names tried for a run. A name is taken if an object of that name was created by hand."""
 
 
 class CallersApplication(Application):
-    """The same parts as the operator's own; commands act on objects, in the name of whoever asks."""
+    """Shares the components of the operator's own application; its commands act on objects, on behalf of the caller."""
 
     def __init__(
         self,
@@ -73,9 +73,10 @@ class CallersApplication(Application):
     async def _submit(
         self, asked: Sequence[Submission], queues: Sequence[Queue], user: str, once: Once, standing: Sequence[Job | None] = ()
     ) -> list[Job]:
-        """Make an object of each, all or none, and wait until each is a run.
+        """Create an object for each submission, all or none, and wait until each is a run.
 
-        With a key the names are reserved before the first object is made: the same request again finds what was made by it.
+        With an idempotency key, the names are reserved before the first object is created: a repeated request finds what the
+        first one created.
         """
         del user
         asked = [self._from_caller(submission) for submission in asked]
@@ -91,16 +92,16 @@ class CallersApplication(Application):
         reserved = self._reserved(asked, once)
         made: list[Custom] = []
         try:
-            for place, submission in enumerate(asked):
-                made.append(await self._make(submission, queues, reserved, place, asked, once))
-        except BaseException as error:  # All or none, also when the client hangs up.
+            for position, submission in enumerate(asked):
+                made.append(await self._make(submission, queues, reserved, position, asked, once))
+        except BaseException as error:  # All or none, also when the client disconnects.
             if once.key is not None and isinstance(error, UnavailableError):
-                # It may have been made all the same. The names stay reserved, and the same request again finds out.
+                # The object may have been created all the same. The names stay reserved, and a repeated request will find out.
                 raise
             await self._undo(made, once)
             raise
         try:
-            runs = [await self._run_of(one) for one in made]
+            runs = [await self._run_of(item) for item in made]
         except RefusedError:
             await self._undo(made, once)
             raise
@@ -108,18 +109,21 @@ class CallersApplication(Application):
         return runs
 
     async def _undo(self, made: Sequence[Custom], once: Once) -> None:
-        """Delete what was made, and take other names next time: what had these may be on its way out for a while."""
-        for one in made:
-            await self._client.delete(kinds.TRAINING_JOBS, one.metadata.name, one.metadata.namespace, uid=one.metadata.uid)
+        """Delete the created objects and forget the reserved names.
+
+        A repeated request takes other names, since the deleted objects may take a while to disappear.
+        """
+        for item in made:
+            await self._client.delete(kinds.TRAINING_JOBS, item.metadata.name, item.metadata.namespace, uid=item.metadata.uid)
         self._commit(once.receipt(done=False))
 
     def _reserved(self, asked: Sequence[Submission], once: Once) -> list[str]:
-        """The names of the runs: those that an earlier request with the same key took, or the next numbers."""
+        """Return the names of the runs: those that an earlier request with the same key reserved, or the next numbers."""
         if once.known is not None and len(once.known.made) == len(asked):
             return [name.partition("/")[2] for name in once.known.made]
-        found = [self._next_name(submission) for submission in asked]
-        self._reserve(asked, found, once)
-        return found
+        reserved = [self._next_name(submission) for submission in asked]
+        self._reserve(asked, reserved, once)
+        return reserved
 
     def _reserve(self, asked: Sequence[Submission], found: Sequence[str], once: Once) -> None:
         keys = [JobKey(submission.document.metadata.namespace, name) for submission, name in zip(asked, found, strict=True)]
@@ -134,7 +138,7 @@ class CallersApplication(Application):
         return f"{meta.name}-{self.store.next_number(meta.namespace, meta.name)}"
 
     async def publish(self, queues: Sequence[JobQueue]) -> None:
-        """Make queues objects, which the scheduler reads."""
+        """Apply queues as objects, which the scheduler reads."""
         for document in queues:
             await self._review("patch", kinds.JOB_QUEUES, "", document.metadata.name)
         for document in queues:
@@ -146,73 +150,73 @@ class CallersApplication(Application):
             )
 
     async def stop(self, key: JobKey, *, now: bool = False) -> Job:
-        """Suspend the object; the run ends as it does here."""
+        """Suspend the object and stop the run."""
         await self._review("patch", kinds.TRAINING_JOBS, key.namespace, key.name)
         if key in self.loop.snapshot.jobs:
             await self._suspend(key, suspend=True)
         return await super().stop(key, now=now)
 
     async def resume(self, key: JobKey, request: RequestKey | None = None) -> Job:
-        """Let the object go on, and its run with it."""
+        """Resume the object and its run."""
         await self._review("patch", kinds.TRAINING_JOBS, key.namespace, key.name)
         return await super().resume(key, request)
 
     async def _resume(self, key: JobKey, once: Once) -> Job:
         job = self.find(key.namespace, key.name)
         if job.phase not in (JobPhase.STOPPED, JobPhase.FAILED):
-            return await super()._resume(key, once)  # which says why not
+            return await super()._resume(key, once)  # which raises the reason
         await self._suspend(key, suspend=False)
         try:
             return await super()._resume(key, once)
         except ConflictError:
-            # Whoever follows the objects was quicker.
+            # The controller of the objects was faster.
             self._commit(once.receipt([key]))
             return self.find(key.namespace, key.name)
 
     async def delete(self, key: JobKey) -> None:
-        """Delete the object; the run goes with it."""
+        """Delete the object; its run is deleted with it."""
         await self._review("delete", kinds.TRAINING_JOBS, key.namespace, key.name)
         if not await self._client.delete(kinds.TRAINING_JOBS, key.name, key.namespace):
             await super().delete(key)
             return
-        gone = await self._until(lambda: self.store.get_job(key) is None and key not in self.loop.snapshot.jobs)
-        if not gone:
+        deleted = await self._until(lambda: self.store.get_job(key) is None and key not in self.loop.snapshot.jobs)
+        if not deleted:
             message = f"{key.name} is being deleted, and its pods take long to end"
             raise UnavailableError(message, fix=f"`kubectl -n {key.namespace} get pods` shows what is left")
 
     # Queries
 
     def standing(self, submission: Submission, queues: Sequence[Queue] = ()) -> Job | None:
-        """The newest run of the series, when it asks for the same."""
+        """Return the newest run of the series, if its document is the same."""
         return super().standing(self._from_caller(submission), queues)
 
     async def preview(self, submission: Submission, queues: Sequence[Queue] = ()) -> Plan:
-        """What a submit would do now, under the name that the run would get at the earliest."""
+        """Return what a submit would do now, under the first name that the run could get."""
         submission = self._from_caller(submission)
         meta = submission.document.metadata
-        # Before anything is looked up that the caller may not even know of.
+        # Checked before any lookup that could reveal to the caller that something exists.
         await self._rights.check_reads(CALLER.get(), meta.namespace, submission.document.spec.data)
         newest = self.store.newest(meta.namespace, meta.name)
         number = (names.split_run(newest.key.name)[1] or 0) + 1 if newest is not None else 1
         return await super().preview(replace(submission, run=f"{meta.name}-{number}"), queues)
 
     def objects_of(self, plan: Plan) -> tuple[dict[str, object], ...]:
-        """What would be made: the object itself, the Service by which pods find each other, the pods."""
-        found: list[dict[str, Any]] = []
+        """Return what would be created: the object itself, the Service of its pods, the pods."""
+        manifests: list[dict[str, Any]] = []
         for job in plan.jobs:
             meta = {"name": job.series, "namespace": job.key.namespace, "labels": job.labels}
             document = TrainingJob.model_validate({"metadata": meta, "spec": job.spec})
-            # Who asks is left out: what is printed may be applied by others, and nobody but us may say who asked.
-            found += [_object(document, job.key.name, job.origin, {}), service(job.key)]
+            # The user is left out: others may apply the output, and only the operator may write the user of an object.
+            manifests += [_object(document, job.key.name, job.origin, {}), service(job.key)]
             for action in plan.actions:
                 if isinstance(action, BindGang) and action.job.key == job.key:
-                    found += self._gangs.manifests(action)
-        return tuple(found)
+                    manifests += self._gangs.manifests(action)
+        return tuple(manifests)
 
     # Parts
 
     async def _take(self, queues: Sequence[Queue]) -> None:
-        """Know them at once: the runs that name them come before the news of their objects."""
+        """Register the queues at once: runs that name them may arrive before the watch shows their objects."""
         async with self.loop.lock:
             changes = self.queues.changes(queues, CALLER.get().user)
             self.store.commit(changes)
@@ -222,27 +226,30 @@ class CallersApplication(Application):
         await review(self._client, CALLER.get(), verb, resource, namespace, name)
 
     def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
-        """With the caller that the API server vouches for."""
+        """Return the key with the caller that the API server authenticated."""
         return callers_key(key)
 
     def _as_asked(self, submission: Submission) -> Submission:
-        """Code that is packed anew has another digest; it is the same document all the same."""
+        """Return the submission as it would be recorded.
+
+        Code that is packed again has another digest; the document is the same.
+        """
         return self._from_caller(submission)
 
     @staticmethod
     def _from_caller(submission: Submission) -> Submission:
-        """As the API server knows the caller, whatever the request says; of the caller's machine nothing is left."""
+        """Set the authenticated caller, whatever the request contains, and drop what names the caller's machine."""
         document = submission.document
         code = sent_code(document.spec.code.path, submission.origin.code_digest)
         if document.spec.code.path.startswith(marks.BLOB):
-            # Code that was sent before; in the run it is the folder that it works in.
+            # Code that was sent before; the run uses it as its working folder.
             spec = document.spec.model_copy(update={"code": document.spec.code.model_copy(update={"path": "."})})
             document = document.model_copy(update={"spec": spec})
         return replace(submission, document=document, origin=Origin(CALLER.get().user, code_digest=code), environment=None)
 
     @staticmethod
     def _check_means(submission: Submission) -> None:
-        """What only the caller's own machine has cannot be used on another."""
+        """Refuse what exists only on the caller's own machine."""
         if submission.document.spec.code.in_place:
             message = f"{submission.document.metadata.name} would run in a folder of your machine, which a cluster has not"
             raise RefusedError(message, fix="leave --in-place out: a copy of the folder goes along")
@@ -259,47 +266,48 @@ class CallersApplication(Application):
         asked: Sequence[Submission],
         once: Once,
     ) -> Custom:
-        """The object of one submission under the name reserved for it; under another where that is taken."""
+        """Create the object of one submission under its reserved name, or under another where that is taken."""
         meta = submission.document.metadata
         members = {member for queue in (*self.queues.all(), *queues) for member in queue.members}
-        # By which groups the caller may read what the run reads: the object is asked about that later, too.
+        # The groups by which the caller may read the run's inputs: the operator checks the object's reads against them later,
+        # too.
         groups = await self._rights.granting(CALLER.get(), meta.namespace, submission.document.spec.data)
         for _ in range(_TRIES):
             try:
-                who = noted(CALLER.get(), members, groups)
-                body = _object(submission.document, reserved[place], submission.origin, who, once.id)
+                annotations = noted(CALLER.get(), members, groups)
+                body = _object(submission.document, reserved[place], submission.origin, annotations, once.id)
                 return await self._client.create(kinds.TRAINING_JOBS, body, meta.namespace)
             except errors.AlreadyExists:
-                found = await self._made_before_by(once, reserved[place], meta.namespace)
-                if found is not None:
-                    return found
+                existing = await self._made_before_by(once, reserved[place], meta.namespace)
+                if existing is not None:
+                    return existing
                 reserved[place] = self._next_name(submission)
                 self._reserve(asked, reserved, once)
         message = f"{_TRIES} runs of {meta.name} in {meta.namespace} are there that Fairway did not number"
         raise ConflictError(message, fix="choose another name")
 
     async def _made_before_by(self, once: Once, name: str, namespace: str) -> Custom | None:
-        """The object of that name, when an earlier request with the same key made it and it stays."""
-        # A list, because the operator may list objects and not get one.
-        there = await self._client.list(kinds.TRAINING_JOBS, namespace, fields=f"metadata.name={name}")
-        for found in there.items:
-            if once.id and found.metadata.annotations.get(marks.REQUEST) == once.id and not found.metadata.deletion_timestamp:
-                return found
+        """Return the object of that name if an earlier request with the same key created it and it is not being deleted."""
+        # A list request, because the operator has the permission to list objects but not to get one.
+        listed = await self._client.list(kinds.TRAINING_JOBS, namespace, fields=f"metadata.name={name}")
+        for item in listed.items:
+            if once.id and item.metadata.annotations.get(marks.REQUEST) == once.id and not item.metadata.deletion_timestamp:
+                return item
         return None
 
     async def _run_of(self, made: Custom) -> Job:
-        """The run that the object has become."""
+        """Wait until the object has become a run and return it."""
         key = JobKey(made.metadata.namespace, made.metadata.name)
 
         def refusal() -> str:
-            found = self._objects.get(str(key))
-            return str(found.status["message"]) if found is not None and found.status.get("reason") == "Refused" else ""
+            current = self._objects.get(str(key))
+            return str(current.status["message"]) if current is not None and current.status.get("reason") == "Refused" else ""
 
-        known = await self._until(lambda: self.store.get_job(key) is not None or bool(refusal()))
+        decided = await self._until(lambda: self.store.get_job(key) is not None or bool(refusal()))
         if refusal():
             await self._client.delete(kinds.TRAINING_JOBS, key.name, key.namespace, uid=made.metadata.uid)
             raise RefusedError(refusal())
-        if not known:
+        if not decided:
             message = f"{key.name} is made, and has not become a run within {PATIENCE:g} s"
             raise UnavailableError(message, fix=f"`kubectl -n {key.namespace} describe trainingjob {key.name}` says more")
         return self.find(key.namespace, key.name)
@@ -309,11 +317,11 @@ class CallersApplication(Application):
         await self._client.patch(kinds.TRAINING_JOBS, key.name, key.namespace, change)
 
     def _tell(self) -> None:
-        for waiting in self._waiting:
-            waiting.set()
+        for event in self._waiting:
+            event.set()
 
     async def _until(self, holds: Callable[[], bool]) -> bool:
-        """Whether it came to hold before the patience ended."""
+        """Wait until the condition holds. Returns False after a timeout."""
         news = asyncio.Event()
         self._waiting.add(news)
         try:
@@ -329,7 +337,10 @@ class CallersApplication(Application):
 
 
 def _object(document: TrainingJob, run: str, origin: Origin, asked: dict[str, str], request: str = "") -> dict[str, Any]:
-    """The object that a document means, named as its run, with who `asked` for it, and in which request with a key."""
+    """Return the TrainingJob object of a document, named as its run.
+
+    `asked`: annotations with the user; `request`: the key's id.
+    """
     plain = document.model_dump(mode="json", by_alias=True, exclude_unset=True)
     annotations = {**asked, marks.CODE: origin.code_digest, marks.REQUEST: request}
     return {

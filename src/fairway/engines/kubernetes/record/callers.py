@@ -1,4 +1,4 @@
-"""Who asks: the caller that the API server vouches for, and what the API server would let that caller do."""
+"""Callers of the record: their authentication by the API server, and what it authorizes them to do."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fairway.engines.kubernetes.people import CALLER, Caller
 from fairway.errors import DeniedError
 
 PATIENCE = 45.0
-"""Seconds until what was asked of the cluster must show; the API server itself waits for sixty."""
+"""Timeout in seconds for a change to take effect in the cluster; the API server itself waits for sixty."""
 MANAGER = "fairway-record"
-"""Who writes the fields of objects that callers ask for."""
+"""Field manager of what callers change in objects."""
 REVIEWS = Resource(dict, "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
 FRONT_NAMESPACE, FRONT = "kube-system", "extension-apiserver-authentication"
-"""The ConfigMap in which an API server says by what it is known."""
+"""The ConfigMap in which an API server publishes how it authenticates itself to extension servers."""
 
 
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -31,52 +31,55 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """By what the API server is known when it passes a request on: an authority, names, and headers that say who asks."""
+    """How the API server authenticates itself when it proxies a request.
+
+    It has a certificate of an authority, with one of the names, and sends headers that name the caller.
+    """
 
     authority: str
-    """PEM; one certificate of it, or more."""
+    """One or more certificates, in PEM."""
     names: tuple[str, ...] = ()
-    """The common names that its own certificate may have; none means any."""
+    """The allowed common names of its own certificate; empty: any."""
     user: tuple[str, ...] = ("x-remote-user",)
     group: tuple[str, ...] = ("x-remote-group",)
     extra: tuple[str, ...] = ("x-remote-extra-",)
 
     def accepts(self, certificate: Mapping[str, Any]) -> bool:
-        """Whether it is the API server that shows this certificate; that an authority of ours signed it is known already."""
+        """Whether this certificate is the API server's. That it is signed by the right authority was verified before."""
         names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
         return not self.names or any(name in self.names for name in names)
 
     def caller(self, headers: Sequence[tuple[bytes, bytes]]) -> Caller | None:
-        """Whom the headers name; None when they name nobody."""
-        given = [(name.decode("latin-1").lower(), value.decode("utf-8", "replace")) for name, value in headers]
-        user = next((value for wanted in self.user for name, value in given if name == wanted and value), "")
+        """Return the caller that the headers name; None when they name none."""
+        received = [(name.decode("latin-1").lower(), value.decode("utf-8", "replace")) for name, value in headers]
+        user = next((value for header in self.user for name, value in received if name == header and value), "")
         if not user:
             return None
         extra: dict[str, tuple[str, ...]] = {}
-        for name, value in given:
+        for name, value in received:
             prefix = next((prefix for prefix in self.extra if name.startswith(prefix)), "")
             if prefix:
                 key = name.removeprefix(prefix)
                 extra[key] = (*extra.get(key, ()), value)
-        return Caller(user, tuple(value for name, value in given if name in self.group), extra)
+        return Caller(user, tuple(value for name, value in received if name in self.group), extra)
 
 
 def sent_code(path: str, kept: str) -> str:
-    """What an object names as its code: what was sent for this document, else what it is known to have."""
+    """Return the code reference for an object: code that was sent with this document, or else its previous code."""
     if path.startswith(marks.BLOB):
         return path
     return f"{marks.BLOB}{kept}" if _DIGEST.fullmatch(kept) else kept
 
 
 def callers_key(key: RequestKey | None) -> RequestKey | None:
-    """The key of a request as the caller's own, whatever the request says of who asks."""
+    """Return the request's key with the authenticated caller, whatever user the request names."""
     return replace(key, user=CALLER.get().user) if key is not None else None
 
 
 async def read_front(client: Client) -> Front:
-    """What this cluster's API server says of itself."""
-    found = await client.get(kinds.CONFIG_MAPS, FRONT, FRONT_NAMESPACE)
-    data = found.data or {}
+    """Read how this cluster's API server authenticates itself."""
+    config = await client.get(kinds.CONFIG_MAPS, FRONT, FRONT_NAMESPACE)
+    data = config.data or {}
 
     def listed(key: str) -> tuple[str, ...]:
         return msgspec.json.decode(data.get(key) or "[]", type=tuple[str, ...])
@@ -94,8 +97,8 @@ async def read_front(client: Client) -> Front:
 
 
 async def review(client: Client, caller: Caller, verb: str, resource: Resource[Any], namespace: str, name: str = "") -> None:
-    """Raises `DeniedError`, in the API server's words, when it would not let the caller do this itself."""
-    asked = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace, "name": name}
+    """Raise `DeniedError`, in the API server's words, if it would not allow the caller to do this itself."""
+    attributes = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace, "name": name}
     body = {
         "apiVersion": REVIEWS.api_version,
         "kind": REVIEWS.kind,
@@ -104,7 +107,7 @@ async def review(client: Client, caller: Caller, verb: str, resource: Resource[A
             "user": caller.user,
             "groups": list(caller.groups),
             "extra": {key: list(values) for key, values in caller.extra.items()},
-            "resourceAttributes": {key: value for key, value in asked.items() if value},
+            "resourceAttributes": {key: value for key, value in attributes.items() if value},
         },
     }
     status = (await client.create(REVIEWS, body)).get("status", {})

@@ -1,4 +1,4 @@
-"""A certificate that a server makes for itself, in memory, each time it starts: with the process the key is gone."""
+"""Self-signed server certificates, created in memory at each start: the key is gone with the process."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _LONGEST_NAME = 64
-"""Of a common name."""
+"""Maximum number of characters of a common name."""
 _BEFORE, _AFTER = datetime.timedelta(hours=1), datetime.timedelta(days=3650)
-"""A little before now, because clocks differ, and longer than any process lives."""
+"""Validity: from a little before now, because clocks differ, to longer than any process lives."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnCertificate:
-    """A certificate in PEM, which is also the authority that vouches for it, and its key."""
+    """A certificate in PEM, and its key. One that `make` creates is its own authority."""
 
     certificate: bytes
     key: bytes = field(repr=False)
 
 
 def make(names: Sequence[str], now: float) -> OwnCertificate:
-    """A new key, and a certificate for a server of these names."""
+    """Create a key and a certificate for a server of these names."""
     key = ec.generate_private_key(ec.SECP256R1())
-    called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:_LONGEST_NAME])])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:_LONGEST_NAME])])
     moment = datetime.datetime.fromtimestamp(now, datetime.UTC)
     usage = x509.KeyUsage(
         digital_signature=True,
@@ -41,8 +41,8 @@ def make(names: Sequence[str], now: float) -> OwnCertificate:
     )
     signed = (
         x509.CertificateBuilder()
-        .subject_name(called)
-        .issuer_name(called)
+        .subject_name(subject)
+        .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(moment - _BEFORE)
@@ -58,10 +58,10 @@ def make(names: Sequence[str], now: float) -> OwnCertificate:
 
 
 def server_context(own: OwnCertificate, callers: str) -> ssl.SSLContext:
-    """A server that shows this certificate, and talks only to whoever an authority of `callers` (PEM) vouches for."""
+    """Return a TLS context with this certificate that requires client certificates signed by an authority in `callers` (PEM)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.NamedTemporaryFile(prefix="fairway-tls-") as file:
-        # The standard library takes files alone; this one is for its owner, and gone at once.
+        # The standard library loads certificates from files only; this one is readable by its owner only and deleted at once.
         file.write(own.key + own.certificate)
         file.flush()
         context.load_cert_chain(file.name)

@@ -1,4 +1,4 @@
-"""The code that callers send along: unpacked aside, and kept in the operator's blobs as code is kept anywhere."""
+"""Receives code from callers: unpacks it into a temporary folder and stores it in the operator's blob store."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fairway.units.quantity import show_bytes
 log = logging.getLogger("fairway.operator")
 
 AT_ONCE = 2
-"""Archives that are taken at the same time."""
+"""Maximum number of archives processed concurrently."""
 
 
 class Codes:
-    """Takes archives of code."""
+    """Receives archives of code."""
 
     def __init__(self, blobs: Blobs, folder: Path, limit: int = snapshot.LIMIT) -> None:
         self._blobs = blobs
@@ -31,15 +31,15 @@ class Codes:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def keep(self, sent: AsyncIterator[bytes], user: str) -> str:
-        """What an object calls the code of this archive (gzipped tar). Nothing of it may lie outside its folder."""
+        """Store the code of an archive (gzipped tar) and return its reference for objects. No path may leave the folder."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         async with self._slots:
-            with tempfile.TemporaryDirectory(dir=self._folder) as aside:
-                packed = Path(aside, "code.tar.gz")
+            with tempfile.TemporaryDirectory(dir=self._folder) as temporary:
+                packed = Path(temporary, "code.tar.gz")
                 await self._receive(sent, packed)
-                found = await asyncio.to_thread(self._keep, packed, Path(aside, "code"))
-        log.info("code %s of %s: %d files", found.digest[:12], user, len(found.manifest.entries))
-        return f"{BLOB}{found.digest}"
+                kept = await asyncio.to_thread(self._keep, packed, Path(temporary, "code"))
+        log.info("code %s of %s: %d files", kept.digest[:12], user, len(kept.manifest.entries))
+        return f"{BLOB}{kept.digest}"
 
     async def _receive(self, sent: AsyncIterator[bytes], packed: Path) -> None:
         size = 0
@@ -60,7 +60,7 @@ class Codes:
         except (archive.BadArchiveError, OSError) as error:
             message = f"the code that was sent cannot be unpacked: {error}"
             raise RefusedError(message, fix="send a gzipped tar archive whose paths stay in its folder") from error
-        # Whoever sent it has left out what is to be left out.
+        # The sender has applied the ignore rules already.
         return snapshot.take(folder, self._blobs, ignoring=False, remembering=False)
 
     def _too_large(self, size: int) -> RefusedError:

@@ -1,7 +1,7 @@
-"""The record as a cluster's API serves it: its group, what is in it, and who may ask for what. Pure.
+"""The resources of the record API, and the roles that allow requests for them. Pure.
 
-The API server passes on what is under `/apis/record.fairway.dev`: it knows the caller, and whether a role lets the caller do
-this. So everything here is a resource of a namespace, and what is changed is changed in the objects of `fairway.dev`.
+The API server proxies everything under `/apis/record.fairway.dev`: it authenticates the caller, and checks that a role allows the
+request. So everything here is a namespaced resource, and changes are made in the objects of `fairway.dev`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ GROUP = "record.fairway.dev"
 VERSION = "v1alpha1"
 ROOT = f"/apis/{GROUP}/{VERSION}"
 SERVICE = "fairway-record"
-"""The Service that leads the API server to the operator."""
+"""The Service through which the API server reaches the operator."""
 
 READ, WRITE, REMOVE = "read", "write", "remove"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What may be asked of one resource, or of a part of one (`jobs/log`): HTTP methods by what they mean."""
+    """A resource or subresource (`jobs/log`): its HTTP methods, each with its meaning."""
 
     name: str
     methods: Mapping[str, str]
@@ -50,38 +50,39 @@ PARTS: tuple[Part, ...] = (
     *(_part(name, post=WRITE) for name in ("apply", "code", "blobs")),
     _part("render", post=READ),
 )
-"""All of it. What is not here is not passed on: routes that write files of the daemon's machine, for example.
+"""All resources. The API server does not proxy anything else: for example routes that write files of the daemon's machine.
 
-No path that a caller names is read there: what becomes a model or a dataset was sent before, as `blobs` (see `registering.py`).
+The operator never reads a path that a caller names: files of a model or a dataset are sent before, as `blobs` (see
+`registering.py`).
 """
 
 _VERBS = {"GET": ("get", "list"), "POST": ("create",), "DELETE": ("delete",)}
-"""What the API server calls a request, by its method."""
+"""The verbs of the API server by HTTP method."""
 
 
 def meaning(resource: str, subresource: str, method: str) -> str:
-    """What a request means: `read`, `write` or `remove`; empty when there is no such thing."""
+    """Return the meaning of a request: `read`, `write` or `remove`; empty when there is no such resource."""
     name = f"{resource}/{subresource}" if subresource else resource
     return next((part.methods.get(method, "") for part in PARTS if part.name == name), "")
 
 
 def rules(*meanings: str, only: Collection[str] = ()) -> list[dict[str, Any]]:
-    """What a role must say to allow requests of these meanings, of all resources or `only` of some with their parts."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    """Return RBAC rules that allow requests of these meanings, for all resources or for `only` some with their subresources."""
+    by_verbs: dict[tuple[str, ...], list[str]] = {}
     for part in PARTS:
         if only and part.name.partition("/")[0] not in only:
             continue
-        asked = [verb for method, means in part.methods.items() if means in meanings for verb in _VERBS[method]]
-        if asked:
-            found.setdefault(tuple(asked), []).append(part.name)
-    return [{"apiGroups": [GROUP], "resources": names, "verbs": list(verbs)} for verbs, names in found.items()]
+        matching = [verb for method, means in part.methods.items() if means in meanings for verb in _VERBS[method]]
+        if matching:
+            by_verbs.setdefault(tuple(matching), []).append(part.name)
+    return [{"apiGroups": [GROUP], "resources": names, "verbs": list(verbs)} for verbs, names in by_verbs.items()]
 
 
 def resources() -> dict[str, Any]:
-    """What discovery answers for the version.
+    """Return the discovery document of the version.
 
-    No resource is said to have `delete` or `list`: controllers would list and delete them with their namespace, and what they
-    would delete are objects of another group, which go by themselves.
+    No resource declares `delete` or `list`: controllers would list and delete it with its namespace. Behind it are objects of
+    another group, which are deleted with the namespace anyway.
     """
     return {
         "kind": "APIResourceList",
@@ -101,11 +102,11 @@ def resources() -> dict[str, Any]:
 
 
 def group() -> dict[str, Any]:
-    """What discovery answers for the group."""
+    """Return the discovery document of the group."""
     version = {"groupVersion": f"{GROUP}/{VERSION}", "version": VERSION}
     return {"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": [version], "preferredVersion": version}
 
 
 def groups() -> dict[str, Any]:
-    """What discovery answers for all groups."""
+    """Return the discovery document of all groups."""
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group()]}

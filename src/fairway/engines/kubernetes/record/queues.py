@@ -1,4 +1,4 @@
-"""JobQueue objects as the operator's queues: who may submit where, and what a queue fills in."""
+"""Reconciles the operator's queues with JobQueue objects: who may submit where, and a queue's defaults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("fairway.operator")
 
 
 class QueueObjects:
-    """Brings the application's queues in step with the objects; `look` is the work of a controller."""
+    """Reconciles the application's queues with the objects; `look` is the work of a controller."""
 
     def __init__(self, client: Client, application: Application, objects: Mirror[Custom]) -> None:
         self._client = client
@@ -28,25 +28,28 @@ class QueueObjects:
         self._objects = objects
 
     async def look(self, _key: str) -> float | None:
-        """Put what is new or changed, forget what has gone."""
-        there = {queue.name: queue for queue in map(_queue, self._objects) if queue is not None}
+        """Store new and changed queues, and forget deleted ones."""
+        existing = {queue.name: queue for queue in map(_queue, self._objects) if queue is not None}
         application = self._application
-        gone = await self._gone([queue.name for queue in application.queues.all() if queue.name not in there])
+        deleted = await self._gone([queue.name for queue in application.queues.all() if queue.name not in existing])
         async with application.loop.lock:
-            put = application.queues.changes(there.values(), "")
-            if put.queues or gone:
-                changes = Changes(queues=put.queues, queues_deleted=gone)
+            changed = application.queues.changes(existing.values(), "")
+            if changed.queues or deleted:
+                changes = Changes(queues=changed.queues, queues_deleted=deleted)
                 application.store.commit(changes)
                 application.queues.take(changes)
         return None
 
     async def _gone(self, unseen: list[str]) -> tuple[str, ...]:
-        """Those that have really gone: a queue that was made with its object is known before the object is seen here."""
+        """Return the queues that are deleted, by a new list from the API server.
+
+        A list is needed because a queue that was created with its object is known before its object is seen here.
+        """
         unseen = [name for name in unseen if name != DEFAULT_QUEUE]
         if not unseen:
             return ()
-        there = {one.metadata.name for one in (await self._client.list(kinds.JOB_QUEUES)).items if _queue(one) is not None}
-        return tuple(name for name in unseen if name not in there)
+        existing = {item.metadata.name for item in (await self._client.list(kinds.JOB_QUEUES)).items if _queue(item) is not None}
+        return tuple(name for name in unseen if name not in existing)
 
 
 def _queue(found: Custom) -> Queue | None:

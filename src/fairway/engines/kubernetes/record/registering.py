@@ -1,4 +1,4 @@
-"""Models and datasets as callers of the cluster's API have them: their files lie on other machines, and were sent ahead."""
+"""Models and datasets for callers of the cluster's API: their files are on other machines, and are uploaded first."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from fairway.engines.kubernetes.record.callers import callers_key
 from fairway.errors import UsageError
 
 Holding = Callable[[Caller, str], Awaitable[Held]]
-"""Which contents a caller need not send to a namespace: `Rights.held`."""
+"""Returns the contents that a caller need not send to a namespace: `Rights.held`."""
 
 
 class CallersModels(Models):
-    """The same parts as the operator's own; what is registered is what the caller sent, or may read in that namespace."""
+    """Shares the components of the operator's own; callers register what they have sent, or may read in that namespace."""
 
     def __init__(self, models: Models, holding: Holding) -> None:
         self.__dict__.update(models.__dict__)
         self._holding = holding
 
     async def preview(self, asked: Registration) -> str:
-        """Looked at where the files are, before they are sent."""
+        """Refuse: a preview is made where the files are, before they are sent."""
         raise _elsewhere(asked.source)
 
     def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
-        """With the caller that the API server vouches for."""
+        """Return the key with the caller that the API server authenticated."""
         return callers_key(key)
 
     async def _content(self, asked: Registration) -> Sent:
@@ -52,7 +52,7 @@ class CallersDatasets(DatasetCommands):
 
 
 def _elsewhere(path: str) -> UsageError:
-    """No path and no URI that a caller names is read with the operator's rights."""
+    """Return the error for a path or URI of a caller: the operator never reads one with its own rights."""
     message = f"{path} is not read by the cluster"
     fix = "send its files (`fairway model register`, `fairway data add`), or name it under data: in a job"
     return UsageError(message, fix=fix)

@@ -1,7 +1,7 @@
-"""Who may read versions of other namespaces, as the cluster's roles say: `get` of `models`, `datasets` of `record.fairway.dev`.
+"""Read access to versions of other namespaces, by the cluster's roles: `get` of `models`, `datasets` of `record.fairway.dev`.
 
-What an object names is read in the name of the user that the operator noted on it when it was submitted. An object that was
-made without Fairway names no user: it has the rights of the account `default` of its namespace.
+What an object names is read on behalf of the user that the operator noted on the object when it was submitted. An object that was
+created without Fairway names no user: it has the rights of the account `default` of its namespace.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairway.registry.possession import Possession, is_digest, namespace_owner, 
 MODELS, DATASETS = "models", "datasets"
 AUTHENTICATED = "system:authenticated"
 REMEMBERED = 10.0
-"""Seconds for which a right counts after the API server has confirmed it."""
+"""Seconds for which a granted right is cached."""
 _MOST = 5000
 
 RESOURCES: dict[str, Resource[dict[str, Any]]] = {
@@ -39,30 +39,30 @@ class Foreign:
     """A version of another namespace that an object names."""
 
     place: str
-    """Where in the document: `data.train`."""
+    """The place in the document: `data.train`."""
     kind: str
     namespace: str
     name: str
 
 
 def account_of(namespace: str) -> Caller:
-    """The account that stands for objects of a namespace that name no user."""
+    """Return the account that stands for objects of a namespace that name no user."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
     return Caller(f"system:serviceaccount:{namespace}:default", groups)
 
 
 def asking(namespace: str) -> Caller:
-    """Who asks for an object of a namespace now."""
+    """Return the current caller, or the default account of the namespace."""
     return _known(CALLER.get(None), namespace)
 
 
 def vouched(annotations: Mapping[str, str], namespace: str) -> Caller:
-    """The user that an object of a namespace names."""
+    """Return the user that an object of a namespace names, or the default account of the namespace."""
     return _known(named_by(annotations), namespace)
 
 
 class Rights:
-    """Asks the API server. Promises that nothing of another namespace is looked up for a caller without the right."""
+    """Checks rights with the API server. Nothing of another namespace is looked up for a caller without the right."""
 
     def __init__(self, client: Client, names: Mapping[str, RegistryNames], possession: Possession, clock: Clock) -> None:
         self._client = client
@@ -72,61 +72,70 @@ class Rights:
         self._granted: dict[tuple[object, ...], float] = {}
 
     async def check_reads(self, caller: Caller, namespace: str, data: Mapping[str, str]) -> None:
-        """Raises `DeniedError` for the first input of an object that the caller may not read."""
-        for one in self.foreign(namespace, data):
-            await self._check(caller, one)
+        """Raise `DeniedError` for the first input of an object that the caller may not read."""
+        for version in self.foreign(namespace, data):
+            await self._check(caller, version)
 
     async def granting(self, caller: Caller, namespace: str, data: Mapping[str, str]) -> tuple[str, ...]:
-        """The groups by which a caller may read the inputs; `DeniedError` where none does. The caller's own rights need none."""
-        found: list[str] = []
-        for one in self.foreign(namespace, data):
-            await self._check(caller, one)
-            if not await self._may(Caller(caller.user, (AUTHENTICATED, *found), caller.extra), one):
-                found += await self._narrowed(caller, one)
-        return tuple(dict.fromkeys(found))
+        """Return groups by which the caller may read the inputs; none where the caller's own rights suffice.
+
+        Raises `DeniedError` where the caller may not read an input.
+        """
+        groups: list[str] = []
+        for version in self.foreign(namespace, data):
+            await self._check(caller, version)
+            if not await self._may(Caller(caller.user, (AUTHENTICATED, *groups), caller.extra), version):
+                groups += await self._narrowed(caller, version)
+        return tuple(dict.fromkeys(groups))
 
     async def entitled(self, caller: Caller, namespace: str, data: Mapping[str, str], kind: str, reference: str) -> str:
-        """The absolute name of a version that an object of a namespace names among its inputs, and whose user may read it."""
+        """Return the absolute name of a version if it is among the object's inputs and the caller may read it.
+
+        Raises `DeniedError` otherwise.
+        """
         names = self._names[kind]
-        asked = names.meant(reference, namespace)
-        model = asked.partition("@")[0]
+        absolute = names.meant(reference, namespace)
+        model = absolute.partition("@")[0]
         named = {place: text for place, (own, text) in versions_in(data).items() if own == kind}
         if not any(names.meant(text, namespace).partition("@")[0] == model for text in named.values()):
             message = f"{reference} is none of the inputs"
             raise DeniedError(message, fix="name it in the document: under data, or as the model")
-        if split(asked)[0] != namespace and "/" in reference:
+        if split(absolute)[0] != namespace and "/" in reference:
             await self._check(caller, Foreign(reference, kind, *split(model)))
-        return asked
+        return absolute
 
     async def held(self, caller: Caller, namespace: str) -> Held:
-        """Which contents the caller need not send, because a version of the namespace holds them that the caller may read."""
+        """Return the contents that the caller need not send, because a readable version of the namespace has them."""
         for kind in RESOURCES:
             if not await self._may(caller, Foreign("", kind, namespace, "")):
                 return nothing_held
         return self._possession.held_in(namespace)
 
     def note_code(self, caller: Caller, namespace: str, digest: str) -> None:
-        """Remember that a caller has sent a code to a namespace."""
+        """Record that a caller has sent this code to a namespace."""
         self._possession.note_code([namespace_owner(namespace), user_owner(caller.user)], digest)
 
     def check_code(self, user: str, namespace: str, digest: str) -> None:
-        """Raises `RefusedError` for code that was sent neither to the namespace nor by the user."""
+        """Raise `RefusedError` for code that was sent neither to the namespace nor by the user."""
         owners = [namespace_owner(namespace), *([user_owner(user)] if user else [])]
         if is_digest(digest) and not self._possession.has_code(owners, digest):
             message = f"the code {digest[:12]} was never sent to the namespace {namespace}"
             raise RefusedError(message, fix="submit it with its code: fairway submit")
 
     def foreign(self, namespace: str, data: Mapping[str, str]) -> list[Foreign]:
-        """What of the inputs is another namespace's; what was used before there were namespaces is not."""
-        found = []
+        """Return the inputs that belong to another namespace.
+
+        A reference without a namespace does not count, even if it resolves to a version from before there were namespaces.
+        """
+        versions = []
         for place, (kind, reference) in versions_in(data).items():
-            there, name = split(self._names[kind].meant(reference, namespace).partition("@")[0])
-            if there != namespace and "/" in reference:
-                found.append(Foreign(place, kind, there, name))
-        return found
+            owner, name = split(self._names[kind].meant(reference, namespace).partition("@")[0])
+            if owner != namespace and "/" in reference:
+                versions.append(Foreign(place, kind, owner, name))
+        return versions
 
     async def _narrowed(self, caller: Caller, one: Foreign) -> Sequence[str]:
-        """One group that gives the right, found by halves; none where only several together do."""
+        """Return one group that gives the right, by binary search; none where only several groups together give it."""
         groups = list(caller.groups)
         while len(groups) > 1:
             half = groups[: len(groups) // 2]
@@ -163,5 +172,5 @@ class Rights:
 def _known(caller: Caller | None, namespace: str) -> Caller:
     if caller is None or not caller.user:
         return account_of(namespace)
-    # A user named by the API server, or by an object that the operator wrote, was authenticated.
+    # A user that the API server reported, or that the operator wrote into an object, was authenticated.
     return caller if AUTHENTICATED in caller.groups else Caller(caller.user, (*caller.groups, AUTHENTICATED), caller.extra)

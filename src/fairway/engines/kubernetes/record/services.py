@@ -1,4 +1,4 @@
-"""Services as callers of the cluster's API have them: what they change, they change in ModelService objects."""
+"""Services for callers of the cluster's API: their commands change ModelService objects."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from fairway.state.job import Origin
 from fairway.state.service import Service, ServiceKey
 
 KEPT = NOT_SERVED - {"model", "follow"}
-"""Fields that an undo leaves as they are."""
+"""Fields that an undo does not restore."""
 
 
 class CallersServices(Services):
-    """The same parts as the operator's own; commands act on objects, in the name of whoever asks."""
+    """Shares the components of the operator's own; its commands act on objects, on behalf of the caller."""
 
     def __init__(self, services: Services, client: Client, objects: Mirror[Custom], rights: Rights) -> None:
         self.__dict__.update(services.__dict__)
@@ -38,21 +38,21 @@ class CallersServices(Services):
         self._rights = rights
 
     async def apply(self, ask: ServiceAsk, request: RequestKey | None = None) -> tuple[Service, str]:
-        """Make the object so, and the service with it: whoever follows the objects finds it done."""
+        """Apply the object and the service; the controller of the objects then finds nothing to do."""
         await self._review("create", ask.key)
         await self._review("patch", ask.key)
         return await super().apply(_from_caller(ask), request)
 
     async def _apply(self, ask: ServiceAsk, once: Once) -> tuple[Service, str]:
-        await self.checked(ask)  # refuses what cannot be
+        await self.checked(ask)  # refuses what is impossible
         self._rights.check_code(ask.origin.user, ask.key.namespace, ask.origin.code_digest.removeprefix(marks.BLOB))
         fresh = not self.is_kept(ask.key)
         model = {"model": f"model://{ask.document.spec.model}"} if ask.document.spec.model else {}
         groups = await self._rights.granting(CALLER.get(), ask.key.namespace, model)
         body = _object(ask, noted(CALLER.get(), (), groups))
-        made = await self._client.apply(kinds.MODEL_SERVICES, body, manager=MANAGER)
+        applied = await self._client.apply(kinds.MODEL_SERVICES, body, manager=MANAGER)
         meta = ask.document.metadata
-        labels = {**meta.labels, UID: made.metadata.uid}
+        labels = {**meta.labels, UID: applied.metadata.uid}
         document = ask.document.model_copy(update={"metadata": meta.model_copy(update={"labels": labels})})
         service, word = await super()._apply(replace(ask, document=document), once)
         return service, "created" if fresh else word
@@ -64,22 +64,22 @@ class CallersServices(Services):
         return await super().scale(key, floor)
 
     async def pause(self, key: ServiceKey) -> Service:
-        """Hold the release where it is."""
+        """Pause the rollout."""
         await self._review("patch", key)
         return await super().pause(key)
 
     async def resume(self, key: ServiceKey, request: RequestKey | None = None) -> Service:
-        """Let the release go on."""
+        """Resume the rollout."""
         await self._review("patch", key)
         return await super().resume(key, request)
 
     async def undo(self, key: ServiceKey, request: RequestKey | None = None) -> Service:
-        """Back to the revision before, and the object's document with it."""
+        """Return to the previous revision, and change the object's document accordingly."""
         await self._review("patch", key)
         return await super().undo(key, request)
 
     async def delete(self, key: ServiceKey) -> None:
-        """Delete the object; the service goes with it, when what it was asked is finished."""
+        """Delete the object; the service is deleted with it once its requests are finished."""
         await self._review("delete", key)
         if not await self._client.delete(kinds.MODEL_SERVICES, key.name, key.namespace):
             await super().delete(key)
@@ -93,34 +93,34 @@ class CallersServices(Services):
             raise UnavailableError(message, fix=f"`kubectl -n {key.namespace} get pods` shows what is left") from None
 
     def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
-        """With the caller that the API server vouches for."""
+        """Return the key with the caller that the API server authenticated."""
         return callers_key(key)
 
     async def _agree(self, before: Service, after: Service) -> None:
-        """Write into the object what the service serves from now on: whoever changes it next begins with that."""
-        found = self._objects.get(str(after.key))
-        if found is None or (after.spec, after.origin) == (before.spec, before.origin):
+        """Write into the object what the service serves from now on, so that the next change of the object is based on that."""
+        current = self._objects.get(str(after.key))
+        if current is None or (after.spec, after.origin) == (before.spec, before.origin):
             return
-        changes = written_back(found, before, after, self._pinned(after))
+        changes = written_back(current, before, after, self._pinned(after))
         if changes:
             await self._client.patch(kinds.MODEL_SERVICES, after.key.name, after.key.namespace, changes)
 
     def _pinned(self, service: Service) -> str:
-        """The model as the object names it: the version itself where its name means another one by now."""
+        """Return the model for the object: the version itself where the name in the spec has come to mean another one."""
         rollout, spec = service.rollout, service.spec
-        back = service.revision(rollout.target if rollout is not None and is_active(rollout) else service.stable)
-        if back is None or not spec.model or spec.follow:
+        revision = service.revision(rollout.target if rollout is not None and is_active(rollout) else service.stable)
+        if revision is None or not spec.model or spec.follow:
             return spec.model
         try:
             version = self._models.get(self._models.meant(spec.model, service.key.namespace))
-            return spec.model if self._models.relative(str(version), service.key.namespace) == back.model else back.model
+            return spec.model if self._models.relative(str(version), service.key.namespace) == revision.model else revision.model
         except NotFoundError:
-            return back.model  # The name that it went by is gone.
+            return revision.model  # The name in the spec no longer exists.
 
     def url_of(self, service: Service) -> str:
-        """Where the service is asked inside the cluster, as its object says."""
-        found = self._objects.get(str(service.key))
-        return str(found.status.get("url") or "") if found is not None else ""
+        """Return the service's URL inside the cluster, from its object."""
+        current = self._objects.get(str(service.key))
+        return str(current.status.get("url") or "") if current is not None else ""
 
     async def _review(self, verb: str, key: ServiceKey) -> None:
         await review(self._client, CALLER.get(), verb, kinds.MODEL_SERVICES, key.namespace, key.name)
@@ -130,31 +130,31 @@ class CallersServices(Services):
             change = [{"op": "add", "path": "/spec/floor", "value": floor}]
             await self._client.patch(kinds.MODEL_SERVICES, key.name, key.namespace, change)
         except errors.NotFound:
-            self.find(key)  # says so in our words, when there is no such service
+            self.find(key)  # raises our own error when there is no such service
 
 
 def written_back(found: Custom, before: Service, after: Service, model: str) -> list[dict[str, Any]]:
-    """The changes to an object that make of it what the service has become; what stays the same is left to whoever wrote it."""
-    was, wanted = (one.spec.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in (before, after))
-    wanted = {**wanted, **({"model": model} if model else {})}
-    there, marked = found.spec_data(), found.metadata.annotations
+    """Return the patch that makes an object match its service. Fields that are the same stay with their field manager."""
+    was, new = (service.spec.model_dump(mode="json", by_alias=True, exclude_unset=True) for service in (before, after))
+    new = {**new, **({"model": model} if model else {})}
+    spec, annotations = found.spec_data(), found.metadata.annotations
     changes: list[dict[str, Any]] = []
-    for name in sorted((was.keys() | wanted.keys()) - KEPT):
-        if name not in wanted and name in there:
+    for name in sorted((was.keys() | new.keys()) - KEPT):
+        if name not in new and name in spec:
             changes.append({"op": "remove", "path": f"/spec/{name}"})
-        elif name in wanted and wanted[name] != was.get(name):
-            changes.append({"op": "add", "path": f"/spec/{name}", "value": wanted[name]})
-    code, place = after.origin.code_digest, f"/metadata/annotations/{marks.CODE.replace('/', '~1')}"
-    if code and code != marked.get(marks.CODE):
-        changes += [] if marked else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
-        changes.append({"op": "add", "path": place, "value": code})
-    elif not code and marks.CODE in marked:
-        changes.append({"op": "remove", "path": place})
+        elif name in new and new[name] != was.get(name):
+            changes.append({"op": "add", "path": f"/spec/{name}", "value": new[name]})
+    code, path = after.origin.code_digest, f"/metadata/annotations/{marks.CODE.replace('/', '~1')}"
+    if code and code != annotations.get(marks.CODE):
+        changes += [] if annotations else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
+        changes.append({"op": "add", "path": path, "value": code})
+    elif not code and marks.CODE in annotations:
+        changes.append({"op": "remove", "path": path})
     return [{"op": "test", "path": "/metadata/uid", "value": found.metadata.uid}, *changes] if changes else []
 
 
 def _from_caller(ask: ServiceAsk) -> ServiceAsk:
-    """As the API server knows the caller; of the caller's machine nothing is left."""
+    """Set the caller that the API server authenticated, and drop what names the caller's machine."""
     code, spec = sent_code(ask.document.spec.code.path, ask.origin.code_digest), ask.document.spec
     if spec.code.path.startswith(marks.BLOB):
         spec = spec.model_copy(update={"code": spec.code.model_copy(update={"path": "."})})
@@ -163,7 +163,7 @@ def _from_caller(ask: ServiceAsk) -> ServiceAsk:
 
 
 def _object(ask: ServiceAsk, asked: dict[str, str]) -> dict[str, Any]:
-    """The object that a document means, with who `asked` for it."""
+    """Return the ModelService object of a document. `asked`: annotations with the user."""
     document: ModelService = ask.document
     plain = document.model_dump(mode="json", by_alias=True, exclude_unset=True)
     annotations = {**asked, marks.CODE: ask.origin.code_digest}

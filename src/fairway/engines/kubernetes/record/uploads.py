@@ -1,7 +1,7 @@
-"""The files that callers send for models and datasets: pieces of them, a few megabytes with each request.
+"""Uploads of files for models and datasets: in pieces, a few megabytes with each request.
 
-A body is a line of JSON, `{"parts": [{"digest", "size", "offset", "length"}]}`, and then the bytes of all parts in that order.
-A part without bytes asks how far its content has come; the answer says so for each.
+A body is a line of JSON, `{"parts": [{"digest", "size", "offset", "length"}]}`, followed by the bytes of all parts in that order.
+A part without bytes queries the progress of its content; the response has the progress of each.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from fairway.units.quantity import show_bytes
 log = logging.getLogger("fairway.operator")
 
 MOST_BYTES = 1 << 23
-"""Bytes of all parts of a request."""
+"""Maximum number of bytes of all parts of a request."""
 MOST_PARTS = 5000
 LONGEST_LINE = 1 << 20
 SPARE = 1 << 28
-"""Bytes that stay free on the disk: the record needs room too."""
+"""Bytes that stay free on the disk: the record needs room, too."""
 PATIENCE = 10.0
-"""Seconds that a request compares content with its digest; the API server itself waits for sixty."""
+"""Seconds for which a request compares content with its digest; the API server itself waits for sixty."""
 AT_ONCE = 2
-"""Requests that compare at the same time: others need threads, too."""
+"""Maximum number of requests that compare at the same time: others need threads, too."""
 TIDY_EVERY = 3600.0
 _BLOCK = 1 << 20
 
@@ -45,13 +45,13 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     size: _Amount
-    """Of the whole content."""
+    """The size of the whole content."""
     offset: _Amount = 0
     length: _Amount = 0
 
     @property
     def awaited(self) -> Awaited:
-        """The content that it is of."""
+        """The content that the part belongs to."""
         return Awaited(self.digest, self.size)
 
 
@@ -60,7 +60,7 @@ class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Uploads:
-    """Takes pieces. What came of a request that broke off stays."""
+    """Receives pieces. What a broken request has delivered is kept."""
 
     def __init__(self, blobs: Blobs, clock: Clock) -> None:
         self._arriving = Arriving(blobs)
@@ -70,23 +70,23 @@ class Uploads:
         self._tidying: asyncio.Task[None] | None = None
 
     async def take(self, stream: AsyncIterator[bytes], user: str, held: Held = nothing_held) -> list[dict[str, Any]]:
-        """Write down what a request brings; how far each of its contents has come then. What is `held` is here already."""
+        """Store what a request brings and return the progress of each of its contents. `held` contents are here already."""
         body = _Body(stream)
         try:
             return await self._taken(body, user, held)
         except FairwayError:
-            # Who still speaks does not listen to the answer.
+            # A client that is still sending does not read the response.
             await body.drain()
             raise
 
     async def tidy(self) -> int:
-        """Remove what was abandoned; how many files are left."""
+        """Remove abandoned uploads and return how many files remain."""
         return await asyncio.to_thread(self._arriving.tidy, self._clock.now())
 
     async def _taken(self, body: _Body, user: str, held: Held) -> list[dict[str, Any]]:
         parts = _read_head(await body.line())
         async with AsyncExitStack() as locks:
-            # In one order, so that two requests never wait for each other.
+            # In a fixed order, so that two requests never deadlock.
             for digest in sorted({part.digest for part in parts}):
                 await locks.enter_async_context(self._lock(user, digest))
             await asyncio.to_thread(self._check_room, user, parts, held)
@@ -97,10 +97,10 @@ class Uploads:
                 raise UsageError(message, fix="say the length of each part")
             async with self._slots:
                 awaited = [part.awaited for part in parts]
-                found = await asyncio.to_thread(self._arriving.settle, user, awaited, PATIENCE, held)
+                standings = await asyncio.to_thread(self._arriving.settle, user, awaited, PATIENCE, held)
         if self._tidying is None or self._tidying.done():
             self._tidying = asyncio.create_task(self._tidy_later())
-        return [_told(one) for one in found]
+        return [_told(standing) for standing in standings]
 
     def _lock(self, user: str, digest: str) -> asyncio.Lock:
         return self._locks.setdefault((user, digest), asyncio.Lock())
@@ -119,12 +119,12 @@ class Uploads:
             at += len(block)
 
     async def _tidy_later(self) -> None:
-        """Until nothing is left that could be abandoned."""
-        left = 1
-        while left:
+        """Tidy up periodically until no unfinished uploads remain."""
+        remaining = 1
+        while remaining:
             await asyncio.sleep(TIDY_EVERY)
             try:
-                left = await self.tidy()
+                remaining = await self.tidy()
             except OSError as error:
                 log.warning("what callers began to send and left could not be removed; it is tried again: %s", error)
 
@@ -147,14 +147,14 @@ def _told(standing: Standing) -> dict[str, Any]:
 
 
 class _Body:
-    """The bytes of a request as they come; never more than a block of them is held."""
+    """The bytes of a request as they arrive; never more than a block of them is kept in memory."""
 
     def __init__(self, stream: AsyncIterator[bytes]) -> None:
         self._stream = stream
         self._rest = bytearray()
 
     async def line(self) -> bytes:
-        """All up to the end of the line."""
+        """Read up to the end of the line."""
         while (end := self._rest.find(b"\n")) < 0:
             if len(self._rest) > LONGEST_LINE or not await self._more():
                 message = "what is sent does not begin with a line of JSON"
@@ -164,29 +164,29 @@ class _Body:
         return line
 
     async def blocks(self, length: int) -> AsyncIterator[bytes]:
-        """So many bytes, in blocks."""
+        """Read this many bytes, in blocks."""
         while length:
-            wanted = min(length, _BLOCK)
-            while len(self._rest) < wanted:
+            size = min(length, _BLOCK)
+            while len(self._rest) < size:
                 if not await self._more():
                     message = "what is sent breaks off"
                     raise UsageError(message, fix="send as many bytes as the parts have")
-            yield bytes(self._rest[:wanted])
-            del self._rest[:wanted]
-            length -= wanted
+            yield bytes(self._rest[:size])
+            del self._rest[:size]
+            length -= size
 
     async def is_over(self) -> bool:
-        """Whether nothing follows."""
+        """Whether no bytes follow."""
         while not self._rest:
             if not await self._more():
                 return True
         return False
 
     async def drain(self) -> None:
-        """Hear a request of the largest size to its end."""
-        left = MOST_BYTES + LONGEST_LINE
-        while left > 0:
-            left -= len(self._rest)
+        """Read the rest of a request, up to the largest allowed size."""
+        remaining = MOST_BYTES + LONGEST_LINE
+        while remaining > 0:
+            remaining -= len(self._rest)
             self._rest.clear()
             if not await self._more():
                 return

@@ -1,1 +1,1 @@
-"""What a run consists of on a cluster, as plain data: pods, a Service, a ConfigMap. Pure."""
+"""The objects that make up a run on a cluster, as plain data: pods, a Service, a ConfigMap. Pure."""

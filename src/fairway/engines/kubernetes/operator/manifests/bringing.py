@@ -1,4 +1,4 @@
-"""The steps before a task that bring everything into its pod: no image is built. Pure."""
+"""Init containers that bring everything into a task's pod, so that no image needs to be built. Pure."""
 
 from __future__ import annotations
 
@@ -23,49 +23,49 @@ CHECKPOINTS = f"{RUN}/checkpoints"
 SECRETS = "fairway-secrets"
 """The Secret of a namespace whose keys documents name."""
 BRINGER = "code"
-"""The step that brings code, data and the newest checkpoint; it speaks to the operator."""
+"""The init container that fetches code, data and the newest checkpoint; it connects to the operator."""
 ENVIRONMENT_STEP = "environment"
 _INSTALLER = re.compile(r"(PIP|UV)_\w+")
 
 
 def steps(job: Job, installation: Installation, runtime: Runtime, code: str, data: Inputs) -> list[Manifest]:
-    """The init containers, in order."""
-    found = [_bringer(job, installation, code, data)]
-    return [*found, _environment(job, runtime)] if job.spec.environment.requirements else found
+    """Return the init containers, in order."""
+    containers = [_bringer(job, installation, code, data)]
+    return [*containers, _environment(job, runtime)] if job.spec.environment.requirements else containers
 
 
 def volumes(job: Job, installation: Installation, code: str) -> list[Manifest]:
-    """What the steps and the task share."""
-    found: list[Manifest] = [
+    """Return the volumes that the init containers and the task share."""
+    result: list[Manifest] = [
         {"name": "inject", "emptyDir": {}},
         {"name": "code", "emptyDir": {}},
         {"name": "run", **installation.run_volume},
     ]
     if code and not code.startswith(marks.BLOB):
-        found.append({"name": "bundle", "configMap": {"name": code}})
+        result.append({"name": "bundle", "configMap": {"name": code}})
     if job.spec.environment.requirements:
-        found.append({"name": "cache", **(installation.cache_volume or {"emptyDir": {}})})
-        found.append({"name": "environment", "emptyDir": {}})
-    return found
+        result.append({"name": "cache", **(installation.cache_volume or {"emptyDir": {}})})
+        result.append({"name": "environment", "emptyDir": {}})
+    return result
 
 
 def mounts(job: Job) -> list[Manifest]:
-    """What the task sees of them."""
-    found: list[Manifest] = [
+    """Return the mounts of the task's container."""
+    result: list[Manifest] = [
         {"name": "inject", "mountPath": INJECTED, "readOnly": True},
         {"name": "code", "mountPath": CODE},
         run_mount(job),
     ]
-    return found + (environment_mounts(job, writing=False) if job.spec.environment.requirements else [])
+    return result + (environment_mounts(job, writing=False) if job.spec.environment.requirements else [])
 
 
 def run_mount(job: Job) -> Manifest:
-    """The run's own folder on the volume of all runs."""
+    """Return the mount of the run's own folder on the volume of all runs."""
     return {"name": "run", "mountPath": RUN, "subPath": f"{job.key.namespace}/{job.key.name}"}
 
 
 def environment_mounts(job: Job, *, writing: bool) -> list[Manifest]:
-    """Environments, each namespace's apart: whoever makes one decides what runs in it."""
+    """Return the mounts of environments, separate for each namespace: what builds an environment decides what code runs in it."""
     mode = {} if writing else {"readOnly": True}
     return [
         {"name": "cache", "mountPath": CACHE, "subPath": job.key.namespace, **mode},
@@ -99,12 +99,15 @@ def _bringer(job: Job, installation: Installation, code: str, data: Inputs) -> M
 
 
 def _environment(job: Job, runtime: Runtime) -> Manifest:
-    """In the task's own image, since it decides which packages fit."""
-    asked = posixpath.join(CODE, job.spec.environment.requirements)
-    command = [runtime.python, "-m", "fairway.runtime.pod.environment", f"--requirements={asked}", "--cache", CACHE]
+    """Return the init container that builds the environment.
+
+    It uses the task's own image, since that decides which packages fit.
+    """
+    requirements = posixpath.join(CODE, job.spec.environment.requirements)
+    command = [runtime.python, "-m", "fairway.runtime.pod.environment", f"--requirements={requirements}", "--cache", CACHE]
     variables = {**runtime.env, **job.spec.env, "PYTHONPATH": INJECTED, "PYTHONDONTWRITEBYTECODE": "1"}
     env: list[Manifest] = [{"name": name, "value": value} for name, value in variables.items()]
-    # A private index is named by a variable; its password is a secret.
+    # A private package index is configured by variables; its password is a secret.
     names = [name for name in job.spec.secrets if _INSTALLER.fullmatch(name)]
     env += [{"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}} for name in names]
     return {

@@ -1,7 +1,7 @@
-"""How containers of runs are confined: system calls, privileges and capabilities. Pure.
+"""Security settings of run containers: system calls, privileges and capabilities. Pure.
 
-Applied last, after what the document adds: a document can ask for less than this, and for more only as far as `policy` allows.
-Images of frameworks run as root, so no user is prescribed.
+They are applied last, after the document's additions: a document can request less than this, and more only as far as `policy`
+allows. Images of frameworks run as root, so no user is prescribed.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _KINDS = ("initContainers", "containers")
 
 
 def confined(spec: Manifest, rules: Confinement) -> Manifest:
-    """The pod's spec with every container confined."""
-    found = dict(spec)
+    """Return the pod's spec with every container confined."""
+    result = dict(spec)
     context = {name: value for name, value in (spec.get("securityContext") or {}).items() if value is not None}
     if rules.seccomp:
         context.setdefault("seccompProfile", {"type": "RuntimeDefault"})
     if context:
-        found["securityContext"] = context
+        result["securityContext"] = context
     else:
-        found.pop("securityContext", None)
+        result.pop("securityContext", None)
     for kind in _KINDS:
         if kind in spec:
-            found[kind] = [_container(one, rules) for one in spec[kind]]
-    return found
+            result[kind] = [_container(container, rules) for container in spec[kind]]
+    return result
 
 
 def _container(container: Manifest, rules: Confinement) -> Manifest:
@@ -37,7 +37,7 @@ def _container(container: Manifest, rules: Confinement) -> Manifest:
     if not rules.privilege_escalation:
         context["allowPrivilegeEscalation"] = False
     if ALL not in rules.capabilities:
-        asked = context.get("capabilities") or {}
-        added = dict.fromkeys((*rules.capabilities, *(asked.get("add") or ())))
+        capabilities = context.get("capabilities") or {}
+        added = dict.fromkeys((*rules.capabilities, *(capabilities.get("add") or ())))
         context["capabilities"] = {"drop": [ALL], **({"add": list(added)} if added else {})}
     return {**container, "securityContext": context} if context else container

@@ -1,6 +1,6 @@
-"""The inputs of a run inside a pod: folders of nodes, claims, versions of the registry, and URIs that are passed on as they are.
+"""The inputs of a run inside a pod: folders of nodes, claims, versions of the registry, and URIs that are passed on unchanged.
 
-Pure: `find` looks into the registry.
+Pure: `find` queries the registry.
 """
 
 from __future__ import annotations
@@ -26,73 +26,76 @@ class Version:
     """A version of the registry that an input names."""
 
     path: str = ""
-    """Where the operator gives it; empty: it refers to what lies elsewhere."""
+    """The path under which the operator serves it; empty when the version refers to a location elsewhere."""
     inner: str = ""
-    """The file that is meant, where the version is one file."""
+    """The file name, where the version is a single file."""
     elsewhere: str = ""
 
 
 Find = Callable[[str], Version]
-"""What `model://mnist@3`, `rows@2` or `team-b/rows@2` means in a run's namespace. Raises `FairwayError` for what is not there."""
+"""Resolves `model://mnist@3`, `rows@2` or `team-b/rows@2` in a run's namespace. Raises `FairwayError` when there is none."""
 
 
 def nowhere(reference: str) -> Version:
-    """Where there is no registry."""
+    """Refuse a reference, where there is no registry."""
     message = f"there is no registry here that could have {reference}"
     raise NotFoundError(message, fix="name a claim or a URI")
 
 
 @dataclass(slots=True)
 class Inputs:
-    """What pods get of a run's inputs."""
+    """The values, volumes and mounts of a run's inputs."""
 
     values: dict[str, str] = field(default_factory=dict)
     """By name: a path inside the pod, or a reference."""
     volumes: list[dict[str, Any]] = field(default_factory=list)
     mounts: list[dict[str, Any]] = field(default_factory=list)
     fetched: list[tuple[str, str]] = field(default_factory=list)
-    """What the operator gives, by path, and the folder for it."""
+    """What to fetch from the operator: the path there and the folder in the pod."""
     filled: list[dict[str, Any]] = field(default_factory=list)
-    """The mounts of whoever fetches it."""
+    """The mounts of the container that fetches it."""
     refused: list[str] = field(default_factory=list)
-    """What cannot be had, each with its place and the fix."""
+    """Inputs that are refused, each with its place in the document and the fix."""
 
 
 def versions_in(data: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """The inputs that are versions of a registry: by place (`data.train`) the kind (`models`, `datasets`) and the reference."""
-    found = {}
+    """Return the inputs that are versions of a registry, by their place in the document.
+
+    A place is a text such as `data.train`; the values are the kind (`models`, `datasets`) and the reference.
+    """
+    versions = {}
     for name, value in data.items():
         if value.startswith(MODEL):
-            found[f"data.{name}"] = ("models", value.removeprefix(MODEL))
+            versions[f"data.{name}"] = ("models", value.removeprefix(MODEL))
         elif _VERSION.fullmatch(value):
-            found[f"data.{name}"] = ("datasets", value)
-    return found
+            versions[f"data.{name}"] = ("datasets", value)
+    return versions
 
 
 def inputs(data: Mapping[str, str], allowed: Allowed, find: Find = nowhere, given: Taken = Taken()) -> Inputs:
-    """A folder is mounted from the node where policy allows it, a claim from its namespace, a version fetched; all read-only.
+    """Mount folders of the node where the policy allows it and claims of the namespace, and fetch versions; all read-only.
 
-    `given`: what the installation gives pods; no input reaches what is shared with other runs.
+    `given`: what the installation gives to pods; no input may reach what is shared with other runs.
     """
-    found = Inputs()
+    result = Inputs()
     for name, value in data.items():
         if value.startswith(CLAIM):
-            _claim(found, name, value)
+            _claim(result, name, value)
         elif value.startswith(MODEL) or _VERSION.fullmatch(value):
-            _version(found, name, value, find, allowed)
+            _version(result, name, value, find, allowed)
         elif "://" in value:
-            found.values[name] = value
+            result.values[name] = value
         elif value.startswith("/"):
-            _folder(found, name, value, allowed)
+            _folder(result, name, value, allowed)
         else:
             fix = "name an absolute path that nodes have, pvc://CLAIM/PATH, a version such as mnist@3, or a URI"
-            found.refused.append(f"data.{name}: {value!r} is on no node of the cluster; {fix}")
-    for volume in found.volumes:
+            result.refused.append(f"data.{name}: {value!r} is on no node of the cluster; {fix}")
+    for volume in result.volumes:
         name = volume["name"].removeprefix("data-")
         if any(reaches_shared(kind, source, given) for kind, source in volume.items() if kind != "name"):
             words = "holds what belongs to other runs too; name another claim or folder, or a version of the registry"
-            found.refused.append(f"data.{name}: {data[name]!r} {words}")
-    return found
+            result.refused.append(f"data.{name}: {data[name]!r} {words}")
+    return result
 
 
 def _claim(found: Inputs, name: str, value: str) -> None:

@@ -1,7 +1,8 @@
 """The GPUs of a pod: from our scheduler, by an annotation, or from a device plug-in, by count. Pure.
 
-What a pod asks for cannot be changed once it is made, so that who gives it GPUs is decided then, by the nodes that there are.
-A device plug-in knows whole GPUs by their number and nothing else; what it cannot give is never rounded up to what it can.
+The resource requests of a pod cannot be changed after its creation. So what allocates its GPUs is decided at creation, by the
+nodes that exist then. A device plug-in counts whole GPUs and nothing else; a request that it cannot satisfy is never rounded up
+to one that it can.
 """
 
 from __future__ import annotations
@@ -23,25 +24,28 @@ from fairway.state.task import Need
 
 Manifest = dict[str, Any]
 Nodes = Iterable[tuple[Node, GpuNode | None]]
-"""Every node, with what its agent says of its GPUs."""
+"""Every node, with the `GpuNode` of its agent."""
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 NOTHING = "void"
-"""For NVIDIA's runtime: no device at all. Images often say `all`."""
+"""A value of NVIDIA's runtime: no device at all. Images often set `all`."""
 PRODUCT = "nvidia.com/gpu.product"
 MEMORY = "nvidia.com/gpu.memory"
-"""Labels by which NVIDIA's feature discovery tells what GPUs a node has; memory in MiB."""
+"""Labels by which NVIDIA's feature discovery describes the GPUs of a node; memory in MiB."""
 
 
 class Giver(StrEnum):
-    """Who gives a pod its GPUs."""
+    """What allocates a pod's GPUs."""
 
     FAIRWAY = "fairway"
     PLUGIN = "plugin"
 
 
 def giver(need: Need, placement: Placement, nodes: Callable[[], Nodes], installation: Installation) -> Giver:
-    """Who gives this task its GPUs. `RefusedError` where only a device plug-in is there, and it cannot give what is asked for."""
+    """Return what allocates this task's GPUs.
+
+    Raises `RefusedError` where there is only a device plug-in and it cannot satisfy the request.
+    """
     particular = _particular(need, placement)
     if not need.gpus:
         return Giver.PLUGIN
@@ -49,21 +53,21 @@ def giver(need: Need, placement: Placement, nodes: Callable[[], Nodes], installa
         if particular:
             raise _refusal(particular, "the cluster's own scheduler places pods here, and it")
         return Giver.PLUGIN
-    there = [(node, found) for node, found in nodes() if _may_lie_on(node, placement)]
-    mine = any(_has(gpus.ours(node, found), need) for node, found in there)
-    plugged = [node for node, _ in there if gpus.by_plugin(node)]
+    eligible = [(node, its_gpus) for node, its_gpus in nodes() if _may_lie_on(node, placement)]
+    managed = any(_has(gpus.ours(node, its_gpus), need) for node, its_gpus in eligible)
+    plugged = [node for node, _ in eligible if gpus.by_plugin(node)]
     if particular:
-        if plugged and not mine and installation.gpus == "plugin":
+        if plugged and not managed and installation.gpus == "plugin":
             raise _refusal(particular, f"GPUs of {_few(plugged)} are handed out by a device plug-in, which")
         return Giver.FAIRWAY
-    theirs = any(_labelled(node, need) for node in plugged)
-    if mine == theirs:
+    matches_plugin = any(_labelled(node, need) for node in plugged)
+    if managed == matches_plugin:
         return Giver(installation.gpus)
-    return Giver.FAIRWAY if mine else Giver.PLUGIN
+    return Giver.FAIRWAY if managed else Giver.PLUGIN
 
 
 def _particular(need: Need, placement: Placement) -> str:
-    """What only our scheduler can give."""
+    """Return a description of a request that only our scheduler can satisfy; empty for other requests."""
     if need.gpus and need.gpu_milli != WHOLE_GPU:
         return f"{need.gpu_milli / WHOLE_GPU:.0%} of a GPU" if need.gpu_milli > 1 else "a part of a GPU's memory"
     return f"the GPU {' or '.join(placement.devices)}" if need.gpus and placement.devices else ""
@@ -87,12 +91,12 @@ def _may_lie_on(node: Node, placement: Placement) -> bool:
 
 
 def _has(devices: Sequence[Device], need: Need) -> bool:
-    types = {one.casefold() for one in need.gpu_type}
+    types = {name.casefold() for name in need.gpu_type}
     return any(not types or device.type.casefold() in types for device in devices)
 
 
 def _labelled(node: Node, need: Need) -> bool:
-    """Whether a node with a device plug-in has GPUs of the type and size, as far as its labels tell."""
+    """Whether a node with a device plug-in has GPUs of the type and size, as far as its labels show."""
     labels = node.metadata.labels
     memory = labels.get(MEMORY, "")
     return (not need.gpu_type or _is_of_type(labels.get(PRODUCT, ""), need)) and (
@@ -101,32 +105,32 @@ def _labelled(node: Node, need: Need) -> bool:
 
 
 def _is_of_type(product: str, need: Need) -> bool:
-    # The label has dashes where the name has spaces.
-    return short_type(product.replace("-", " ")).casefold() in {one.casefold() for one in need.gpu_type} if product else False
+    # The label has dashes where the product name has spaces.
+    return short_type(product.replace("-", " ")).casefold() in {name.casefold() for name in need.gpu_type} if product else False
 
 
 def give(
     body: Manifest, need: Need, placement: Placement, who: Giver, nodes: Callable[[], Nodes], installation: Installation
 ) -> Manifest:
-    """The pod (or a template of pods) with its GPUs, the task's container first.
+    """Return the pod (or a pod template) with its GPUs, which the first container gets, that of the task.
 
-    To be done last: no document says by itself which devices it sees.
+    Must be applied last, so that no document can set the visible devices itself.
     """
     spec = dict(body["spec"])
     if "initContainers" in spec:
-        spec["initContainers"] = [_seeing(one, {"value": NOTHING}) for one in spec["initContainers"]]
+        spec["initContainers"] = [_seeing(container, {"value": NOTHING}) for container in spec["initContainers"]]
     if not need.gpus:
-        spec["containers"] = [_seeing(one, {"value": NOTHING}) for one in spec["containers"]]
+        spec["containers"] = [_seeing(container, {"value": NOTHING}) for container in spec["containers"]]
         return {**body, "spec": spec}
     if installation.gpu_runtime_class:
         spec["runtimeClassName"] = installation.gpu_runtime_class
     if who is Giver.PLUGIN:
-        first, *others = [_seeing(one, None) for one in spec["containers"]]
+        first, *others = [_seeing(container, None) for container in spec["containers"]]
         spec["containers"] = [_counted(first, installation.gpu_resource, need.gpus), *others]
         if need.gpu_type or need.gpu_memory:
             spec["affinity"] = _labelled_nodes(spec.get("affinity") or {}, need, nodes())
         return {**body, "spec": spec}
-    first, *others = [_seeing(one, _annotation(marks.GPU_IDS)) for one in spec["containers"]]
+    first, *others = [_seeing(container, _annotation(marks.GPU_IDS)) for container in spec["containers"]]
     spec["containers"] = [_within_share(first, need, placement), *others]
     annotations = {**body["metadata"].get("annotations", {}), **_asked(need, placement)}
     return {**body, "metadata": {**body["metadata"], "annotations": annotations}, "spec": spec}
@@ -137,54 +141,55 @@ def _annotation(name: str) -> Manifest:
 
 
 def _seeing(container: Manifest, devices: Manifest | None) -> Manifest:
-    """The container with these devices; None: those that the plug-in names."""
-    env = [one for one in container.get("env", ()) if one.get("name") != VISIBLE]
+    """Return the container with these visible devices; None: those that the plug-in sets."""
+    env = [variable for variable in container.get("env", ()) if variable.get("name") != VISIBLE]
     return {**container, "env": env if devices is None else [*env, {"name": VISIBLE, **devices}]}
 
 
 def _within_share(container: Manifest, need: Need, placement: Placement) -> Manifest:
-    """A task that shares a GPU is told to keep within its part, as on one machine; nothing but its framework holds it to that."""
+    """Set the limits of a task that shares a GPU, as on a single machine; only its framework enforces them."""
     if need.gpu_milli == WHOLE_GPU:
         return container
     limits = framework_limits(Share(need.gpu_milli, need.gpu_memory, ()))
-    said: list[Manifest] = [{"name": name, "value": value} for name, value in limits.items()]
+    variables: list[Manifest] = [{"name": name, "value": value} for name, value in limits.items()]
     if not placement.alone:
-        # What part of the memory it is depends on the device, which is not known yet.
-        said = [
-            {"name": one["name"], **_annotation(marks.GPU_PART)} if one["name"].endswith("MEM_FRACTION") else one for one in said
+        # The fraction of memory depends on the device, which is not known yet.
+        variables = [
+            {"name": variable["name"], **_annotation(marks.GPU_PART)} if variable["name"].endswith("MEM_FRACTION") else variable
+            for variable in variables
         ]
-    return {**container, "env": [*container["env"], *said]}
+    return {**container, "env": [*container["env"], *variables]}
 
 
 def _counted(container: Manifest, resource: str, count: int) -> Manifest:
-    asked = container.get("resources", {})
-    more = {kind: {**asked.get(kind, {}), resource: str(count)} for kind in ("requests", "limits")}
-    return {**container, "resources": {**asked, **more}}
+    resources = container.get("resources", {})
+    more = {kind: {**resources.get(kind, {}), resource: str(count)} for kind in ("requests", "limits")}
+    return {**container, "resources": {**resources, **more}}
 
 
 def _labelled_nodes(affinity: Manifest, need: Need, nodes: Nodes) -> Manifest:
-    """The pod's affinity, and beside it the labels of nodes that have GPUs of the type and size asked for."""
-    wanted: list[Manifest] = []
+    """Return the pod's affinity, with the labels of nodes that have GPUs of the requested type and size added."""
+    requirements: list[Manifest] = []
     if need.gpu_type:
         products = {node.metadata.labels.get(PRODUCT, "") for node, _ in nodes}
         values = sorted(product for product in products if _is_of_type(product, need))
-        wanted.append({"key": PRODUCT, "operator": "In", "values": values or list(need.gpu_type)})
+        requirements.append({"key": PRODUCT, "operator": "In", "values": values or list(need.gpu_type)})
     if need.gpu_memory:
-        wanted.append({"key": MEMORY, "operator": "Gt", "values": [str((need.gpu_memory >> 20) - 1)]})
+        requirements.append({"key": MEMORY, "operator": "Gt", "values": [str((need.gpu_memory >> 20) - 1)]})
     of_nodes = dict(affinity.get("nodeAffinity") or {})
     kind = "requiredDuringSchedulingIgnoredDuringExecution"
     terms = (of_nodes.get(kind) or {}).get("nodeSelectorTerms") or [{}]
-    # Terms are alternatives: each of them must ask for it.
+    # Terms are alternatives, so each of them needs the requirements.
     of_nodes[kind] = {
-        "nodeSelectorTerms": [{**term, "matchExpressions": [*term.get("matchExpressions", ()), *wanted]} for term in terms]
+        "nodeSelectorTerms": [{**term, "matchExpressions": [*term.get("matchExpressions", ()), *requirements]} for term in terms]
     }
     return {**affinity, "nodeAffinity": of_nodes}
 
 
 def _asked(need: Need, placement: Placement) -> dict[str, str]:
-    """What our scheduler is told."""
-    found = {marks.GPUS: str(need.gpus)}
-    found |= {marks.GPU_MILLI: str(need.gpu_milli)} if need.gpu_milli != WHOLE_GPU and not placement.alone else {}
-    found |= {marks.GPU_MEMORY: str(need.gpu_memory)} if need.gpu_memory else {}
-    found |= {marks.GPU_TYPES: json.dumps(list(need.gpu_type))} if need.gpu_type else {}
-    return found | ({marks.DEVICES: json.dumps(list(placement.devices))} if placement.devices else {})
+    """Return the annotations that describe the GPU request to our scheduler."""
+    annotations = {marks.GPUS: str(need.gpus)}
+    annotations |= {marks.GPU_MILLI: str(need.gpu_milli)} if need.gpu_milli != WHOLE_GPU and not placement.alone else {}
+    annotations |= {marks.GPU_MEMORY: str(need.gpu_memory)} if need.gpu_memory else {}
+    annotations |= {marks.GPU_TYPES: json.dumps(list(need.gpu_type))} if need.gpu_type else {}
+    return annotations | ({marks.DEVICES: json.dumps(list(placement.devices))} if placement.devices else {})

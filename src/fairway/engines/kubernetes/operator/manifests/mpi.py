@@ -1,4 +1,4 @@
-"""MPI over pods: who starts ranks in other pods, and for whom those speak. Pure."""
+"""MPI over pods: which pods start ranks in other pods, and which task those ranks report for. Pure."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from fairway.state.launching import framework_of, starter_of
 from fairway.units.roles import leader
 
 AGENT = "fairway/runtime/pod/remote_agent.py"
-"""By its path: nothing in the folder of the code can take the place of a module that it needs."""
+"""Run by its path, so that no file in the code folder can shadow a module that it imports."""
 
 
 def agent(job: Job, runtime: Runtime, injected: str) -> str:
-    """What `mpirun` calls in place of ssh; empty for runs that need no such thing."""
+    """Return the command that `mpirun` runs in place of ssh; empty for runs that do not use MPI."""
     uses_mpi = framework_of(job.spec, job.origin.starters) is Framework.MPI
     return f"{runtime.python} {injected}/{AGENT}" if uses_mpi else ""
 
 
 def listening(spec: JobSpec, topology: Topology, member: Member) -> Remote | None:
-    """How a pod listens for what others start in it; None for runs that start nothing there.
+    """Return how a pod accepts ranks that other pods start in it; None for runs without MPI.
 
-    The run's first rank speaks for the task that speaks for the run, as it does where all are one task.
+    The run's first rank reports for the run's leading task, as it does where everything is one task.
     """
     if framework_of(spec, topology.starters) is not Framework.MPI:
         return None
     speaker = member
     if topology.computing and topology.computing[0] == member:
         first = leader(tuple(spec.roles))
-        speaker = next((each for each in topology.members if each.name == first), member)
+        speaker = next((other for other in topology.members if other.name == first), member)
     ranks = max(member.processes, member.slots)
     return Remote(member.remote_port, topology.attempt, speaker.name, speaker.attempt, ranks, _must_reach(spec, topology, member))
 
 
 def _must_reach(spec: JobSpec, topology: Topology, member: Member) -> list[str]:
-    """Where the call of `mpiexec` that we have written ourselves must start ranks; what users write is theirs."""
+    """Return the hosts where an `mpiexec` command that we generate must start ranks; empty for commands that users write."""
     if set(spec.roles) != {"worker"} or member.index or starter_of(spec.roles["worker"], topology.starters.get("worker", "")):
         return []
     return [other.host for other in topology.computing if other != member]

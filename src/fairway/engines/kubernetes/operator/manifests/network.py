@@ -19,37 +19,40 @@ INTERFACES = (
     "OMPI_MCA_oob_tcp_if_include",
     "PRTE_MCA_prte_if_include",
 )
-"""Who reads which interface to use: collectives on GPUs and without, and both families of Open MPI."""
+"""Variables with the network interface to use: of collectives with and without GPUs, and of both families of Open MPI."""
 
 
 def of_pod(spec: JobSpec) -> Manifest:
-    """What the pod's spec says. On the node's network names must still be asked of the cluster."""
+    """Return the network fields of the pod's spec.
+
+    A pod on the node's network must still resolve names through the cluster's DNS.
+    """
     return {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if spec.kubernetes.network.host else {}
 
 
 def of_container(spec: JobSpec, taken: tuple[int, ...]) -> Manifest:
-    """What the task's container says: ports of the node that it takes, and that it may lock memory."""
-    wish = spec.kubernetes.network
-    found: Manifest = {}
-    if wish.host:
-        found["ports"] = [{"containerPort": port, "hostPort": port, "protocol": "TCP"} for port in taken]
-    if wish.rdma:
-        found["securityContext"] = {"capabilities": {"add": [LOCKS_MEMORY]}}
-    return found
+    """Return the network fields of the task's container: its ports of the node, and the right to lock memory."""
+    settings = spec.kubernetes.network
+    fields: Manifest = {}
+    if settings.host:
+        fields["ports"] = [{"containerPort": port, "hostPort": port, "protocol": "TCP"} for port in taken]
+    if settings.rdma:
+        fields["securityContext"] = {"capabilities": {"add": [LOCKS_MEMORY]}}
+    return fields
 
 
 def variables(spec: JobSpec) -> dict[str, str]:
-    """Variables of every container; those of the document win over them."""
+    """Return variables for every container; those of the document take precedence."""
     interface = spec.kubernetes.network.interface
     return dict.fromkeys(INTERFACES, interface) if interface else {}
 
 
 def refusals(job: Job, allowed: Allowed) -> list[str]:
-    """Everything that is not allowed or cannot be, each with its place and the fix; none when all is well."""
-    wish = job.spec.kubernetes.network
+    """Return everything that is not allowed or impossible, each with its place and the fix; empty when all is well."""
+    settings = job.spec.kubernetes.network
     container = {"name": "task", **of_container(job.spec, ())}
-    found = policy.refusals({**of_pod(job.spec), "containers": [container]}, allowed)
-    if wish.host and not ports.fit(job):
+    result = policy.refusals({**of_pod(job.spec), "containers": [container]}, allowed)
+    if settings.host and not ports.fit(job):
         words = f"the run needs {ports.needed(job)} ports of a node, and there are {ports.LAST - ports.FIRST}"
-        found.append(f"kubernetes.network.host: {words}; make it smaller, or leave host out")
-    return found
+        result.append(f"kubernetes.network.host: {words}; make it smaller, or leave host out")
+    return result

@@ -1,4 +1,4 @@
-"""The pod of one task."""
+"""Builds the pod of one task."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHARED_MEMORY = "/dev/shm"
 KILL_MARGIN = 10
 """Seconds that the kubelet waits beyond the task's own grace."""
 CARRY_MARGIN = 60
-"""Seconds more where the pod must bring its last checkpoint to the operator."""
+"""Further seconds where the pod must upload its last checkpoint to the operator."""
 FINALIZER = f"{marks.DOMAIN}/record"
 """Keeps an ended pod until its end and its logs are in the record."""
 
@@ -43,10 +43,13 @@ def pod(
     code: str = "",
     find: Find = nowhere,
 ) -> Manifest:
-    """The pod, whole. `code` names the ConfigMap with the run's code, or `blob:DIGEST`; empty: the image has it, or git."""
+    """Return the pod.
+
+    `code` names the ConfigMap with the run's code, or `blob:DIGEST`; empty: the code is in the image or in git.
+    """
     role = job.spec.roles[task.key.role]
     data = inputs(job.spec.data, installation.allowed, find)
-    host = next(each.host for each in topology.members if (each.role, each.index) == (task.key.role, task.key.index))
+    host = next(member.host for member in topology.members if (member.role, member.index) == (task.key.role, task.key.index))
     spec: Manifest = {
         "restartPolicy": "Never",
         "hostname": naming.hostname(task.key),
@@ -81,7 +84,7 @@ def pod(
 
 
 def gang_mark(job: Job, topology: Topology) -> marks.GangMark:
-    """What the scheduler is told of the run."""
+    """Return the description of the run's gang for the scheduler."""
     parts = {}
     for name in topology.roles:
         role, size = job.spec.roles[name], len(topology.role(name))
@@ -103,18 +106,18 @@ def gang_mark(job: Job, topology: Topology) -> marks.GangMark:
 def _container(job: Job, task: Task, topology: Topology, installation: Installation, runtime: Runtime, data: Inputs) -> Manifest:
     limits = job.spec.roles[task.key.role].limits
     requests = _amounts(task.need)
-    capped = {"cpu": limits.cpu, "memory": limits.memory}
-    most = {name: str(value) for name, value in capped.items() if value is not None}
+    bounds = {"cpu": limits.cpu, "memory": limits.memory}
+    most = {name: str(value) for name, value in bounds.items() if value is not None}
     counted = {name: value for name, value in requests.items() if name not in ("cpu", "memory")}
     shared_memory = {"name": "shm", "mountPath": SHARED_MEMORY}
     agent = mpi.agent(job, runtime, INJECTED)
-    told = order(job, task, topology, data.values, agent, carries=not installation.shares_runs)
+    pod_order = order(job, task, topology, data.values, agent, carries=not installation.shares_runs)
     return {
         "name": "task",
         "image": runtime.image,
         "command": [runtime.python, "-m", "fairway.runtime.pod"],
         "workingDir": CODE,
-        "env": _variables(job, runtime, told),
+        "env": _variables(job, runtime, pod_order),
         "resources": {"requests": requests, "limits": {**counted, **most}},
         "volumeMounts": [*bringing.mounts(job), shared_memory, *data.mounts, *runtime.mounts],
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -130,22 +133,22 @@ def _variables(job: Job, runtime: Runtime, told: PodOrder) -> list[Manifest]:
         "PYTHONUNBUFFERED": "1",
         VARIABLE: told.encode(),
     }
-    found: list[Manifest] = [{"name": name, "value": value} for name, value in plain.items()]
-    found += [{"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}} for name in job.spec.secrets]
-    return found
+    variables: list[Manifest] = [{"name": name, "value": value} for name, value in plain.items()]
+    variables += [{"name": name, "valueFrom": {"secretKeyRef": {"name": SECRETS, "key": name}}} for name in job.spec.secrets]
+    return variables
 
 
 def attempt_folder(key: TaskKey) -> str:
-    """The attempt's own folder, inside the pod."""
+    """Return the attempt's own folder inside the pod."""
     return f"{RUN}/attempts/{key.task}-{key.attempt}"
 
 
 def order(job: Job, task: Task, topology: Topology, data: dict[str, str], agent: str = "", *, carries: bool = False) -> PodOrder:
-    """What the container's first process is told. `data`: the run's inputs, as they are inside the pod.
+    """Return the order for the container's first process. `data`: the run's inputs, as values inside the pod.
 
-    `carries`: what must outlive the pod is brought to the operator.
+    `carries`: the pod uploads to the operator what must outlive it.
     """
-    member = next(each for each in topology.members if (each.role, each.index) == (task.key.role, task.key.index))
+    member = next(item for item in topology.members if (item.role, item.index) == (task.key.role, task.key.index))
     attempt = attempt_folder(task.key)
     folders = Folders(
         work=CODE,
@@ -159,9 +162,9 @@ def order(job: Job, task: Task, topology: Topology, data: dict[str, str], agent:
         agent=agent,
     )
     launch = render(job.key.name, job.spec, topology, member, folders)
-    made = [folders.shared, folders.checkpoints, folders.tensorboard, *folders.outputs.values()]
+    created = [folders.shared, folders.checkpoints, folders.tensorboard, *folders.outputs.values()]
     apart = {contract.APART: "1"} if carries else {}
-    starts = [Start(list(each.argv), {**each.env, **apart}, sorted(each.gives_way)) for each in launch.processes]
+    starts = [Start(list(item.argv), {**item.env, **apart}, sorted(item.gives_way)) for item in launch.processes]
     grace = quantity.seconds(job.spec.grace)
     remote = mpi.listening(job.spec, topology, member)
     return PodOrder(
@@ -170,7 +173,7 @@ def order(job: Job, task: Task, topology: Topology, data: dict[str, str], agent:
         attempt,
         starts,
         launch.files,
-        made,
+        created,
         grace,
         task.key.attempt,
         folders.checkpoints,
@@ -186,59 +189,59 @@ def order(job: Job, task: Task, topology: Topology, data: dict[str, str], agent:
 
 
 def margin(installation: Installation) -> int:
-    """Seconds that the kubelet waits beyond the task's own grace."""
+    """Return the seconds that the kubelet waits beyond the task's own grace."""
     return KILL_MARGIN if installation.shares_runs else KILL_MARGIN + CARRY_MARGIN
 
 
 def _shared_memory(role: Role) -> Manifest:
-    asked = role.resources.shm
-    return {"name": "shm", "emptyDir": {"medium": "Memory", **({"sizeLimit": asked} if asked != "auto" else {})}}
+    size = role.resources.shm
+    return {"name": "shm", "emptyDir": {"medium": "Memory", **({"sizeLimit": size} if size != "auto" else {})}}
 
 
 def _amounts(need: Need) -> Manifest:
-    """What the kubelet and any scheduler are told; GPUs are given last (`manifests/gpu.py`)."""
-    found: Manifest = {name: str(count) for name, count in need.other.items()}
+    """Return the resource requests of a task without its GPUs, which are added last (`manifests/gpu.py`)."""
+    requests: Manifest = {name: str(count) for name, count in need.other.items()}
     if need.cpu:
-        found["cpu"] = f"{round(need.cpu * 1000)}m"
+        requests["cpu"] = f"{round(need.cpu * 1000)}m"
     if need.memory:
-        found["memory"] = str(need.memory)
-    return found
+        requests["memory"] = str(need.memory)
+    return requests
 
 
 def _tolerations(role: Role) -> list[Manifest]:
-    """`*` tolerates all; `key`, `key=value` and `key=value:Effect` one."""
-    found: list[Manifest] = []
+    """Return the tolerations: `*` tolerates all taints; `key`, `key=value` and `key=value:Effect` tolerate one."""
+    tolerations: list[Manifest] = []
     for text in role.placement.tolerations:
         if text == "*":
             return [{"operator": "Exists"}]
         name, _, effect = text.partition(":")
         key, equals, value = name.partition("=")
-        one: Manifest = {"key": key, "operator": "Equal", "value": value} if equals else {"key": key, "operator": "Exists"}
-        found.append({**one, **({"effect": effect} if effect else {})})
-    return found
+        toleration: Manifest = {"key": key, "operator": "Equal", "value": value} if equals else {"key": key, "operator": "Exists"}
+        tolerations.append({**toleration, **({"effect": effect} if effect else {})})
+    return tolerations
 
 
 def merged(spec: Manifest, extra: Manifest) -> Manifest:
-    """The pod with what the document adds: objects are merged, lists get longer by name or at the end, values are replaced."""
-    found = dict(spec)
+    """Merge the document's additions into the pod: objects are merged, list items by name or appended, values are replaced."""
+    result = dict(spec)
     for name, value in extra.items():
-        before = found.get(name)
+        before = result.get(name)
         if isinstance(before, dict) and isinstance(value, dict):
-            found[name] = merged(before, value)
+            result[name] = merged(before, value)
         elif isinstance(before, list) and isinstance(value, list):
-            found[name] = _joined(before, value)
+            result[name] = _joined(before, value)
         else:
-            found[name] = value
-    return found
+            result[name] = value
+    return result
 
 
 def _joined(before: list[Any], more: list[Any]) -> list[Any]:
-    found = list(before)
-    places = {one["name"]: at for at, one in enumerate(found) if isinstance(one, dict) and "name" in one}
-    for one in more:
-        at = places.get(one.get("name")) if isinstance(one, dict) else None
+    result = list(before)
+    places = {item["name"]: at for at, item in enumerate(result) if isinstance(item, dict) and "name" in item}
+    for item in more:
+        at = places.get(item.get("name")) if isinstance(item, dict) else None
         if at is None:
-            found.append(one)
+            result.append(item)
         else:
-            found[at] = merged(found[at], one)
-    return found
+            result[at] = merged(result[at], item)
+    return result

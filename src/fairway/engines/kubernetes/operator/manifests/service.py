@@ -1,4 +1,4 @@
-"""What a run has besides its pods: the Service by which they find each other."""
+"""Builds the Service by which a run's pods find each other."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fairway.state.job import JobKey
 
 
 def service(run: JobKey, owner: dict[str, Any] | None = None, name: str = "") -> dict[str, Any]:
-    """A headless Service: each pod gets a name, also before it is ready, because peers meet before that.
+    """Return a headless Service: it gives each pod a name even before it is ready, because peers connect before that.
 
-    `name`: where it is another than the usual one.
+    `name`: where it differs from the usual one.
     """
     labels = {marks.MANAGED_BY: marks.MANAGER, marks.RUN: run.name}
     return {

@@ -1,4 +1,4 @@
-"""TensorBoard beside a run: a server that reads the run's event files from the volume that its pods share. Pure."""
+"""The TensorBoard of a run: a server that reads the run's event files from the volume that its pods share. Pure."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from fairway.state.job import JobKey
 Manifest = dict[str, Any]
 
 FRAMEWORK = "tensorboard"
-"""The line of the administrator's table whose image has it; else what the run itself runs in."""
+"""The key of the administrator's `runtimes` whose image has TensorBoard; without it, the run's own runtime is used."""
 LABEL = f"{marks.DOMAIN}/tensorboard"
 PORT = 6006
 RUN = "/fairway/run"
 
 
 def name_of(run: JobKey) -> str:
-    """Of its Deployment and its Service."""
+    """Return the name of the run's TensorBoard Deployment and Service."""
     return f"{run.name}-{FRAMEWORK}"
 
 
 def address(run: JobKey, cluster_domain: str) -> str:
-    """Where it answers, inside the cluster."""
+    """Return the URL of the TensorBoard inside the cluster."""
     return f"http://{name_of(run)}.{run.namespace}.svc.{cluster_domain}:{PORT}"
 
 
 def runtime_for(spec: JobSpec, installation: Installation) -> Runtime | None:
-    """What it runs in; None where nobody has said."""
+    """Return the runtime for the TensorBoard; None where there is none."""
     chosen = installation.runtimes.get(FRAMEWORK)
     if chosen is not None:
         return chosen
@@ -40,14 +40,14 @@ def runtime_for(spec: JobSpec, installation: Installation) -> Runtime | None:
 
 
 def deployment(run: JobKey, spec: JobSpec, installation: Installation, runtime: Runtime, owner: Manifest) -> Manifest:
-    """One server; it reads the volume and can change nothing."""
-    asked = spec.tensorboard.dir
+    """Return the Deployment: one server with the volume mounted read-only."""
+    folder = spec.tensorboard.dir
     container: Manifest = {
         "name": FRAMEWORK,
         "image": runtime.image,
         "command": [
             *(runtime.python, "-m", "tensorboard.main"),
-            *("--logdir", asked if asked.startswith("/") else f"{RUN}/tensorboard"),
+            *("--logdir", folder if folder.startswith("/") else f"{RUN}/tensorboard"),
             *("--host", "0.0.0.0", "--port", str(PORT)),
         ],
         "env": [{"name": name, "value": value} for name, value in runtime.env.items()],
@@ -83,7 +83,7 @@ def deployment(run: JobKey, spec: JobSpec, installation: Installation, runtime: 
 
 
 def service(run: JobKey, owner: Manifest) -> Manifest:
-    """Its address."""
+    """Return the Service in front of the TensorBoard."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
