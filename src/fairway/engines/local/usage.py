@@ -39,12 +39,12 @@ class _Sight:
 
 async def look(home: Home, keys: Iterable[TaskKey], devices: Callable[[], Mapping[str, float]]) -> dict[TaskKey, TaskUsage]:
     """Return the usage of the tasks that run before and after the pause; `devices` returns how busy each device is."""
-    first = {key: seen for key in keys if (seen := _see(home, key)) is not None}
+    first = {key: sight for key in keys if (sight := _see(home, key)) is not None}
     if not first:
         return {}
     await asyncio.sleep(PAUSE)
     busy = await asyncio.to_thread(devices)
-    found = {}
+    usages = {}
     for key, before in first.items():
         after = _see(home, key)
         if after is None:
@@ -52,8 +52,8 @@ async def look(home: Home, keys: Iterable[TaskKey], devices: Callable[[], Mappin
         # A process that ended unreaped in between takes its time along.
         used = max(0.0, after.cpu_seconds - before.cpu_seconds)
         memory = await asyncio.to_thread(descent.proportional_bytes, after.pids)
-        found[key] = TaskUsage(used / (after.time - before.time), memory, _gpu(home, key, busy))
-    return found
+        usages[key] = TaskUsage(used / (after.time - before.time), memory, _gpu(home, key, busy))
+    return usages
 
 
 def _gpu(home: Home, key: TaskKey, busy: Mapping[str, float]) -> float | None:
@@ -66,8 +66,8 @@ def _gpu(home: Home, key: TaskKey, busy: Mapping[str, float]) -> float | None:
 
 
 def _see(home: Home, key: TaskKey) -> _Sight | None:
-    begun = record.read_record(str(home.attempt(key)), record.STARTED) or {}
-    supervisor = Identity.from_dict(begun.get("supervisor"))
+    started_record = record.read_record(str(home.attempt(key)), record.STARTED) or {}
+    supervisor = Identity.from_dict(started_record.get("supervisor"))
     if supervisor is None or not supervisor.alive:
         return None
     pids = tuple(descent.descendants(supervisor.pid))
