@@ -63,14 +63,14 @@ class LocalArtifacts:
     async def delete(self, shelf: Shelf, path: str) -> None:
         """Remove a file, or a folder with its contents, in one step."""
         parts = _parts(path)
-        found = self.find(shelf, path)
+        target = self.find(shelf, path)
         aside = make_private(self._home.path / "tracked" / _ASIDE) / secrets.token_hex(8)
         try:
             with crash.reach("engine.rename"):
-                os.rename(found, aside)
+                os.rename(target, aside)
             if not parts:
                 # Keep the folder of the run itself: its program may write to it again.
-                make_private(found)
+                make_private(target)
         except OSError as problem:
             message = f"{path!r} could not be removed: {problem.strerror}"
             raise RefusedError(message, fix="look at the folder of the run") from problem
@@ -78,11 +78,11 @@ class LocalArtifacts:
 
     def find(self, shelf: Shelf, path: str) -> Path:
         """Return the file or folder at that path."""
-        found = self._within(shelf, _parts(path))
-        if not found.exists():
+        target = self._within(shelf, _parts(path))
+        if not target.exists():
             message = f"there is no artifact {path!r} of {shelf.name}"
             raise NotFoundError(message, fix="list what there is")
-        return found
+        return target
 
     def list(self, shelf: Shelf, path: str) -> builtins.list[ArtifactEntry]:
         """Return the entries of a folder, sorted by name."""
@@ -107,9 +107,9 @@ class LocalArtifacts:
 
     def _within(self, shelf: Shelf, parts: tuple[str, ...]) -> Path:
         root = self._root(shelf)
-        found = root.joinpath(*parts)
-        _check_inside(root, found)
-        return found
+        target = root.joinpath(*parts)
+        _check_inside(root, target)
+        return target
 
     def _root(self, shelf: Shelf) -> Path:
         (name,) = _parts(shelf.name)

@@ -130,7 +130,7 @@ class Binder:
         return descriptors
 
     def _hold_ports(self, task: Task, folder: Path, alone: bool) -> Lease:
-        """Reserve ports. A task that restarts beside running peers keeps its ports where possible: the peers know them."""
+        """Reserve ports. A task that restarts beside running peers keeps its ports where possible: the peers use them."""
         known_ports = read_ports(folder)
         if alone and not known_ports and task.key.attempt > 0:
             known_ports = read_ports(self._home.attempt(replace(task.key, attempt=task.key.attempt - 1)))

@@ -73,7 +73,7 @@ class Evictor:
 
     def anything_runs(self, key: JobKey) -> bool:
         """Return whether any task of the run has a supervisor."""
-        return any(_is_held(str(self._home.attempt(each) / LOCK)) for each in self._home.attempts_of(key))
+        return any(_is_held(str(self._home.attempt(attempt) / LOCK)) for attempt in self._home.attempts_of(key))
 
     def _cancel(self, action: EvictTask) -> TaskReport:
         """Record that the task was stopped before it started, so that it never starts."""

@@ -1,6 +1,6 @@
 """Records of runs in their folders, without the database: enough to restore a run's database record.
 
-`run.json` holds the run as it was when its last attempt was created, or when it ended. `.submitting` lies in a folder from the
+`run.json` holds the run as it was when its last attempt was created, or when it ended. `.submitting` exists in a folder from the
 first file of a submission until the run's first attempt is created.
 """
 
@@ -116,18 +116,18 @@ class LocalKept:
 
     def attempts(self, key: JobKey) -> list[Attempt]:
         """Return the attempts that have a folder."""
-        found = []
+        entries = []
         for task in self._home.attempts_of(key):
             order = record.read_record(str(self._home.attempt(task)), ORDER) or {}
             devices = order.get("devices")
-            found.append(
+            entries.append(
                 Attempt(
                     task,
                     str(order.get("node") or ""),
                     tuple(str(device) for device in devices) if isinstance(devices, list) else (),
                 )
             )
-        return found
+        return entries
 
     def never_recorded(self, key: JobKey) -> bool:
         """Return whether the folder holds only files of an unfinished submission."""

@@ -78,24 +78,24 @@ class Spares:
     async def tend(self, jobs: Iterable[Job]) -> None:
         """Create the spares that are due for these runs, and keep the existing ones alive."""
         running = {job.key: job for job in jobs if job.phase is JobPhase.RUNNING}
-        for place, kept in list(self._kept.items()):
+        for place, state in list(self._kept.items()):
             job = running.get(place[0])
             if job is None:
                 continue
-            if kept.channel is not None:
-                self._keep(kept)
-            elif not kept.hopeless and self._is_due(job, kept):
-                await self._make(place, kept)
+            if state.channel is not None:
+                self._keep(state)
+            elif not state.hopeless and self._is_due(job, state):
+                await self._make(place, state)
 
     @contextlib.contextmanager
     def taken(self, keys: Sequence[TaskKey], orders: Sequence[Order]) -> Iterator[dict[int, socket.socket]]:
         """Yield the spares that fit these orders, by index; they are used up."""
         channels: dict[int, socket.socket] = {}
         for number, (key, order) in enumerate(zip(keys, orders, strict=True)):
-            kept = self._kept.get(_place(key))
-            if kept is not None and kept.channel is not None:
-                channel, likeness = kept.channel, kept.likeness
-                self._let_go(kept, close=False)
+            state = self._kept.get(_place(key))
+            if state is not None and state.channel is not None:
+                channel, likeness = state.channel, state.likeness
+                self._let_go(state, close=False)
                 if likeness == _likeness(order):
                     channels[number] = channel
                 else:
@@ -113,8 +113,8 @@ class Spares:
 
     def close(self) -> None:
         """End all spares."""
-        for kept in self._kept.values():
-            self._let_go(kept)
+        for state in self._kept.values():
+            self._let_go(state)
         self._kept.clear()
 
     def _is_due(self, job: Job, kept: _Kept) -> bool:

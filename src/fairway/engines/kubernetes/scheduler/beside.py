@@ -109,11 +109,11 @@ def _even(pod: Pod, one: TopologySpread, company: Company, counted: list[Node]) 
     least = min(by_domain.values(), default=0)
     if len(by_domain) < (one.min_domains or 1):
         least = 0
-    own = 1 if company.is_one_of((kin,), pod) else 0
+    own_count = 1 if company.is_one_of((kin,), pod) else 0
 
     def admits(node: Node) -> bool:
         value = _label(node, one.topology_key)
-        return value is not None and by_domain.get(value, 0) + own - least <= one.max_skew
+        return value is not None and by_domain.get(value, 0) + own_count - least <= one.max_skew
 
     return Check(f"more pods than elsewhere would lie in one {one.topology_key}", admits)
 
@@ -123,8 +123,8 @@ def _selector(one: TopologySpread, pod: Pod) -> LabelSelector | None:
     if one.label_selector is None or not one.match_label_keys:
         return one.label_selector
     labels = pod.metadata.labels
-    own = tuple(Requirement(key, "In", (labels[key],)) for key in one.match_label_keys if key in labels)
-    return LabelSelector(one.label_selector.match_labels, one.label_selector.match_expressions + own)
+    own_requirements = tuple(Requirement(key, "In", (labels[key],)) for key in one.match_label_keys if key in labels)
+    return LabelSelector(one.label_selector.match_labels, one.label_selector.match_expressions + own_requirements)
 
 
 def _includes(one: TopologySpread, pod: Pod, node: Node) -> bool:

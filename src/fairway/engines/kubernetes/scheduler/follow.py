@@ -255,7 +255,7 @@ class Follower:
         return binds
 
     def _look_again(self, now: float) -> None:
-        """Mark for another look the gangs whose places depend on other pods, whenever those have changed."""
+        """Mark gangs to be examined again: those whose places depend on other pods, whenever those have changed."""
         company, ledger = self.narrowing.company, self.scheduler.ledger
         for waiting in (self._paused, self._held_until):
             for key in [key for key, until in waiting.items() if until <= now]:
@@ -374,7 +374,7 @@ class Follower:
         for member in gangs.startable(self.members(start.key)):
             seat = seats_by_role[parts.get(member.pod.metadata.uid, member.role)].pop(0)
             placed.append((member.pod, gangs.place_of(seat, self.scheduler.ledger.nodes)))
-        # The core knows its seats by place from now on: they must equal what the pods will show.
+        # The core gets the running pods with their places from now on: they must equal what the pods will show.
         self._dirty.add(start.key)
         if not self.narrowing.seat([(pod, place.node) for pod, place in placed]):
             self._take_back(start.key, now)
@@ -439,7 +439,7 @@ class Follower:
             raise
 
     def _in_words(self, key: JobKey, hold: Hold | None) -> Hold:
-        """Complete the core's reason: where it knows only node names, add why other nodes were ruled out."""
+        """Complete the core's reason, which mentions only node names: add why other nodes were ruled out."""
         narrowed = self._narrowed.get(key)
         if hold is not None and (narrowed is None or hold.reason != "placement" or not narrowed.words):
             return hold

@@ -50,7 +50,7 @@ class Member:
 
 
 def key_of_gang(pod: Pod) -> JobKey:
-    """Return the key under which the core knows the pod's gang."""
+    """Return the key of the pod's gang in the core."""
     annotations, labels = pod.metadata.annotations, pod.metadata.labels
     if marks.GANG not in annotations:
         return JobKey(pod.metadata.namespace, LONE_PREFIX + pod.metadata.name)
@@ -202,12 +202,14 @@ def running_of(
     seats = tuple(_seat(member, shapes) for member in sitting)
     since = min((at for member in sitting if (at := seconds(member.pod.status.start_time)) is not None), default=since)
     going = all(member.pod.metadata.deletion_timestamp is not None for member in sitting)
-    told = any(marks.LEAVE in member.pod.metadata.annotations or member.pod.metadata.uid in leaving for member in sitting)
+    told_to_leave = any(
+        marks.LEAVE in member.pod.metadata.annotations or member.pod.metadata.uid in leaving for member in sitting
+    )
     # Where some pods of the gang have finished, the gang is about to end: it does not start again to be whole.
     whole = gang is not None and len(sitting) >= gang.size
     parts = tuple(_as_run(part, gang, may_grow=whole) for part in _parts(sitting, gang, shapes))
     request = _request(key, sitting, Gang(parts, gang is not None and gang.same_rack), gang)
-    return Running(request, seats, since, gang.saved if gang is not None else None, leaving=going or told)
+    return Running(request, seats, since, gang.saved if gang is not None else None, leaving=going or told_to_leave)
 
 
 def _as_run(part: Part, gang: marks.GangMark | None, *, may_grow: bool) -> Part:

@@ -147,10 +147,10 @@ class Ground:
 
     def node(self, name: str) -> Node | None:
         """Return the value of a node; None when it does not exist."""
-        found = self._objects.get(name)
-        if found is None:
+        node_object = self._objects.get(name)
+        if node_object is None:
             return None
-        amounts_given = found.status.allocatable or found.status.capacity
+        amounts_given = node_object.status.allocatable or node_object.status.capacity
         held = self._held.get(name, Held())
         cpu = amounts.milli(amounts_given.get("cpu", "0")) - sum(need.cpu for need in held.pods.values())
         memory = amounts.whole(amounts_given.get("memory", "0")) - sum(need.memory for need in held.pods.values())
@@ -161,9 +161,9 @@ class Ground:
                 other[what] = other.get(what, 0) - count
         for ports in held.ports.values():
             other |= dict.fromkeys(ports, 0)
-        labels = found.metadata.labels
+        labels = node_object.metadata.labels
         withheld = {device for device_ids in held.devices.values() for device in device_ids}
-        devices = tuple(candidate for candidate in gpus.ours(found, self._gpus.get(name)) if candidate.uuid not in withheld)
+        devices = tuple(candidate for candidate in gpus.ours(node_object, self._gpus.get(name)) if candidate.uuid not in withheld)
         room = amounts.whole(amounts_given.get("pods", "110")) - len(held.pods)
         return Node(
             name,
@@ -172,7 +172,7 @@ class Ground:
             devices=devices,
             other={what: max(0, count) for what, count in sorted(other.items())},
             labels=dict(labels),
-            taints=self._taint_texts(found, 0 if held.unknown else room),
+            taints=self._taint_texts(node_object, 0 if held.unknown else room),
             rack=next((labels[label] for label in marks.RACK_LABELS if label in labels), ""),
             tasks=max(1, room),
         )

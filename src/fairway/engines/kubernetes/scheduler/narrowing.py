@@ -1,4 +1,4 @@
-"""Restricts the nodes that a gang may have by what the core does not know: pods placed already, and volumes. Pure.
+"""Restricts the nodes that a gang may have by what the core does not cover: pods placed already, and volumes. Pure.
 
 The core gets node names. For a single pod these are the nodes that will do now. The pods of a gang may depend on each other: then
 places for all of them are chosen here, one pod after the other, and the core is asked for just those.
@@ -43,7 +43,7 @@ class Narrowed:
 
 
 class Narrowing:
-    """Knows the placed pods and the volumes."""
+    """Tracks the placed pods and the volumes, and restricts requests accordingly."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -108,7 +108,7 @@ class Narrowing:
         refused = self.nodes(waiting[0].pod)[1]
         if not all(_only_hosts(member.pod) for member in waiting):
             return Narrowed(None, f"its {len(waiting)} pods find no places beside each other; {_words(refused)}")
-        # The core knows this rule itself, so that it can make and reserve room.
+        # The core implements this rule itself, so that it can make and reserve room.
         parts = [replace(part, apart=part.least > 1, shape=self._outside(part, waiting)) for part in request.gang.parts]
         return Narrowed(replace(request, gang=replace(request.gang, parts=tuple(parts))), _words(refused))
 

@@ -66,13 +66,13 @@ class SchedulerProcess:
         self._reading = reading = Client(connection)
         self._leader = Leader(reading, namespace, LEASE, identity)
         acting = Client(connection, permit=lambda: self._leader.leading)
-        self._mirrors: dict[str, Mirror[Any]] = {kind: Mirror(reading, one) for kind, one in RESOURCES.items()}
+        self._mirrors: dict[str, Mirror[Any]] = {kind: Mirror(reading, resource) for kind, resource in RESOURCES.items()}
         self.guarded = Guarded(clock)
         self.faults = self.guarded.faults
         self._keeper = memory.Keeper(acting, namespace)
         self._queue_telling = queues.QueueTelling(acting, self.faults)
         self._telling = Telling(acting, clock, identity, self.faults)
-        self._volumes = Volumes(acting, self._mirrors[broken.CLAIM].get, lambda wanted: self.guarded.release(wanted))
+        self._volumes = Volumes(acting, self._mirrors[broken.CLAIM].get, lambda claims: self.guarded.release(claims))
         self._binder = Binder(acting, self._gave_up, self._bound, self._volumes)
         self._evictor = Evictor(acting, clock, self._asked_to_leave)
         self._wake = asyncio.Event()

@@ -227,9 +227,9 @@ class Storage:
 
     def release(self, wanted: Iterable[ToBind]) -> None:
         """Release the volumes reserved for these claims: the binding is done, or was given up."""
-        for one in wanted:
-            if one.volume is not None:
-                self.promised.pop(one.volume.metadata.name, None)
+        for binding in wanted:
+            if binding.volume is not None:
+                self.promised.pop(binding.volume.metadata.name, None)
         self.version += 1
 
 

@@ -332,7 +332,7 @@ class ServiceObjects:
         return await self._client.apply(kinds.SERVICES, body, manager=MANAGER)
 
     def _is_wanted(self, key: ServiceKey) -> bool:
-        """Return whether an existing ModelService owns objects of the service: the record does not know it yet, or lost it."""
+        """Return whether an existing ModelService owns objects of the service: the record does not have it yet, or lost it."""
         custom = self._mirrors.objects.get(str(key))
         if custom is None or custom.metadata.deletion_timestamp is not None:
             return False

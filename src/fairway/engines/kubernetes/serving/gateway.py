@@ -113,11 +113,12 @@ def http_route(
 def _for_calls(rule: Manifest) -> Manifest:
     """Return the rule for gRPC calls: to the port of the same replicas to which the gateway speaks HTTP/2."""
     grpc_rule = dict(rule)
-    grpc_rule["matches"] = [{**each, "headers": [*each.get("headers", []), _CALL]} for each in rule.get("matches") or [{}]]
-    grpc_rule["backendRefs"] = [{**each, "port": naming.GRPC_PORT} for each in rule["backendRefs"]]
+    grpc_rule["matches"] = [{**entry, "headers": [*entry.get("headers", []), _CALL]} for entry in rule.get("matches") or [{}]]
+    grpc_rule["backendRefs"] = [{**entry, "port": naming.GRPC_PORT} for entry in rule["backendRefs"]]
     if "filters" in rule:
         grpc_rule["filters"] = [
-            {**each, "requestMirror": {**each["requestMirror"], "backendRef": _with_grpc_port(each)}} for each in rule["filters"]
+            {**entry, "requestMirror": {**entry["requestMirror"], "backendRef": _with_grpc_port(entry)}}
+            for entry in rule["filters"]
         ]
     return grpc_rule
 

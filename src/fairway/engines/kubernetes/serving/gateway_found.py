@@ -23,7 +23,7 @@ def gateway(body: Found, can: frozenset[str] | None, namespace: Found, host: str
     """Return the gateway for services of a namespace with this host name; or a message why none of its listeners takes them."""
     metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
     name = f"{metadata['namespace']}/{metadata['name']}"
-    addresses = [one["value"] for one in status.get("addresses") or () if is_ip(one["value"])]
+    addresses = [address["value"] for address in status.get("addresses") or () if is_ip(address["value"])]
     if not addresses:
         return f"gateway {name} has no IP address yet"
     not_ready = _false(status.get("conditions"), "Programmed")
@@ -57,19 +57,19 @@ def _ends_tls(listener: Found) -> bool:
 
 def asks_for_labels(body: Found) -> bool:
     """Return whether the gateway selects the namespaces of routes by label."""
-    allowed_routes = [one.get("allowedRoutes") or {} for one in body.get("spec", {}).get("listeners", ())]
-    return any((one.get("namespaces") or {}).get("from") == "Selector" for one in allowed_routes)
+    allowed_routes = [item.get("allowedRoutes") or {} for item in body.get("spec", {}).get("listeners", ())]
+    return any((item.get("namespaces") or {}).get("from") == "Selector" for item in allowed_routes)
 
 
 def verdict(route: Found, by: Gateway) -> str | None:
     """Return the gateway's verdict on a route: empty when it is in force, else the reason; None while there is none yet."""
-    parents = [one for one in route.get("status", {}).get("parents", ()) if _is_of(one, by)]
+    parents = [entry for entry in route.get("status", {}).get("parents", ()) if _is_of(entry, by)]
     generation = route["metadata"].get("generation", 0)
     verdict_text: str | None = None
     for parent in parents:
-        conditions = {one["type"]: one for one in parent.get("conditions", ())}
+        conditions = {entry["type"]: entry for entry in parent.get("conditions", ())}
         accepted = conditions.get("Accepted")
-        if accepted is None or any(one.get("observedGeneration", 0) < generation for one in conditions.values()):
+        if accepted is None or any(entry.get("observedGeneration", 0) < generation for entry in conditions.values()):
             continue
         verdict_text = (
             _false(conditions.values(), "Accepted")
@@ -90,8 +90,8 @@ def kept_whole(asked: Found, answered: Found) -> bool:
     """Return whether the API server kept the fractions of mirrored requests: an older Gateway API drops unknown fields."""
 
     def parts(body: Found) -> list[Any]:
-        filters = [one for rule in body["spec"]["rules"] for one in rule.get("filters", ())]
-        return [one["requestMirror"].get("fraction") for one in filters if "requestMirror" in one]
+        filters = [rule_filter for rule in body["spec"]["rules"] for rule_filter in rule.get("filters", ())]
+        return [rule_filter["requestMirror"].get("fraction") for rule_filter in filters if "requestMirror" in rule_filter]
 
     return parts(asked) == parts(answered)
 
@@ -107,7 +107,7 @@ def _unfit(listener: Found, home: str, namespace: Found, host: str) -> str:
     """Return the same regardless of the listener's protocol."""
     allowed = listener.get("allowedRoutes") or {}
     kinds = allowed.get("kinds") or ()
-    if kinds and not any((one.get("group", GROUP), one["kind"]) == (GROUP, "HTTPRoute") for one in kinds):
+    if kinds and not any((kind.get("group", GROUP), kind["kind"]) == (GROUP, "HTTPRoute") for kind in kinds):
         return "takes no HTTPRoute"
     if not _admits(allowed.get("namespaces") or {}, home, namespace):
         return f"takes no route from the namespace {namespace['metadata']['name']} (allowedRoutes)"
@@ -132,7 +132,9 @@ def _admits(rule: Found, home: str, namespace: Found) -> bool:
 
 def _selects(selector: Found, labels: Found) -> bool:
     match_labels = selector.get("matchLabels") or {}
-    return match_labels.items() <= labels.items() and all(_holds(one, labels) for one in selector.get("matchExpressions") or ())
+    return match_labels.items() <= labels.items() and all(
+        _holds(expression, labels) for expression in selector.get("matchExpressions") or ()
+    )
 
 
 def _holds(rule: Found, labels: Found) -> bool:

@@ -102,11 +102,11 @@ class Gateways:
 
     async def way(self, service: Service, plan: RoutePlan, front: ServiceObject, owner: Manifest) -> Way:
         """Return the service's path from now on. The Services of revisions that have a replica must exist."""
-        before, found = self.ways.get(service.key), await self._way(service, plan, front, owner)
-        self.ways[service.key] = found
-        if found != before:
+        before, new_way = self.ways.get(service.key), await self._way(service, plan, front, owner)
+        self.ways[service.key] = new_way
+        if new_way != before:
             self.changed(service.key)
-        return found
+        return new_way
 
     async def _way(self, service: Service, plan: RoutePlan, front: ServiceObject, owner: Manifest) -> Way:
         if not self._installation.gateway:

@@ -42,7 +42,7 @@ class ReplicaLogs(Tailing):
 
     def __init__(self, keeping: Keeping, pod: Callable[[str], Pod | None], limit: int = LIMIT) -> None:
         """`pod` returns the newest known state of a pod, by namespace and name."""
-        super().__init__(lambda found: keeping.stream(found, LogQuery(follow=True)), self._part_of)
+        super().__init__(lambda followed: keeping.stream(followed, LogQuery(follow=True)), self._part_of)
         self._keeping = keeping
         self._pod = pod
         self._limit = limit

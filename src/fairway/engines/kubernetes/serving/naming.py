@@ -29,11 +29,11 @@ CONTROL_TLS, LOAD_TLS = "control-tls", "load-tls"
 LOAD = "load"
 """The sidecar that reports the replica's load."""
 USUAL_PORT = 80
+"""The port of a service whose document names none."""
 GRPC_PORT = 8001
 """The second port of a model revision's Service: the same replicas over HTTP/2."""
 H2C = "kubernetes.io/h2c"
 """The `appProtocol` of a port with HTTP/2 without TLS."""
-"""The port of a service whose document names none."""
 USUAL_TLS_PORT = 443
 """The same for a service whose router uses TLS."""
 
@@ -59,7 +59,7 @@ def load_peer(pod: Pod) -> Peer:
 def _port(pod: Pod, name: str) -> int:
     """Return the number of the named port; 0 when the pod has none."""
     containers = (*pod.spec.containers, *pod.spec.init_containers)
-    return next((port.container_port for one in containers for port in one.ports if port.name == name), 0)
+    return next((port.container_port for container in containers for port in container.ports if port.name == name), 0)
 
 
 def is_replica_run(run: JobKey) -> bool:

@@ -60,14 +60,14 @@ def status_of(
         "url": url,
         "revisions": [
             {
-                "number": one.number,
-                "serves": one.serves,
-                "phase": str(one.phase),
-                "ready": ready[one.number],
-                "traffic": f"{100 * weights.get(one.number, 0) / WHOLE:g}%",
-                **({"reason": one.reason} if one.reason else {}),
+                "number": item.number,
+                "serves": item.serves,
+                "phase": str(item.phase),
+                "ready": ready[item.number],
+                "traffic": f"{100 * weights.get(item.number, 0) / WHOLE:g}%",
+                **({"reason": item.reason} if item.reason else {}),
             }
-            for one in view.revisions
+            for item in view.revisions
         ],
         "conditions": [
             _condition("Available", available, view.phase, message, before, now),
@@ -93,7 +93,7 @@ def refused(message: str, before: Mapping[str, Any], now: float) -> Status:
 
 
 def _condition(kind: str, status: str, reason: str, message: str, before: Mapping[str, Any], now: float) -> dict[str, Any]:
-    former = next((one for one in before.get("conditions", ()) if one.get("type") == kind), None)
+    former = next((condition for condition in before.get("conditions", ()) if condition.get("type") == kind), None)
     since = former["lastTransitionTime"] if former is not None and former.get("status") == status else stamp(now)
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
 

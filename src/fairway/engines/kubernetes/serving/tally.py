@@ -37,7 +37,7 @@ class Tally:
             self._client_errors[number] = self._client_errors.get(number, 0) + client_errors
             self._last[backend.name] = load
         revisions = {number: self._revision(number) for number in sorted(self._answered)}
-        arrived = sum(one.arrived for one in revisions.values())
+        arrived = sum(revision_load.arrived for revision_load in revisions.values())
         backends = {
             name: BackendLoad(load.in_flight, load.served, load.failed, busy_seconds=load.busy_seconds)
             for name, load in loads.items()

@@ -65,10 +65,10 @@ class Meter:
 
     1. Each point is handed over once, also across restarts of the daemon; after a crash some of the
        last call may come twice.
-    2. A call for runs that wrote nothing costs a few stats a task.
+    2. A call for runs that wrote nothing costs a few stats per task.
     3. A file that is cut, damaged or half written gives what is whole in it, and no error.
-    4. Every point that is handed over can be stored. What is refused is named in the observation, once a kind.
-    5. Whatever a run wrote, the others are measured; one look reads a bounded part of it, and never waits.
+    4. Every point that is handed over can be stored. What is refused is named in the observation, once per kind.
+    5. Whatever a run wrote, the others are measured; one call reads a bounded part of it, and never waits.
     """
 
     def __init__(self, home: Home) -> None:
@@ -82,16 +82,16 @@ class Meter:
         observations = []
         for job in jobs:
             try:
-                seen = self._measure(job, now)
+                observation = self._measure(job, now)
             except Exception as error:  # A failure with one run must not hide the reports of the others.
-                seen = None
+                observation = None
                 if job.key not in self._failed:
                     self._failed.add(job.key)
                     log.exception("what %s reports cannot be read", job.key)
                     why = f"report refused: what the run wrote cannot be read ({type(error).__name__}: {error})"
-                    seen = Observation(job.key, refused=(why,))
-            if seen is not None:
-                observations.append(seen)
+                    observation = Observation(job.key, refused=(why,))
+            if observation is not None:
+                observations.append(observation)
         for key in [key for key, run in self._runs.items() if now - run.asked > _IDLE]:
             self._runs.pop(key).remember()
         return observations
@@ -346,14 +346,14 @@ class _RunMeter:
         if not self._checkpoints.changed():
             return
         # A partly written checkpoint does not count: the program would skip it, so that it must not be reported.
-        found = [
+        checkpoints = [
             (path, manifest)
             for path, manifest in folders.finished(self._checkpoints.path, self._refusals.of(CHECKPOINT))
             if folders.matches(path, manifest, deep=False)
         ]
-        if not found:
+        if not checkpoints:
             return
-        path, manifest = max(found, key=lambda pair: int(pair[1]["sequence"]))
+        path, manifest = max(checkpoints, key=lambda pair: int(pair[1]["sequence"]))
         try:
             written = (path / contract.MANIFEST).stat().st_mtime
         except OSError:

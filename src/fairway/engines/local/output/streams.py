@@ -1,4 +1,4 @@
-"""Tells which bytes of a log are standard error, as recorded by the supervisor where the caller keeps the streams apart."""
+"""Determines which bytes of a log are standard error. The supervisor records them where the caller keeps the streams apart."""
 
 from __future__ import annotations
 

@@ -43,27 +43,27 @@ def missing_packages(command: Sequence[str], search: str) -> list[str]:
     path = shutil.which(python, path=search) or (shutil.which("python3", path=search) if python == "python" else None)
     if record is None or not record.packages or path is None:
         return []
-    installed = _installed(path, [each for group in record.packages for each in group])
+    installed = _installed(path, [item for group in record.packages for item in group])
     if installed is None:
         return []
-    missing = [group for group in record.packages if not any(each.module in installed for each in group)]
+    missing = [group for group in record.packages if not any(item.module in installed for item in group)]
     messages = []
     if missing:
         needed = ", ".join(" or ".join(map(str, group)) for group in missing)
         install = " ".join(f"'{group[0]}'" for group in missing)
         messages.append(f"the format {record.name} needs {needed}, and {path} has none; fix: {path} -m pip install {install}")
     messages += [
-        f"the format {record.name} needs {each}, and {path} has {installed[each.module]}; fix: {path} -m pip install '{each}'"
+        f"the format {record.name} needs {item}, and {path} has {installed[item.module]}; fix: {path} -m pip install '{item}'"
         for group in record.packages
-        for each in group
-        if installed.get(each.module) and _is_older(installed[each.module], each.least)
+        for item in group
+        if installed.get(item.module) and _is_older(installed[item.module], item.least)
     ]
     return messages
 
 
 def _installed(path: str, packages: Sequence[Package]) -> dict[str, str] | None:
     """Return the versions of the installed packages by module; None when the interpreter cannot be run."""
-    query = json.dumps([(each.module, each.name) for each in packages])
+    query = json.dumps([(package.module, package.name) for package in packages])
     try:
         completed = subprocess.run(
             [path, "-I", "-c", _LOOK, query], stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=True

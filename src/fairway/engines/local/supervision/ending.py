@@ -28,7 +28,7 @@ _LAUNCHING = frozenset(
 def describe_end(
     order: Order, ranks: Ranks, outputs: list[Output], evidence: OomEvidence, cgroup: Cgroup | None, said: str
 ) -> dict[str, object]:
-    """Return the end record, without its times and the facts that only the supervisor knows."""
+    """Return the end record, without its times and the facts that only the supervisor has."""
     decisive = ranks.decisive
     end = outputs[decisive.number].end(_REACH)
     covered = _cover(end, order)

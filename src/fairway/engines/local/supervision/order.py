@@ -55,7 +55,7 @@ class Conditions:
 
 
 class Order:
-    """One task to start: everything that a supervisor ever knows of it."""
+    """One task to start, with all the data that its supervisor gets."""
 
     __slots__ = (
         "cgroup", "cleanup", "clock", "commands", "conditions", "cpu_limit", "cwd", "env", "folder", "grace", "log_cap",

@@ -105,9 +105,9 @@ class Guarded:
         """Return the unit as part of which an object is excluded; None when it is not excluded."""
         if not self._out:
             return None
-        own = Unit(kind, key)
-        if own in self._out or kind != POD:
-            return own if own in self._out else None
+        own_unit = Unit(kind, key)
+        if own_unit in self._out or kind != POD:
+            return own_unit if own_unit in self._out else None
         try:
             gang = unit_of(thing)
         except Exception:  # noqa: BLE001 - the failure is recorded when the pod is passed to the core.
@@ -148,16 +148,16 @@ class Guarded:
 
     def _pods_of(self, unit: Unit) -> Iterable[tuple[str, Pod]]:
         if unit.kind == POD:
-            found = self.world.get(POD, unit.name)
-            return [(unit.name, found)] if found is not None else []
+            existing = self.world.get(POD, unit.name)
+            return [(unit.name, existing)] if existing is not None else []
         return ((key, pod) for key, pod in self.world.pods() if self._left_out(POD, key, pod) == unit)
 
     def _rebuild(self, pending: Pending, *, forget: bool = False) -> None:
         """Replace the core by a new one. Objects that the new core rejects are excluded, too."""
-        kept = "" if forget else self._remembered()
+        memory_text = "" if forget else self._remembered()
         while True:
             try:
-                follower = build(self.world, memory.read(kept), pending, self._out)
+                follower = build(self.world, memory.read(memory_text), pending, self._out)
                 break
             except BrokenError as broken:
                 for unit, problem in broken.causes.items():
@@ -253,14 +253,14 @@ class Guarded:
 
     async def _blame(self, problem: Exception, now: float) -> bool:
         """Find the object for which the decision fails, and exclude it. Return False when no single object is to blame."""
-        kept, pending, world, out = self._remembered(), self.follower.pending(), self.world.without(()), dict(self._out)
+        memory_text, pending, world, out = self._remembered(), self.follower.pending(), self.world.without(()), dict(self._out)
         # This takes long on a large cluster. It runs in a thread so that the lease is renewed meanwhile.
-        culprit = await asyncio.to_thread(find_culprit, world, kept, pending, out, now)
+        culprit = await asyncio.to_thread(find_culprit, world, memory_text, pending, out, now)
         if culprit is not None and culprit[0] is not None:
             self._leave_out(culprit[0], SCHEDULE, culprit[1])
             self._rebuild(self.follower.pending())
             return True
-        if culprit is not None and kept and await asyncio.to_thread(find_culprit, World(), "", pending, out, now) is None:
+        if culprit is not None and memory_text and await asyncio.to_thread(find_culprit, World(), "", pending, out, now) is None:
             self.faults.fail(SCHEDULER, "read memory", culprit[1])
             self._rebuild(self.follower.pending(), forget=True)
             return True
