@@ -374,7 +374,7 @@ class Follower:
         for member in gangs.startable(self.members(start.key)):
             seat = seats_by_role[parts.get(member.pod.metadata.uid, member.role)].pop(0)
             placed.append((member.pod, gangs.place_of(seat, self.scheduler.ledger.nodes)))
-        # The core gets the running pods with their places from now on: they must equal what the pods will show.
+        # Pass the gang to the core again: what the core holds of it must equal what its pods will show.
         self._dirty.add(start.key)
         if not self.narrowing.seat([(pod, place.node) for pod, place in placed]):
             self._take_back(start.key, now)
