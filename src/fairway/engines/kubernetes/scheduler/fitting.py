@@ -21,7 +21,7 @@ def taint_text(taint: Taint) -> str:
 
 
 def taints_of(node: Node) -> tuple[Taint, ...]:
-    """Return the taints that keep pods away. A cordoned node has the `unschedulable` taint even before the API server adds it."""
+    """Return the taints that keep pods away. A cordoned node gets the `unschedulable` taint even if it is not set yet."""
     taints = [taint for taint in node.spec.taints if taint.effect in KEEPS_AWAY]
     if node.spec.unschedulable and not any(taint.key == UNSCHEDULABLE for taint in taints):
         taints.append(Taint(UNSCHEDULABLE, "", "NoSchedule"))

@@ -1,7 +1,4 @@
-"""Maps a service's endpoint settings to Kubernetes: the router pod's files, and the settings that a cluster does not support.
-
-Pure.
-"""
+"""Maps a service's endpoint to Kubernetes: the router pod's files, and settings that a cluster does not support. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interprets the observed state of gateways and their verdicts on our routes. Pure."""
+"""Interprets the observed state of gateways and their verdicts on Fairway's routes. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def features(gateway_class: Found | None) -> frozenset[str] | None:
 
 
 def gateway(body: Found, can: frozenset[str] | None, namespace: Found, host: str) -> Gateway | str:
-    """Return the gateway for services of a namespace with this host name; or a message why none of its listeners takes them."""
+    """Return the gateway for services of a namespace with this host name; or a message why it cannot take them."""
     metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
     name = f"{metadata['namespace']}/{metadata['name']}"
     addresses = [address["value"] for address in status.get("addresses") or () if is_ip(address["value"])]

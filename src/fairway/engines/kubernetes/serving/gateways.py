@@ -291,7 +291,7 @@ class Gateways:
             await self._client.delete(HTTP_ROUTES, name, key.namespace, uid=metadata["uid"])
 
     async def _leading(self, key: ServiceKey, front: str) -> tuple[Manifest | None, list[Manifest]]:
-        """Return our slice of the front's Service, and the slices of others."""
+        """Return Fairway's slice of the front's Service, and the other slices."""
         slices = await self._client.list(SLICES, key.namespace, labels=f"kubernetes.io/service-name={front}")
         own_slices = [
             endpoint_slice for endpoint_slice in slices.items if endpoint_slice["metadata"]["name"] == routes.slice_name(front)

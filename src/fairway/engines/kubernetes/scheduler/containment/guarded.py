@@ -35,8 +35,7 @@ READ, SCHEDULE, EXPLAIN, BIND = "read", "schedule", "explain", "bind"
 MOST_CULPRITS = 20
 """Rounds of exclusion within one decision, before the rest waits for the next."""
 BUSY_KINDS = frozenset({POD, NODE, GPU_NODE})
-"""Kinds whose objects change all the time: excluded ones are retried by time alone, those of other kinds also when they change.
-"""
+"""Kinds whose objects change all the time: excluded ones are retried by time alone, those of other kinds also on a change."""
 FIX = "it is tried again by itself"
 
 
