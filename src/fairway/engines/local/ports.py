@@ -1,4 +1,4 @@
-"""Leases network ports to tasks: locked machine-wide, free when leased, and never from the kernel's ephemeral range."""
+"""Leases network ports to tasks: locked machine-wide, free when leased, and outside the kernel's ephemeral range."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def _can_bind(opened: socket.socket, address: str, port: int) -> bool:
 
 
 def _candidates() -> Iterable[int]:
-    """Yield every port outside the ephemeral range, starting with a random one."""
+    """Yield every port outside the ephemeral range, or every port if that range covers all, starting with a random one."""
     low, high = ephemeral_range()
     below, above = range(LOWEST, min(low, HIGHEST + 1)), range(max(high + 1, LOWEST), HIGHEST + 1)
     if not below and not above:

@@ -191,7 +191,7 @@ class _Source:
         return self._chunks([(stderr, self._filters[stderr].feed(piece)) for stderr, piece in pieces], written)
 
     def rest(self) -> list[LogChunk]:
-        """Return at the end what was held back."""
+        """Return the data held back, at the end of the log."""
         return self._chunks([(stderr, held.flush()) for stderr, held in self._filters.items()], None)
 
     def more(self) -> list[LogChunk]:

@@ -37,7 +37,7 @@ class Mask:
         return b"".join(visible)
 
     def flush(self) -> bytes:
-        """Return at the end of the stream what was held back."""
+        """Return the data held back, at the end of the stream."""
         if self._find is None:
             return b""
         rest, self._held = self._held, b""
