@@ -1,1 +1,1 @@
-"""Engines do what a plan says, and tell what they see. Each is unaware of the others."""
+"""Engines: they carry out plans and report what they observe. No engine imports another."""

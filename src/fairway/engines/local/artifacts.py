@@ -1,8 +1,8 @@
-"""Files that MLflow clients send: beside the run that they belong to, so that they go with it.
+"""Stores files that MLflow clients upload, beside the run that they belong to, so that they are deleted with it.
 
 jobs/<namespace>/<run>/artifacts/          of the run itself
-jobs/<namespace>/<run>/tracked/<name>/     of runs and models that were made within it
-tracked/<namespace>/<name>/                of those that were made outside of any job
+jobs/<namespace>/<run>/tracked/<name>/     of runs and models created within it
+tracked/<namespace>/<name>/                of those created outside of any job
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class LocalArtifacts:
         self._home = home
 
     def forget_halves(self) -> None:
-        """Remove what was being sent when the last daemon ended."""
+        """Remove partial uploads of an earlier daemon."""
         with contextlib.suppress(FileNotFoundError):
             for path in (self._home.path / "tracked" / _ASIDE).iterdir():
                 _remove(path)
 
     async def write(self, shelf: Shelf, path: str, pieces: AsyncIterator[bytes]) -> None:
-        """Keep a file; it is there as soon as it is whole."""
+        """Store a file. It becomes visible when it is complete."""
         parts = _parts(path)
         if not parts:
             message = "the path of the file is empty"
@@ -49,7 +49,7 @@ class LocalArtifacts:
         try:
             with os.fdopen(handle, "wb") as file:
                 async for piece in pieces:
-                    # Others are answered while a slow disk takes it.
+                    # In a thread, so that a slow disk does not delay other requests.
                     await asyncio.to_thread(file.write, piece)
             self._publish(shelf, parts, aside)
         except OSError as problem:
@@ -61,37 +61,39 @@ class LocalArtifacts:
             aside.unlink(missing_ok=True)
 
     async def delete(self, shelf: Shelf, path: str) -> None:
-        """Remove a file, or a folder with all that is in it. It is gone in one step."""
+        """Remove a file, or a folder with its contents, in one step."""
         parts = _parts(path)
-        found = self.find(shelf, path)
+        target = self.find(shelf, path)
         aside = make_private(self._home.path / "tracked" / _ASIDE) / secrets.token_hex(8)
         try:
             with crash.reach("engine.rename"):
-                os.rename(found, aside)
+                os.rename(target, aside)
             if not parts:
-                # The folder of a run stays: what its program writes next has a place.
-                make_private(found)
+                # Keep the folder of the run itself: its program may write to it again.
+                make_private(target)
         except OSError as problem:
             message = f"{path!r} could not be removed: {problem.strerror}"
             raise RefusedError(message, fix="look at the folder of the run") from problem
         await asyncio.to_thread(_remove, aside)
 
     def find(self, shelf: Shelf, path: str) -> Path:
-        """The file or folder at that path."""
-        found = self._within(shelf, _parts(path))
-        if not found.exists():
+        """Return the file or folder at that path."""
+        target = self._within(shelf, _parts(path))
+        if not target.exists():
             message = f"there is no artifact {path!r} of {shelf.name}"
             raise NotFoundError(message, fix="list what there is")
-        return found
+        return target
 
     def list(self, shelf: Shelf, path: str) -> builtins.list[ArtifactEntry]:
-        """What lies in a folder, in order of name."""
+        """Return the entries of a folder, sorted by name."""
         folder = self._within(shelf, _parts(path))
         if not folder.is_dir():
             return []
         with os.scandir(folder) as entries:
-            known = sorted(entries, key=lambda entry: entry.name)
-        return [ArtifactEntry(entry.name, entry.is_dir(), 0 if entry.is_dir() else entry.stat().st_size) for entry in known]
+            sorted_entries = sorted(entries, key=lambda entry: entry.name)
+        return [
+            ArtifactEntry(entry.name, entry.is_dir(), 0 if entry.is_dir() else entry.stat().st_size) for entry in sorted_entries
+        ]
 
     def _publish(self, shelf: Shelf, parts: tuple[str, ...], aside: Path) -> None:
         root = self._root(shelf)
@@ -105,9 +107,9 @@ class LocalArtifacts:
 
     def _within(self, shelf: Shelf, parts: tuple[str, ...]) -> Path:
         root = self._root(shelf)
-        found = root.joinpath(*parts)
-        _check_inside(root, found)
-        return found
+        target = root.joinpath(*parts)
+        _check_inside(root, target)
+        return target
 
     def _root(self, shelf: Shelf) -> Path:
         (name,) = _parts(shelf.name)
@@ -119,7 +121,7 @@ class LocalArtifacts:
 
 
 def _parts(path: str) -> tuple[str, ...]:
-    """The names on the way; a `UsageError` for what is no way down."""
+    """Split a path into names; raise `UsageError` for one that is no plain relative path."""
     parts = tuple(part for part in path.split("/") if part)
     odd = path.startswith("/") or "\\" in path or any(ord(letter) < 32 for letter in path)
     if odd or len(path) > _LONGEST or any(part in (".", "..") or len(part.encode()) > 255 for part in parts):
@@ -136,7 +138,7 @@ def _remove(path: Path) -> None:
 
 
 def _check_inside(root: Path, path: Path) -> None:
-    """A program may have put links there; none may lead out."""
+    """Raise if the path leads out of the root through a symbolic link that a program has made."""
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
         message = f"{path.name!r} leads out of the folder of artifacts"
         raise UsageError(message, fix="log files, not links")

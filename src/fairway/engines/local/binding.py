@@ -1,4 +1,4 @@
-"""Binds a gang: takes every lock, writes every order, and has all supervisors started at once, or nothing."""
+"""Binds a gang: takes every lock, writes every order, and starts all supervisors at once, or none."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from fairway.units import quantity
 from fairway.units.roles import leader
 
 Reveal = Callable[[Iterable[str]], dict[str, str]]
-"""Values of secrets by name; raises `FairwayError` for one that does not exist."""
+"""Returns the values of secrets by name; raises `FairwayError` for one that does not exist."""
 Tracks = Callable[[Job], dict[str, str]]
-"""The variables by which a run's MLflow client finds its way here; none: there is no such door."""
+"""Returns the variables that point a run's MLflow client to this server; none where it is off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Held:
     folder: Path
     ports: tuple[int, ...]
     descriptors: tuple[int, ...]
-    """The locks; they go to the supervisor."""
+    """The descriptors of the locks; they are passed to the supervisor."""
 
 
 class Binder:
@@ -86,24 +86,24 @@ class Binder:
         """Descriptors that every supervisor holds while its task runs, such as the port to which the task sends its token."""
 
     async def bind(self, action: BindGang, prepared: Prepared) -> list[Answer]:
-        """Start all tasks of the action or none. Raises `FairwayError` when they could not even be tried."""
+        """Start all tasks of the action or none. Raises `FairwayError` when starting could not even be tried."""
         with contextlib.ExitStack() as stack:
             held = [self._hold(task, bool(action.peers), stack) for task in action.tasks]
             if any(task.shares_gpus for task in action.tasks):
                 await asyncio.to_thread(self._sharing.start)
             secrets = self._reveal(action.job.spec.secrets) if action.job.spec.secrets else {}
             topology = self._topology(action, held)
-            orders = [self._order(action.job, each, topology, prepared, secrets) for each in held]
-            pairs = [(order, each.descriptors) for order, each in zip(orders, held, strict=True)]
-            with self._spares.taken([each.task.key for each in held], orders) as standbys:
+            orders = [self._order(action.job, held_task, topology, prepared, secrets) for held_task in held]
+            pairs = [(order, held_task.descriptors) for order, held_task in zip(orders, held, strict=True)]
+            with self._spares.taken([held_task.task.key for held_task in held], orders) as standbys:
                 answers = await self._spawner.spawn(pairs, standbys)
             if not any(answer.problem for answer in answers):
-                for each, order in zip(held, orders, strict=True):
-                    self._spares.remember(action.job, each.task.key, order, prepared)
-            return [replace(answer, address=address_of(each.ports)) for each, answer in zip(held, answers, strict=True)]
+                for held_task, order in zip(held, orders, strict=True):
+                    self._spares.remember(action.job, held_task.task.key, order, prepared)
+            return [replace(answer, address=address_of(held_task.ports)) for held_task, answer in zip(held, answers, strict=True)]
 
     def _hold(self, task: Task, alone: bool, stack: contextlib.ExitStack) -> Held:
-        """Take the locks of one task; they are let go with the stack, after the supervisor has its copies."""
+        """Take the locks of one task. They are closed with the stack, after the supervisor has received its copies."""
         folder = self._home.attempt(task.key)
         with crash.reach("engine.lock"):
             attempt = locks.take(folder / LOCK)
@@ -114,7 +114,7 @@ class Binder:
         if os.path.exists(f"{folder}/{record.STARTED}") or os.path.exists(f"{folder}/{record.EXIT}"):
             message = f"{task.key.task} has been started before"
             raise RefusedError(message, fix="start the next attempt")
-        devices = [each for uuid in task.devices for each in self._hold_device(task, uuid, stack)]
+        devices = [descriptor for uuid in task.devices for descriptor in self._hold_device(task, uuid, stack)]
         lease = self._hold_ports(task, folder, alone)
         stack.callback(locks.release, *lease.descriptors)
         return Held(task, folder, lease.ports, (attempt, *lease.descriptors, *devices, *self._kept))
@@ -130,20 +130,20 @@ class Binder:
         return descriptors
 
     def _hold_ports(self, task: Task, folder: Path, alone: bool) -> Lease:
-        """A task that starts again beside running peers keeps its ports where it can: the peers know them."""
-        known = read_ports(folder)
-        if alone and not known and task.key.attempt > 0:
-            known = read_ports(self._home.attempt(replace(task.key, attempt=task.key.attempt - 1)))
+        """Reserve ports. A task that restarts beside running peers keeps its ports where possible: the peers use them."""
+        known_ports = read_ports(folder)
+        if alone and not known_ports and task.key.attempt > 0:
+            known_ports = read_ports(self._home.attempt(replace(task.key, attempt=task.key.attempt - 1)))
         with crash.reach("engine.lock"):
-            lease = self._ports.take(ports_needed(max(task.processes, task.slots)), known)
+            lease = self._ports.take(ports_needed(max(task.processes, task.slots)), known_ports)
         if lease is None:
             message = f"no {ports_needed(task.processes)} free ports are left for {task.key.task}"
             raise RefusedError(message, fix="end other programs that listen on ports")
         return lease
 
     def _topology(self, action: BindGang, held: Sequence[Held]) -> Topology:
-        """Who is in the gang and where, in the order of the document."""
-        members = [_member(each.task, each.ports) for each in held]
+        """Return the members of the gang with their addresses, in the order of the document."""
+        members = [_member(held_task.task, held_task.ports) for held_task in held]
         members += [_member(peer, read_ports(self._home.attempt(peer.key))) for peer in action.peers]
         roles = list(action.job.spec.roles)
         members.sort(key=lambda member: (roles.index(member.role), member.index))
@@ -151,9 +151,9 @@ class Binder:
         return Topology(key.name, key.namespace, tuple(members), action.job.attempt, action.job.origin.starters)
 
     def _order(self, job: Job, held: Held, topology: Topology, prepared: Prepared, secrets: dict[str, str]) -> Order:
-        """Write what the task needs into its folder, and say what is to be started."""
+        """Write the task's files into its folder, and return the order for its supervisor."""
         task, folder = held.task, held.folder
-        member = next(each for each in topology.members if (each.role, each.index) == (task.key.role, task.key.index))
+        member = next(item for item in topology.members if (item.role, item.index) == (task.key.role, task.key.index))
         launch = render(job.key.name, job.spec, topology, member, self._folders(job, folder, prepared))
         _write_files(folder, launch)
         terminal = job.origin.terminal and _is_first(topology, member)
@@ -170,7 +170,7 @@ class Binder:
             folder=str(folder),
             cwd=str(prepared.work_dir),
             env=env,
-            commands=[_command(each, env, prepared, container, task.devices, stdin) for each in launch.processes],
+            commands=[_command(item, env, prepared, container, task.devices, stdin) for item in launch.processes],
             cleanup=_cleanup(launch, prepared, container),
             grace=quantity.seconds(job.spec.grace),
             poke=str(self._home.poke),
@@ -205,19 +205,19 @@ class Binder:
         )
 
     def _device_variables(self, task: Task) -> dict[str, str]:
-        known = {device.uuid: device.memory for device in self._known_devices()}
+        memory_by_device = {device.uuid: device.memory for device in self._known_devices()}
         if not task.devices:
-            # Where there are devices, a task that asked for none must not take any.
-            return {"CUDA_VISIBLE_DEVICES": ""} if known else {}
+            # Where there are devices, a task that requested none must not use any.
+            return {"CUDA_VISIBLE_DEVICES": ""} if memory_by_device else {}
         visible = {"CUDA_VISIBLE_DEVICES": ",".join(task.devices)}
         if not task.shares_gpus:
             return visible
-        memory = tuple(known.get(uuid, 0) for uuid in task.devices)
+        memory = tuple(memory_by_device.get(uuid, 0) for uuid in task.devices)
         return {**visible, **self._sharing.variables(Share(task.need.gpu_milli, task.need.gpu_memory, memory))}
 
 
 def added_variables(process: Process, env: dict[str, str]) -> dict[str, str]:
-    """What the launch adds to the environment that the task has anyway."""
+    """Return the variables that the launch adds to the task's environment."""
     added = {name: value for name, value in process.env.items() if not (name in process.gives_way and name in env)}
     if contract.UNBUFFERED not in added:
         added.pop(contract.LINES, None)
@@ -241,7 +241,7 @@ def _command(
 def _cleanup(launch: Launch, prepared: Prepared, container: str) -> list[Sequence[str]]:
     if prepared.wrap is None:
         return []
-    return [prepared.wrap.removal(f"{container}-{each.local_rank}") for each in launch.processes]
+    return [prepared.wrap.removal(f"{container}-{process.local_rank}") for process in launch.processes]
 
 
 def _member(task: Task, ports: tuple[int, ...]) -> Member:
@@ -261,7 +261,7 @@ def _member(task: Task, ports: tuple[int, ...]) -> Member:
 
 
 def _world_peers(job: Job, topology: Topology, member: Member) -> int:
-    """Tasks that this one is to form one world with; 1 where the document does not ask for one world, or its size changes."""
+    """Return how many tasks form one world with this one; 1 where the framework has no world or its size changes."""
     elastic = any(role.replicas.min < role.replicas.max for role in job.spec.roles.values())
     if job.spec.framework is Framework.COMMAND or elastic or member not in topology.computing:
         return 1
@@ -269,8 +269,8 @@ def _world_peers(job: Job, topology: Topology, member: Member) -> int:
 
 
 def _conditions(job: Job) -> Conditions | None:
-    given = job.origin.conditions
-    return Conditions(given.nice, given.limits, given.affinity) if given is not None else None
+    conditions = job.origin.conditions
+    return Conditions(conditions.nice, conditions.limits, conditions.affinity) if conditions is not None else None
 
 
 def _is_first(topology: Topology, member: Member) -> bool:

@@ -1,9 +1,10 @@
-"""Which device is held by which home, over all homes and users of the machine.
+"""Locks on devices, across all homes and users of the machine.
 
-A task that holds a device holds a claim: a file of its own in its user's folder, locked exclusively before others can
-open it. A claim counts while its lock lives, and its file's owner is the user who holds the device.
+A task that holds a device holds a claim: a file of its own in its user's folder, locked exclusively before others can open it. A
+claim counts while its lock lives, and its file's owner is the user who holds the device.
 
 Promises:
+
 1. Two claims that exclude each other are never both granted: each is published first and compares itself with all
    others after that, so that of two at the same time at least one sees the other and is withdrawn.
 2. A claim excludes all others, except shares of the same device by the same home.
@@ -27,12 +28,12 @@ from fairway.engines.local.machinefolder import MachineFolder, name_of
 _TRIES = 6
 _LONGEST_PAUSE_MS = 8
 _MARK = 256
-"""Bytes that say what a claim is."""
+"""Limit of the text of a claim, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One claim that is held now."""
+    """A claim that is held now."""
 
     user: int
     home: str
@@ -49,42 +50,42 @@ class DeviceLocks:
         self._home = home
 
     def take(self, uuid: str, *, shared: bool) -> tuple[int, ...] | None:
-        """Hold a device, whole or shared with other tasks of this home; None when it is held otherwise.
+        """Lock a device, exclusively or shared with other tasks of this home; return None when it is taken.
 
         The device is held until all copies of all descriptors are closed.
         """
         for _ in range(_TRIES):
             if self._excluded(uuid, shared) or self._excluded_earlier(uuid, shared):
                 return None
-            held = self._claimed(uuid, shared)
-            if held is not None:
-                return held
+            descriptors = self._claimed(uuid, shared)
+            if descriptors is not None:
+                return descriptors
             # Another claim was published at the same time, and both are withdrawn.
             time.sleep(secrets.randbelow(_LONGEST_PAUSE_MS + 1) / 1000)
         return None
 
     def is_shared(self, uuid: str) -> bool:
-        """Whether tasks of this home share the device."""
+        """Return whether tasks of this home share the device."""
         if any(claim.shared and self._is_ours(claim) for claim in self._claims([uuid]).get(uuid, ())):
             return True
         with self._earlier(uuid) as descriptor:
             return descriptor is not None and is_locked(descriptor) and not is_locked(descriptor, exclusively=True)
 
     def foreign_holder(self, uuid: str) -> str:
-        """The other home that holds the device, in words; empty when there is none."""
+        """Return a description of the other home that holds the device; empty when there is none."""
         return self.foreign_holders([uuid]).get(uuid, "")
 
     def foreign_holders(self, uuids: Sequence[str]) -> dict[str, str]:
-        """Those of the devices that another home holds, and in words which."""
-        found: dict[str, str] = {}
+        """Return descriptions of the other homes that hold devices, by device."""
+        holders: dict[str, str] = {}
         for uuid, claims in self._claims(uuids).items():
             for claim in claims:
                 if not self._is_ours(claim):
-                    found[uuid] = f"another fairway home of user {name_of(claim.user)}"
+                    holders[uuid] = f"another fairway home of user {name_of(claim.user)}"
         for uuid in uuids:
-            if uuid not in found and (words := self._earlier_holder(uuid)):
-                found[uuid] = words
-        return found
+            if uuid not in holders and (words := self._earlier_holder(uuid)):
+                holders[uuid] = words
+        return holders
 
     def _is_ours(self, claim: Claim) -> bool:
         return claim.user == os.getuid() and claim.home == self._home
@@ -112,11 +113,11 @@ class DeviceLocks:
         return (descriptor, *earlier)
 
     def _claims(self, uuids: Sequence[str]) -> dict[str, list[Claim]]:
-        """The claims on these devices that are held now. Files of ours that hold nothing any more are removed."""
+        """Return the claims held now on these devices. Files of this user whose lock is gone are removed."""
         if not uuids:
             return {}
         by_name = {_name(uuid): uuid for uuid in uuids}
-        found: dict[str, list[Claim]] = {}
+        claims: dict[str, list[Claim]] = {}
         with self._folder.folders() as folders:
             for folder in folders:
                 for name in folder.names("device-"):
@@ -127,14 +128,14 @@ class DeviceLocks:
                     claim = _read(descriptor, folder.user)
                     os.close(descriptor)
                     if claim is not None:
-                        found.setdefault(uuid, []).append(claim)
+                        claims.setdefault(uuid, []).append(claim)
                     elif folder.user == os.getuid():
                         with contextlib.suppress(OSError):
                             os.unlink(name, dir_fd=folder.descriptor)
-        return found
+        return claims
 
     def _taken_earlier(self, uuid: str, shared: bool) -> tuple[int, ...] | None:
-        """The lock of earlier versions too, where its file exists; None when a task of theirs excludes this one."""
+        """Take the lock file of earlier versions, too, where it exists; return None when one of their tasks excludes this one."""
         descriptor = self._folder.open_earlier(_name(uuid))
         if descriptor is None:
             return ()
@@ -156,7 +157,7 @@ class DeviceLocks:
             return _mark(descriptor).get("home") != self._home
 
     def _earlier_holder(self, uuid: str) -> str:
-        """Only a lock without a claim of ours: a task of this version locks both."""
+        """Return the holder of a lock file of an earlier version. A task of this version locks both that file and a claim."""
         with self._earlier(uuid) as descriptor:
             if descriptor is None or not is_locked(descriptor) or _mark(descriptor).get("home") == self._home:
                 return ""
@@ -174,20 +175,20 @@ class DeviceLocks:
 
 
 def _read(descriptor: int, user: int) -> Claim | None:
-    """The claim in a file; None when its lock is gone."""
+    """Return the claim in a file; None when its lock is gone."""
     if not is_locked(descriptor, exclusively=True):
         return None
     mark = _mark(descriptor)
-    # What cannot be read excludes all others: its owner does hold the lock.
+    # A claim that cannot be decoded excludes all others: its owner does hold the lock.
     return Claim(user, str(mark.get("home", "")), mark.get("shared") is True, _file(descriptor))
 
 
 def _mark(descriptor: int) -> dict[str, object]:
     try:
-        found = json.loads(os.pread(descriptor, _MARK, 0) or b"{}")
+        mark = json.loads(os.pread(descriptor, _MARK, 0) or b"{}")
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return mark if isinstance(mark, dict) else {}
 
 
 def _file(descriptor: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The local engine: the `Engine` port, made of processes of this machine."""
+"""The local engine: the `Engine` port, implemented with processes of this machine."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ from fairway.state.phase import TaskPhase
 from fairway.state.task import Exit, TaskKey, TaskReport
 
 WARNINGS = "machine-warnings.json"
-"""In the home: what other users put into the machine's shared folder and is ignored."""
+"""File in the home: warnings about ignored files of other users in the machine's shared folder."""
 REFRESH_EVERY = 3600.0
-"""Seconds between two touches of the machine-wide lock files, which cleaners would take for forgotten ones."""
+"""Seconds between two touches of the machine-wide lock files, which cleaners of temporary files would remove as stale."""
 
 
 class LocalEngine:
     """Runs tasks as processes under supervisors that outlive it.
 
-    It keeps nothing in memory that is not on the disk, except what is made again when it is missing.
+    Its memory holds only what is on disk or can be computed anew.
     """
 
     def __init__(
@@ -112,10 +112,13 @@ class LocalEngine:
         self._vigil = Vigil(lambda: self._wake())
         self._refreshing: asyncio.TimerHandle | None = None
         self.is_over: Callable[[JobKey], bool] | None = None
-        """Whether a run has ended; the application knows. Without it, a run counts as over when none of its tasks runs."""
+        """Returns whether a run has ended; set by the application.
+
+        Without it, a run counts as over when none of its tasks runs.
+        """
 
     async def start(self, wake: Callable[[], None]) -> None:
-        """Begin to listen to supervisors, and have a nursery."""
+        """Start listening to supervisors, and start the fork server."""
         self._wake = wake
         self._spawner.start()
         self._vigil.listen(self._home.poke)
@@ -123,7 +126,7 @@ class LocalEngine:
         await asyncio.to_thread(self._home.empty_trash)
 
     async def close(self) -> None:
-        """Let go. Supervisors and tasks go on."""
+        """Close the engine. Supervisors and tasks go on."""
         self._preparing.close()
         if self._refreshing is not None:
             self._refreshing.cancel()
@@ -133,7 +136,7 @@ class LocalEngine:
         self._spawner.close()
 
     async def nodes(self) -> tuple[Node, ...]:
-        """This machine."""
+        """Return this machine as the only node."""
         devices = await asyncio.to_thread(self._probe.devices, self._is_ours)
         holders = self._device_locks.foreign_holders([device.uuid for device in devices])
         self._devices = tuple(replace(each, busy_with=holders.get(each.uuid) or each.busy_with) for each in devices)
@@ -144,39 +147,39 @@ class LocalEngine:
         return (Node(self._node_name, cpus, machine.memory_bytes(), self._devices, dict(self._other)),)
 
     async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
-        """Do it, in order; one report a task, what was known of it last."""
-        known: dict[TaskKey, TaskReport] = {}
+        """Carry out the actions, in order; return the latest report of each task."""
+        reports: dict[TaskKey, TaskReport] = {}
         for action in actions:
             for report in await self._perform(action):
-                known[report.key] = report
-        return list(known.values())
+                reports[report.key] = report
+        return list(reports.values())
 
     async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
-        """What is known of each, from the disk and from what is being prepared."""
+        """Return the state of each task, from the disk and from its preparation."""
         return [await self._look(key) for key in keys]
 
     async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
-        """New metrics and checkpoints of these runs. Those that go well get spare interpreters when it is time."""
+        """Return new metrics and checkpoints of these runs. Healthy runs get spare interpreters when they are due."""
         jobs = list(jobs)
         await self._spares.tend(jobs)
-        found = {seen.key: seen for seen in self._meter.measure(jobs)}
-        looked = await self.activity.look({job.key: self._vigil.running_of(job.key) for job in jobs}, self._probe.use)
-        for key, ranks in looked.items():
+        observations = {observation.key: observation for observation in self._meter.measure(jobs)}
+        activity = await self.activity.look({job.key: self._vigil.running_of(job.key) for job in jobs}, self._probe.use)
+        for key, ranks in activity.items():
             removed = await asyncio.to_thread(removed_bytes, self._home.job(key) / "attempts")
             if ranks or removed:
-                found[key] = replace(found.get(key) or Observation(key), ranks=ranks, removed=removed)
-        return list(found.values())
+                observations[key] = replace(observations.get(key) or Observation(key), ranks=ranks, removed=removed)
+        return list(observations.values())
 
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
-        """The output of a run's tasks, without the values of its secrets."""
+        """Yield the output of a run's tasks, without the values of its secrets."""
         return self._reader.read(job, query, lambda: self._run_is_over(job), self._masked(job))
 
     async def kept(self) -> list[JobKey]:
-        """The runs that have a folder."""
+        """Return the runs that have a folder."""
         return await asyncio.to_thread(self._home.jobs)
 
     def release(self, key: JobKey) -> None:
-        """The run is over: forget what memory holds of it, and its caller's environment; followers of its logs see the end."""
+        """Drop what memory holds of a finished run, and its caller's environment. Followers of its logs see the end."""
         forget_environment(self._home.job(key))
         self._preparing.forget(key)
         self._spares.forget(key)
@@ -185,19 +188,19 @@ class LocalEngine:
         self._reader.wake(key)
 
     async def type_in(self, key: TaskKey, data: bytes) -> None:
-        """Give input to a running task."""
+        """Pass input to a running task."""
         await asyncio.to_thread(self._insides.type_in, key, data)
 
     async def resize(self, key: TaskKey, rows: int, columns: int) -> None:
-        """Tell a running task's terminal the size of its window."""
+        """Pass the window size to a running task's terminal."""
         await asyncio.to_thread(self._insides.resize, key, rows, columns)
 
     async def inside(self, key: TaskKey) -> TaskInside:
-        """Folder and environment of a running task."""
+        """Return folder and environment of a running task."""
         return await asyncio.to_thread(self._insides.look, key)
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
-        """What running tasks use, looked at twice within a moment."""
+        """Return what running tasks use, from two measurements shortly after each other."""
         return await usage.look(self._home, keys, self._probe.use)
 
     async def _perform(self, action: Action) -> list[TaskReport]:
@@ -217,11 +220,11 @@ class LocalEngine:
 
     async def _create(self, action: CreateTask) -> TaskReport:
         self._home.make_job(action.job.key)
-        # Before the attempt: its folder never says less of the run than its attempts do.
+        # Written before the attempt is created: the record in the folder is never older than its attempts.
         self._records.write(action.job)
         with crash.reach("engine.create"):
             fresh = self._home.make_attempt(action.task.key)
-        # Of a folder that was just made there is nothing to find out.
+        # A new folder has no state to read.
         report = TaskReport(action.task.key, TaskPhase.PENDING) if fresh else await self._look(action.task.key)
         if report.phase is TaskPhase.PENDING:
             self._preparing.begin(action.job)
@@ -235,9 +238,9 @@ class LocalEngine:
             answers = await self._binder.bind(action, prepared)
         except (FairwayError, OSError) as problem:
             return await self._not_bound(action, problem)
-        seen = [await self._begun(task.key, answer) for task, answer in zip(action.tasks, answers, strict=True)]
+        reports = [await self._begun(task.key, answer) for task, answer in zip(action.tasks, answers, strict=True)]
         why = next((answer.problem for answer in answers if answer.problem), "")
-        return [replace(report, message=why) if report.phase is TaskPhase.PENDING else report for report in seen]
+        return [replace(report, message=why) if report.phase is TaskPhase.PENDING else report for report in reports]
 
     async def _not_prepared(self, action: BindGang) -> list[TaskReport]:
         reports = [await self._look(task.key) for task in action.tasks]
@@ -248,15 +251,15 @@ class LocalEngine:
     async def _not_bound(self, action: BindGang, problem: Exception) -> list[TaskReport]:
         reports = [await self._look(task.key) for task in action.tasks]
         if any(report.phase is not TaskPhase.PENDING for report in reports):
-            # Said before, and done: nothing is started twice, and a gang that lost a part is not for us to mend.
+            # The action was carried out before: nothing is started twice. A gang that lost a task is the planner's to handle.
             return reports
         if isinstance(problem, UsageError | SpecError | BugError):
-            # What was asked for makes no sense, and will make none the next time.
+            # The request is invalid, and will be the next time, too.
             return [self._evictor.give_up(task.key, problem.message) for task in action.tasks]
         return [replace(report, ready=True, message=_words(problem)) for report in reports]
 
     async def _begun(self, key: TaskKey, answer: Answer) -> TaskReport:
-        """What became of a task, as its supervisor says; who says nothing is looked for."""
+        """Return the report of a task from its supervisor's answer; without an answer, from its folder."""
         if answer.supervisor is None:
             return await self._look(key)
         report = TaskReport(key, TaskPhase.RUNNING, started=answer.started, address=answer.address, message="")
@@ -264,7 +267,7 @@ class LocalEngine:
         return report
 
     def note_end(self, job: Job) -> None:
-        """Keep the record of a run that is over in its folder."""
+        """Write the record of a finished run into its folder."""
         self._records.write(job)
         self._records.forget(job.key)
 
@@ -278,27 +281,27 @@ class LocalEngine:
         await asyncio.to_thread(self._home.forget_job, action.key)
 
     async def _look(self, key: TaskKey) -> TaskReport:
-        known = self._vigil.running(key)
-        if known is not None:
-            return known
+        running = self._vigil.running(key)
+        if running is not None:
+            return running
         sight = await self._observer.look(key)
         if sight.supervisor is not None:
             self._vigil.watch(sight.report, sight.supervisor)
         return self._with_preparation(sight.report) if sight.report.phase is TaskPhase.PENDING else sight.report
 
     def _with_preparation(self, report: TaskReport) -> TaskReport:
-        """A task that was never started is as ready as its run's code and environment."""
+        """Return the report of a task that was never started, with the state of its run's preparation."""
         if report.phase is not TaskPhase.PENDING:
             return report
         problem = self._preparing.problem(report.key.run)
         if problem is not None:
             exit_ = Exit(code=CANNOT_RUN)
             return replace(report, phase=TaskPhase.FAILED, exit=exit_, finished=self._clock.now(), message=_words(problem))
-        said = self._preparing.said(report.key.run)
-        return replace(report, ready=not self._preparing.busy(report.key.run), message=said)
+        message = self._preparing.said(report.key.run)
+        return replace(report, ready=not self._preparing.busy(report.key.run), message=message)
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether a process of this user belongs to a task of this home: its environment names the home."""
+        """Return whether a process of this user belongs to a task of this home: its environment names the home."""
         try:
             if os.stat(f"/proc/{pid}").st_uid != os.getuid():
                 return False
@@ -307,15 +310,18 @@ class LocalEngine:
             return False
 
     def _note_warnings(self) -> None:
-        """Keep what was ignored in the machine's shared folder where `fairway doctor` finds it."""
-        found = self._machine.warnings
-        if found != self._warned:
+        """Write the warnings about the machine's shared folder where `fairway doctor` reads them."""
+        warnings = self._machine.warnings
+        if warnings != self._warned:
             with contextlib.suppress(OSError):
-                record.write_record(str(self._home.path), WARNINGS, {"warnings": list(found)})
-                self._warned = found
+                record.write_record(str(self._home.path), WARNINGS, {"warnings": list(warnings)})
+                self._warned = warnings
 
     def _sharing_folder(self) -> Path:
-        """Where the service that shares GPUs lies: a short path, for its sockets. Another user may have taken the first."""
+        """Return the folder of the GPU sharing service: a short path, for its sockets.
+
+        Another user may have taken the first choice.
+        """
         name = f"fairway-mps-{self._home.name[:12]}"
         first = Path(tempfile.gettempdir()) / name
         try:
@@ -343,12 +349,12 @@ class LocalEngine:
         try:
             return tuple(value.encode() for value in self._reveal(job.spec.secrets).values())
         except FairwayError:
-            # A secret that was deleted since cannot be masked; the others still are.
-            known: list[bytes] = []
+            # A deleted secret cannot be masked; the others still are.
+            values: list[bytes] = []
             for name in job.spec.secrets:
                 with contextlib.suppress(FairwayError):
-                    known += [value.encode() for value in self._reveal([name]).values()]
-            return tuple(known)
+                    values += [value.encode() for value in self._reveal([name]).values()]
+            return tuple(values)
 
 
 def _words(problem: BaseException) -> str:

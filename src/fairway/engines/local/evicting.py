@@ -1,4 +1,4 @@
-"""Ends tasks: by asking their supervisor, or where it does not answer, by signals to whom we know."""
+"""Ends tasks: by a request to their supervisor, or by signals when it does not answer."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from fairway.state.phase import TaskPhase
 from fairway.state.task import TaskKey, TaskReport
 
 CANNOT_RUN = 126
-"""What a shell says of a program that it could not start."""
+"""The exit code that shells use for a program that could not be started."""
 _ANSWER_PATIENCE = 3.0
-"""Seconds that a supervisor has to answer before it gets a signal."""
+"""Seconds that a supervisor gets to answer before it gets a signal."""
 _END_PATIENCE = 30.0
-"""Seconds in which a killed task must be over before its folder is removed from under it."""
+"""Seconds to wait for a killed task to end before its folder is removed."""
 
 
 class Evictor:
-    """Ends tasks. The way from SIGTERM to SIGKILL is the supervisor's: it goes on when the daemon dies."""
+    """Ends tasks. The supervisor does the steps from SIGTERM to SIGKILL, so that they continue when the daemon dies."""
 
     def __init__(self, home: Home, observer: Observer, clock: Clock) -> None:
         self._home = home
@@ -37,7 +37,7 @@ class Evictor:
         self._clock = clock
 
     async def evict(self, action: EvictTask) -> TaskReport:
-        """Begin to end the task; what is known of it then. One that was never started never will be."""
+        """Begin to end the task; return its state. A task that was never started is recorded as stopped."""
         sight = await self._observer.look(action.key)
         if sight.report.phase is TaskPhase.PENDING:
             return self._cancel(action)
@@ -46,7 +46,7 @@ class Evictor:
         return sight.report
 
     def nudge(self, action: NudgeTask) -> None:
-        """Let the stop file appear; the task reads it when it likes."""
+        """Create the stop file, which the task reads when it likes."""
         folder = self._home.attempt(action.key)
         if folder.is_dir():
             aside = folder / f".{STOP_FILE}"
@@ -57,12 +57,12 @@ class Evictor:
                 aside.rename(folder / STOP_FILE)
 
     def give_up(self, key: TaskKey, words: str) -> TaskReport:
-        """Record that the task cannot be started as it was asked for, and never will be."""
+        """Record that the task cannot be started as requested, and never will be."""
         content: dict[str, object] = {"code": CANNOT_RUN, "words": words, "finished": self._clock.now()}
         return self._settle(key, content)
 
     async def end_for_good(self, key: TaskKey) -> None:
-        """Kill the task and wait until nothing of it is left, or until waiting is pointless."""
+        """Kill the task and wait until it has ended, or until the deadline."""
         deadline = time.monotonic() + _END_PATIENCE
         while time.monotonic() < deadline:
             sight = await self._observer.look(key)
@@ -72,20 +72,20 @@ class Evictor:
             await asyncio.sleep(0.01)
 
     def anything_runs(self, key: JobKey) -> bool:
-        """Whether any task of the run has a supervisor."""
-        return any(_is_held(str(self._home.attempt(each) / LOCK)) for each in self._home.attempts_of(key))
+        """Return whether any task of the run has a supervisor."""
+        return any(_is_held(str(self._home.attempt(attempt) / LOCK)) for attempt in self._home.attempts_of(key))
 
     def _cancel(self, action: EvictTask) -> TaskReport:
-        """Record that the task was stopped before it started, so that it stays so."""
+        """Record that the task was stopped before it started, so that it never starts."""
         content: dict[str, object] = {"by_us": True, "finished": self._clock.now(), "said": f"never started: {action.reason}"}
         return self._settle(action.key, content)
 
     def _settle(self, key: TaskKey, content: dict[str, object]) -> TaskReport:
-        """Write how a task ended that was never started."""
+        """Write the end record of a task that was never started."""
         folder = self._home.attempt(key)
         lock = locks.take(folder / LOCK)
         if lock is None:
-            # A supervisor waits for the word to start it; without the word it goes away.
+            # A supervisor waits for the go-ahead; without it the supervisor exits.
             return TaskReport(key, TaskPhase.PENDING, message="it is being started or given up")
         try:
             if (folder / record.STARTED).exists():
@@ -108,13 +108,13 @@ class Evictor:
             pass
         if supervisor is not None:
             with crash.reach("engine.signal"):
-                # A supervisor that somebody halted goes on, and then hears.
+                # A supervisor that was stopped by SIGSTOP resumes and receives the signal.
                 supervisor.send(signal.SIGCONT)
                 supervisor.send(signal.SIGUSR1 if action.grace > 0 else signal.SIGUSR2)
 
 
 def _is_held(path: str) -> bool:
-    """Whether a supervisor holds the lock; what a task put in its place is no lock."""
+    """Return whether a supervisor holds the lock. Anything else that a task put in its place is no lock."""
     try:
         return locks.is_held(path)
     except OSError:

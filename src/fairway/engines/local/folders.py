@@ -1,10 +1,10 @@
-"""Where the local engine keeps things: the layout of a home, and what may be one.
+"""The layout of a home, the folder in which the local engine keeps its files, and the check of a home's location.
 
     jobs/<namespace>/<run>/
         code/  checkpoints/  outputs/<name>/  tensorboard/  shared/
         attempts/<role>-<index>-<attempt>/
             lock  order.json  started.json  exit.json  out-0.log  out-0.index  metrics-0.jsonl  stop  ctl
-    trash/      folders on their way out
+    trash/      folders to be removed
 
 Folders are 0700 and files 0600, whatever the umask.
 """
@@ -42,13 +42,13 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """One home: everything that one local engine keeps."""
+    """One home: all files of one local engine."""
 
     path: Path
 
     @classmethod
     def open(cls, path: Path) -> Home:
-        """Make the home where it is missing. Refuses one on a network file system: locks and sockets fail there."""
+        """Open the home; create it if missing. Refuses a network file system: locks and sockets do not work there."""
         path = Path(os.path.realpath(path))
         kind = file_system_of(path)
         if kind in NETWORK_FILE_SYSTEMS:
@@ -60,35 +60,35 @@ class Home:
 
     @property
     def name(self) -> str:
-        """Names the home on this machine, without telling others where it lies."""
+        """An identifier of the home on this machine that does not reveal its path."""
         return hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
 
     @property
     def poke(self) -> Path:
-        """The socket through which supervisors tell that a task is over."""
+        """The socket on which supervisors announce that a task has ended."""
         return self.path / POKE
 
     def job(self, key: JobKey) -> Path:
-        """The folder of a run."""
+        """Return the folder of a run."""
         return Path(f"{self.path}/jobs/{_plain(key.namespace)}/{_plain(key.name)}")
 
     def make_job(self, key: JobKey) -> Path:
-        """The folder of a run, made where it is missing."""
+        """Return the folder of a run; create it if missing."""
         folder = self.job(key)
         if not os.path.isdir(folder):
-            for each in (folder.parents[1], folder.parents[0], folder):
-                make_private(each)
+            for parent in (folder.parents[1], folder.parents[0], folder):
+                make_private(parent)
         return folder
 
     def make_shared_parts(self, key: JobKey) -> Path:
-        """The folder of a run with the parts that all its tasks share; those that have outputs get their folders when bound."""
+        """Create the folder of a run with the parts that its tasks share. Folders of outputs are created when tasks are bound."""
         folder = self.make_job(key)
         for part in ("attempts", "checkpoints", "tensorboard", "shared"):
             make_private(Path(f"{folder}/{part}"))
         return folder
 
     def make_attempt(self, key: TaskKey) -> bool:
-        """Make the folder of one attempt, and those of its run; whether it was not there before."""
+        """Create the folder of an attempt, and its run's if missing. Return whether it is new."""
         folder = self.attempt(key)
         if os.path.isdir(folder):
             return False
@@ -97,31 +97,31 @@ class Home:
         return True
 
     def attempt(self, key: TaskKey) -> Path:
-        """The folder of one attempt of one task."""
+        """Return the folder of one attempt of one task."""
         attempt = _plain(f"{key.role}-{key.index}-{key.attempt}")
         return Path(f"{self.path}/jobs/{_plain(key.namespace)}/{_plain(key.job)}/attempts/{attempt}")
 
     def attempts_of(self, key: JobKey) -> list[TaskKey]:
-        """Every attempt of every task of a run that has a folder."""
-        found = []
+        """Return every attempt of every task of a run that has a folder."""
+        keys = []
         with contextlib.suppress(FileNotFoundError):
             for name in sorted(os.listdir(self.job(key) / "attempts")):
                 match = _ATTEMPT.fullmatch(name)
                 if match:
-                    found.append(TaskKey(key.namespace, key.name, match["role"], int(match["index"]), int(match["attempt"])))
-        return found
+                    keys.append(TaskKey(key.namespace, key.name, match["role"], int(match["index"]), int(match["attempt"])))
+        return keys
 
     def jobs(self) -> list[JobKey]:
-        """The runs that have a folder."""
+        """Return the runs that have a folder."""
         root = self.path / "jobs"
-        found = []
+        keys = []
         with contextlib.suppress(FileNotFoundError):
             for namespace in sorted(os.listdir(root)):
-                found += [JobKey(namespace, name) for name in sorted(os.listdir(root / namespace))]
-        return found
+                keys += [JobKey(namespace, name) for name in sorted(os.listdir(root / namespace))]
+        return keys
 
     def forget_job(self, key: JobKey) -> None:
-        """Remove everything of a run. It vanishes at once; a crash leaves only trash, removed at the next start."""
+        """Remove all files of a run. It disappears in one step; a crash leaves only trash, which the next start removes."""
         folder = self.job(key)
         if folder.is_dir() and not folder.is_symlink():
             trash = make_private(self.path / "trash")
@@ -130,13 +130,13 @@ class Home:
         self.empty_trash()
 
     def forget_logs(self, key: JobKey) -> None:
-        """Remove what the tasks of a run printed, and nothing else."""
+        """Remove the output of a run's tasks, and nothing else."""
         for task in self.attempts_of(key):
             for path in self.attempt(task).glob("out-*"):
                 path.unlink(missing_ok=True)
 
     def empty_trash(self) -> None:
-        """Remove what was on its way out."""
+        """Remove the contents of the trash."""
         trash = self.path / "trash"
         if trash.is_dir():
             for entry in os.scandir(trash):
@@ -144,7 +144,7 @@ class Home:
 
 
 def make_private(folder: Path) -> Path:
-    """Make a folder for its owner alone, with what lies above it."""
+    """Create a folder with mode 0700, and its missing parents."""
     if not os.path.isdir(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chmod(folder, 0o700)
@@ -152,13 +152,13 @@ def make_private(folder: Path) -> Path:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder and what is in it; what a program made unreadable goes too, and links are not followed."""
+    """Remove a folder and its contents, including unreadable ones; symbolic links are not followed."""
 
     def make_removable(function: Callable[..., object], path: str, _problem: object) -> None:
         parent = os.path.dirname(path)
-        for each in (parent, path):
-            if os.path.isdir(each) and not os.path.islink(each):
-                os.chmod(each, stat.S_IRWXU)
+        for entry in (parent, path):
+            if os.path.isdir(entry) and not os.path.islink(entry):
+                os.chmod(entry, stat.S_IRWXU)
         if function is os.unlink:
             os.unlink(path)
         elif os.path.lexists(path):
@@ -171,7 +171,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def file_system_of(path: Path, mounts: str | None = None) -> str:
-    """The kind of the file system on which a path lies or would lie; empty when unknown."""
+    """Return the type of the file system of a path, existing or not; empty when unknown."""
     if mounts is None:
         try:
             mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
@@ -191,7 +191,7 @@ def file_system_of(path: Path, mounts: str | None = None) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name that stays within its folder. Names are checked long before; this is the last door."""
+    """Return the name if it is safe as the name of a folder. Names are validated earlier; this is the last check."""
     if not name or "/" in name or name in (".", "..") or "\0" in name:
         message = f"{name!r} is no name for a folder"
         raise BugError(message)

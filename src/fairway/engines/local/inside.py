@@ -1,4 +1,4 @@
-"""What a person does inside a running task: type, resize the window, look around with its environment."""
+"""Interactive access to a running task: input, window size, and its folder and environment."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ INTERRUPT = b"\x03"
 
 
 class Insides:
-    """Talks to the supervisors of running tasks."""
+    """Sends requests to the supervisors of running tasks."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def type_in(self, key: TaskKey, data: bytes) -> None:
-        """Give bytes to the first process's terminal; none means that no more will come.
+        """Send bytes to the first process's terminal; empty data means end of input.
 
         Ctrl-C alone also reaches a task without a terminal, as SIGINT.
         """
@@ -30,18 +30,18 @@ class Insides:
             self._ask(key, {"op": "input", "data": data.decode("utf-8", "surrogateescape")} if data else {"op": "end"})
 
     def resize(self, key: TaskKey, rows: int, columns: int) -> None:
-        """Tell the task's terminal how large its window is."""
+        """Set the window size of the task's terminal."""
         self._ask(key, {"op": "resize", "rows": rows, "columns": columns})
 
     def look(self, key: TaskKey) -> TaskInside:
-        """Folder and environment of the task's first process, as its supervisor gave them."""
+        """Return folder and environment of the task's first process, as its supervisor set them."""
         try:
-            told = control.ask(str(self._home.attempt(key)), {"op": "environment"}, PATIENCE)
+            answer = control.ask(str(self._home.attempt(key)), {"op": "environment"}, PATIENCE)
         except OSError as error:
             message = f"{key.task} of {key.job} does not run now, so there is no inside"
             raise ConflictError(message, fix=f"its files are in {self._home.job(key.run)}") from error
-        env = told.get("env")
-        return TaskInside(str(told.get("cwd", "")), dict(env) if isinstance(env, dict) else {})
+        env = answer.get("env")
+        return TaskInside(str(answer.get("cwd", "")), dict(env) if isinstance(env, dict) else {})
 
     def _ask(self, key: TaskKey, request: control.Request) -> None:
         try:

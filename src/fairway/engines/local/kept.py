@@ -1,7 +1,7 @@
-"""What a run's folder says of the run, without the database: enough to make its record anew.
+"""Records of runs in their folders, without the database: enough to restore a run's database record.
 
-`run.json` holds the run as it was when its last attempt was created, or when it ended. `.submitting` lies in a folder
-from the first file that a submit puts there until the run's first attempt is created.
+`run.json` holds the run as it was when its last attempt was created, or when it ended. `.submitting` exists in a folder from the
+first file of a submission until the run's first attempt is created.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ log = logging.getLogger("fairway.engine")
 
 
 class RunRecords:
-    """Writes the records of runs into their folders. A record that cannot be written is no reason not to run."""
+    """Writes the records of runs into their folders. A record that cannot be written does not keep a run from running."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._written: dict[JobKey, tuple[int, bool]] = {}
 
     def write(self, job: Job) -> None:
-        """Keep the run's record beside it, once an attempt and once at its end. The folder is there."""
+        """Write the run's record once per attempt and once at its end. The folder must exist."""
         state = (job.attempt, job.phase.over)
         folder = self._home.job(job.key)
         if self._written.get(job.key) == state or not folder.is_dir():
@@ -67,42 +67,42 @@ class RunRecords:
         self._written[job.key] = state
 
     def forget(self, key: JobKey) -> None:
-        """The run is over or gone."""
+        """Forget a run that is over or deleted."""
         self._written.pop(key, None)
 
 
 class LocalKept:
-    """The `Kept` port on the folders of a home. Reads only, save `reread`."""
+    """The `Kept` port on the folders of a home. Reads only, except for `reread`."""
 
     def __init__(self, home: Home, clock: Clock) -> None:
         self._home = home
         self._observer = Observer(home, clock)
 
     def keys(self) -> list[JobKey]:
-        """None: every run has a folder."""
+        """Return nothing: every run has a folder."""
         return []
 
     async def reports(self, keys: Sequence[TaskKey]) -> list[TaskReport]:
-        """What the folders of these attempts say."""
+        """Return the states that the folders of these attempts show."""
         return [(await self._observer.look(key)).report for key in keys]
 
     def any(self) -> bool:
-        """Whether any run has a folder."""
+        """Return whether any run has a folder."""
         return bool(self._home.jobs())
 
     def path(self, key: JobKey) -> str:
-        """The run's folder."""
+        """Return the path of the run's folder."""
         return str(self._home.job(key))
 
     def job(self, key: JobKey) -> Job:
-        """The run as its folder has it; `UnreadableRunError` when that cannot be read."""
+        """Return the run from the record in its folder. Raises `UnreadableRunError` when that cannot be read."""
         path = self._home.job(key) / RECORD
         try:
-            found = json.loads(path.read_bytes())
-            if found["format"] > FORMAT:
-                message = f"{RECORD} is of format {found['format']}, which a newer Fairway wrote"
+            document = json.loads(path.read_bytes())
+            if document["format"] > FORMAT:
+                message = f"{RECORD} is of format {document['format']}, which a newer Fairway wrote"
                 raise UnreadableRunError(message)
-            job = msgspec.convert(found["job"], Job, dec_hook=_rich)
+            job = msgspec.convert(document["job"], Job, dec_hook=_rich)
         except FileNotFoundError:
             message = f"there is no {RECORD} in it"
             raise UnreadableRunError(message) from None
@@ -115,20 +115,22 @@ class LocalKept:
         return job
 
     def attempts(self, key: JobKey) -> list[Attempt]:
-        """The attempts that have a folder."""
-        found = []
+        """Return the attempts that have a folder."""
+        entries = []
         for task in self._home.attempts_of(key):
             order = record.read_record(str(self._home.attempt(task)), ORDER) or {}
             devices = order.get("devices")
-            found.append(
+            entries.append(
                 Attempt(
-                    task, str(order.get("node") or ""), tuple(str(one) for one in devices) if isinstance(devices, list) else ()
+                    task,
+                    str(order.get("node") or ""),
+                    tuple(str(device) for device in devices) if isinstance(devices, list) else (),
                 )
             )
-        return found
+        return entries
 
     def never_recorded(self, key: JobKey) -> bool:
-        """Whether the folder holds nothing but what a submit puts there that did not come to its end."""
+        """Return whether the folder holds only files of an unfinished submission."""
         folder = self._home.job(key)
         try:
             names = set(os.listdir(folder))
@@ -136,27 +138,27 @@ class LocalKept:
             return False
         if folder.is_symlink() or not names:
             return not folder.is_symlink()
-        # A file that was being written has the name of the file after a dot, and a process id.
+        # A file that is being written is named after its target, with a dot in front and a process id behind.
         plain = {name for name in names if not name.startswith(f".{ENVIRONMENT_FILE}.")}
         return MARK in names and plain <= _OF_SUBMIT
 
     def running(self, key: JobKey) -> bool:
-        """Whether a task of the run has a supervisor."""
-        return any(locks.is_held(self._home.attempt(each) / LOCK) for each in self._home.attempts_of(key))
+        """Return whether a task of the run has a supervisor."""
+        return any(locks.is_held(self._home.attempt(attempt) / LOCK) for attempt in self._home.attempts_of(key))
 
     def reread(self, key: JobKey) -> None:
-        """Let the metrics of the run be read from the start: the record has none of them."""
+        """Have the metrics of the run read from the start: a restored record has none of them."""
         (self._home.job(key) / MEMORY_FILE).unlink(missing_ok=True)
 
 
 def mark_submitting(folder: Path) -> None:
-    """Say that what lies in the folder is not in the record yet."""
+    """Mark the folder as having files of a run that is not recorded yet."""
     descriptor = os.open(folder / MARK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.close(descriptor)
 
 
 def _encoded(job: Job) -> bytes:
-    """Readable by people and programs. Losses may be NaN, which JSON cannot say: metrics lie in files of their own."""
+    """Encode a run for people and programs. Metrics are left out: they have files of their own, and JSON cannot represent NaN."""
     progress = Progress(checkpoint_step=job.progress.checkpoint_step, checkpoint_time=job.progress.checkpoint_time)
     plain = replace(job, progress=replace(progress, step=job.progress.step), origin=replace(job.origin, stdin=""))
     encoded = msgspec.json.encode({"format": FORMAT, "job": plain}, enc_hook=_plain)

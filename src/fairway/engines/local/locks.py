@@ -1,7 +1,7 @@
-"""Locks that live as long as a copy of their descriptor is open, wherever it was passed to.
+"""File locks that live as long as any copy of their descriptor is open, in whatever process.
 
-Open-file-description locks: they travel through fork and through sockets, the kernel drops them with
-the last copy however its holder died, and whether one is held can be asked without taking it.
+They are open-file-description locks: they are inherited through fork and passed through sockets, the kernel drops them with the
+last copy however its holder died, and testing a lock does not take it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import struct
 from pathlib import Path
 
 SAFE = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
-"""Flags for files that another user may have put there: the open neither waits nor follows a link."""
+"""Flags for files that another user may have put there: the open neither blocks nor follows a link."""
 _FLOCK = struct.Struct("hhqqi4x")
-"""Kind, whence, start, length, process."""
+"""Type, whence, start, length, process."""
 
 
 def open_regular(path: Path | str, flags: int = os.O_RDONLY, *, folder: int | None = None, owner: int | None = None) -> int:
-    """Open a regular file, of this owner where one is named. Never waits: `OSError` for everything else."""
+    """Open a regular file, optionally of this owner only. Never blocks; raises `OSError` for anything else."""
     descriptor = os.open(path, flags | SAFE, 0o600, dir_fd=folder)
     state = os.fstat(descriptor)
     if stat.S_ISREG(state.st_mode) and owner in (None, state.st_uid):
@@ -31,7 +31,7 @@ def open_regular(path: Path | str, flags: int = os.O_RDONLY, *, folder: int | No
 
 
 def try_lock(descriptor: int, start: int = 0, *, shared: bool = False) -> bool:
-    """Lock one byte of the file, if it is free. Locking it again changes the lock between shared and exclusive."""
+    """Lock one byte of the file if it is free. Locking it again converts the lock between shared and exclusive."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, start))
     except (BlockingIOError, PermissionError):
@@ -40,12 +40,12 @@ def try_lock(descriptor: int, start: int = 0, *, shared: bool = False) -> bool:
 
 
 def unlock(descriptor: int, start: int = 0) -> None:
-    """Let go of one byte."""
+    """Release one byte."""
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_UNLCK, start))
 
 
 def is_held(path: Path | str, start: int = 0, *, exclusively: bool = False) -> bool:
-    """Whether that byte of the file is locked, or locked exclusively. Asking changes nothing."""
+    """Return whether that byte of the file is locked, or locked exclusively. The test changes nothing."""
     try:
         descriptor = open_regular(path)
     except FileNotFoundError:
@@ -57,7 +57,7 @@ def is_held(path: Path | str, start: int = 0, *, exclusively: bool = False) -> b
 
 
 def is_locked(descriptor: int, start: int = 0, *, length: int = 1, exclusively: bool = False) -> bool:
-    """Whether another open file holds a lock on these bytes, or an exclusive one. A length of 0 reaches to the end.
+    """Return whether another open file holds a lock on these bytes, or an exclusive one. A length of 0 reaches to the end.
 
     Only an exclusive lock proves that its holder could write to the file: every reader may take a shared one.
     """
@@ -67,7 +67,7 @@ def is_locked(descriptor: int, start: int = 0, *, length: int = 1, exclusively: 
 
 
 def take(path: Path) -> int | None:
-    """Take a lock of our own; its descriptor, or None when it is held."""
+    """Take an exclusive lock on a file; return its descriptor, or None when it is held."""
     descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
     if try_lock(descriptor):
         return descriptor
@@ -76,7 +76,7 @@ def take(path: Path) -> int | None:
 
 
 def release(*descriptors: int) -> None:
-    """Close these copies of locks."""
+    """Close these descriptors of locks."""
     for descriptor in descriptors:
         os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""What this machine has to give: processors and memory, as far as we may use them."""
+"""Processors and memory of this machine, as far as this process may use them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _UNLIMITED = 1 << 60
 
 
 def cpu_count(root: Path = Path("/")) -> float:
-    """Processors that this process may use: its affinity, and no more than its control groups allow."""
+    """Return the number of usable processors: those of the affinity, limited by the control groups."""
     count = float(len(os.sched_getaffinity(0)))
     for folder in _groups(root, "cpu"):
         limit = _cpu_limit(folder)
@@ -19,7 +19,7 @@ def cpu_count(root: Path = Path("/")) -> float:
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
-    """Memory of the machine, or of the control groups that this process is in."""
+    """Return the memory of the machine, or the limit of this process's control groups."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for folder in _groups(root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
@@ -30,7 +30,7 @@ def memory_bytes(root: Path = Path("/")) -> int:
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """Memory that could be used now without taking it from anybody; 0 where nobody says."""
+    """Return the memory available without taking it from other processes; 0 where the kernel does not report it."""
     lines = _read(root / "proc/meminfo").splitlines()
     available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
     for folder in _groups(root, "memory"):
@@ -51,30 +51,30 @@ def _cpu_limit(folder: Path) -> float | None:
 
 
 def _groups(root: Path, controller: str) -> list[Path]:
-    """The folders of this process's control groups that could limit it, from its own up to the top."""
+    """Return the folders of this process's control groups, from its own up to the root: each could limit it."""
     mounts = _mounts(root, controller)
-    found: list[Path] = []
+    folders: list[Path] = []
     for line in _read(root / "proc/self/cgroup").splitlines():
         number, names, path = line.split(":", 2)
         mount = mounts.get("2" if number == "0" and not names else "1")
         if mount is None or (number != "0" and controller not in names.split(",")):
             continue
         own = Path(path.lstrip("/"))
-        found += [mount / part for part in (own, *own.parents)]
-    return found
+        folders += [mount / part for part in (own, *own.parents)]
+    return folders
 
 
 def _mounts(root: Path, controller: str) -> dict[str, Path]:
-    """Where control groups of version 1 (for the controller) and 2 are mounted."""
-    found: dict[str, Path] = {}
+    """Return where control groups of version 1 (for the controller) and 2 are mounted."""
+    mounts: dict[str, Path] = {}
     for line in _read(root / "proc/self/mountinfo").splitlines():
         fields, _, rest = line.partition(" - ")
         parts, kind = fields.split(), rest.split()
         if kind[:1] == ["cgroup2"]:
-            found["2"] = root / parts[4].lstrip("/")
+            mounts["2"] = root / parts[4].lstrip("/")
         elif kind[:1] == ["cgroup"] and controller in kind[-1].split(","):
-            found["1"] = root / parts[4].lstrip("/")
-    return found
+            mounts["1"] = root / parts[4].lstrip("/")
+    return mounts
 
 
 def _read(path: Path) -> str:

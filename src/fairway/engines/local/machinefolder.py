@@ -1,15 +1,16 @@
-"""What all users of a machine share: each user has a folder of locks that the others read and cannot write.
+"""Folders shared by all users of a machine: each user has a folder of lock files that others can read but not write.
 
-    FOLDER/UID            where an administrator made FOLDER (it belongs to root)
+    FOLDER/UID            where an administrator created FOLDER (it belongs to root)
     FOLDER-UID            beside it everywhere else: in /tmp only its owner can rename or remove it
     ...-UID-1a2b3c4d      where another user took the plain name first
-    FOLDER/device-*, FOLDER/ports      files of earlier versions, which all users wrote
+    FOLDER/device-*, FOLDER/ports      files of earlier versions, writable by all users
 
 Promises:
+
 1. No user can create, replace, remove or lock (exclusively) a file that another user needs.
 2. A pipe, a folder, a link or a foreign file in place of a lock costs that lock alone: it is ignored with a warning.
    Nothing here waits for another user.
-3. A folder counts only when its owner is the user that its name tells.
+3. A folder counts only when its owner is the user in its name.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ _log = logging.getLogger(__name__)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | SAFE
 _SUFFIX = r"(\d{1,10})(?:-[0-9a-f]{8})?"
 _MOST_FOLDERS = 4
-"""Folders of one user that are looked at; more are ignored."""
+"""Limit of folders read per user; more are ignored."""
 _MOST_FILES = 2048
-"""Files of one folder that are looked at; a user who makes more hides their own locks."""
+"""Limit of files read per folder; a user who creates more hides their own locks."""
 _MOST_WARNINGS = 20
-"""Of what one user made."""
+"""Limit of warnings per user."""
 _CRASHED = 60.0
-"""Seconds after which a file that was not published never will be."""
+"""Seconds after which an unpublished file counts as left over from a crash."""
 _ATTEMPTS = 10
 
 
@@ -53,7 +54,7 @@ class UserFolder:
     user: int
 
     def names(self, prefix: str) -> list[str]:
-        """Names of its files that begin so."""
+        """Return the names of its files with this prefix."""
         with os.scandir(self.descriptor) as entries:
             return [entry.name for entry in itertools.islice(entries, _MOST_FILES) if entry.name.startswith(prefix)]
 
@@ -69,15 +70,15 @@ class MachineFolder:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was ignored and still lies there."""
-        gone = [path for path in self._warnings if not os.path.lexists(path)]
-        if gone:
-            self._warnings = {path: words for path, words in self._warnings.items() if path not in gone}
+        """Messages about ignored files that still exist."""
+        missing = [path for path in self._warnings if not os.path.lexists(path)]
+        if missing:
+            self._warnings = {path: words for path, words in self._warnings.items() if path not in missing}
             self._culprits.clear()
         return tuple(self._warnings.values())
 
     def warn(self, path: Path | str, why: str) -> None:
-        """Note, and log once, that a file is ignored. One user can cause so many warnings, and no more."""
+        """Record, and log once, that a file is ignored. The number of warnings per user is limited."""
         if str(path) in self._warnings:
             return
         with contextlib.suppress(OSError):
@@ -88,22 +89,22 @@ class MachineFolder:
                 _log.warning("%s", self._warnings[str(path)])
 
     def own(self) -> Path:
-        """The folder of this user, made where it is missing; mode 0755."""
+        """Return the folder of this user; create it with mode 0755 if missing."""
         if self._own is not None and _belongs(self._own, os.getuid()):
             return self._own
         with self.folders() as folders:
-            mine = [folder.path for folder in folders if folder.user == os.getuid()]
-        self._own = min(mine, key=lambda path: (len(path.name), path.name)) if mine else self._make()
+            own_folders = [folder.path for folder in folders if folder.user == os.getuid()]
+        self._own = min(own_folders, key=lambda path: (len(path.name), path.name)) if own_folders else self._make()
         return self._own
 
     def create(self) -> tuple[int, Path]:
-        """A fresh file of this user that only its owner can open, to be locked and then published."""
+        """Create a file that only this user can open, to be locked and then published."""
         path = self.own() / f".{secrets.token_hex(8)}"
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | SAFE, 0o600), path
 
     @staticmethod
     def publish(descriptor: int, path: Path, name: str) -> Path:
-        """Let all users read a file, under its name. Its lock was taken before, so no other user can take it first."""
+        """Make a file readable by all users, under its name. It was locked before, so that no other user can lock it first."""
         os.fchmod(descriptor, 0o644)
         target = path.with_name(name)
         os.rename(path, target)
@@ -111,8 +112,8 @@ class MachineFolder:
 
     @contextlib.contextmanager
     def folders(self) -> Iterator[list[UserFolder]]:
-        """The folders of all users, open; those that do not belong to the user in their name are ignored."""
-        found: list[UserFolder] = []
+        """Open the folders of all users. Folders that do not belong to the user in their name are ignored."""
+        opened: list[UserFolder] = []
         counts: dict[int, int] = {}
         try:
             for path, user in self._named():
@@ -122,17 +123,17 @@ class MachineFolder:
                 if descriptor is None:
                     continue
                 counts[user] = counts.get(user, 0) + 1
-                found.append(UserFolder(descriptor, path, user))
+                opened.append(UserFolder(descriptor, path, user))
                 if counts[user] > _MOST_FOLDERS:
-                    os.close(found.pop().descriptor)
+                    os.close(opened.pop().descriptor)
                     self.warn(path, f"user {user} has more than {_MOST_FOLDERS} such folders")
-            yield found
+            yield opened
         finally:
-            for folder in found:
+            for folder in opened:
                 os.close(folder.descriptor)
 
     def open_in(self, folder: UserFolder, name: str) -> int | None:
-        """A file of a user, for reading; None for what is gone or is no file of that user."""
+        """Open a user's file for reading; return None when it is missing or not that user's regular file."""
         try:
             return open_regular(name, folder=folder.descriptor, owner=folder.user)
         except FileNotFoundError:
@@ -142,7 +143,7 @@ class MachineFolder:
             return None
 
     def open_earlier(self, name: str) -> int | None:
-        """A file that earlier versions made for all users to write, where one exists."""
+        """Open a file that earlier versions created, writable by all users; None when there is none."""
         try:
             folder = os.open(self.path, _FOLDER)
         except OSError:
@@ -158,13 +159,13 @@ class MachineFolder:
             os.close(folder)
 
     def refresh(self) -> None:
-        """Keep cleaners of old temporary files away from the locks: one removed under its holder protects nothing."""
+        """Touch the lock files, so that cleaners of temporary files keep them: a lock on a removed file is void."""
         with contextlib.suppress(OSError, RefusedError):
             own = self.own()
             os.utime(own)
             for entry in os.scandir(own):
                 if entry.name.startswith(".") and entry.stat(follow_symlinks=False).st_mtime < os.stat(own).st_mtime - _CRASHED:
-                    # A crash came between its making and its publishing.
+                    # A crash came between its creation and its publication.
                     os.unlink(entry.path)
                 else:
                     os.utime(entry.path, follow_symlinks=False)
@@ -175,7 +176,7 @@ class MachineFolder:
                         os.utime(entry.path, follow_symlinks=False)
 
     def _named(self) -> Iterator[tuple[Path, int]]:
-        """Paths that are named like the folder of a user, and which user."""
+        """Yield the paths that are named like a user's folder, with the user id."""
         places = ((self.path, re.compile(_SUFFIX)), (self.path.parent, re.compile(re.escape(self.path.name) + "-" + _SUFFIX)))
         for place, pattern in places:
             try:
@@ -228,7 +229,7 @@ class MachineFolder:
 
 
 def name_of(user: int) -> str:
-    """The name of a user, or the number where it has none."""
+    """Return the name of a user, or the number if there is no name."""
     try:
         return pwd.getpwuid(user).pw_name[:100]
     except KeyError:
@@ -236,7 +237,7 @@ def name_of(user: int) -> str:
 
 
 def _belongs(path: Path, user: int) -> bool:
-    """Whether it is a folder of this user, and no link to one."""
+    """Return whether the path is a folder of this user and not a symbolic link."""
     try:
         state = os.lstat(path)
     except OSError:

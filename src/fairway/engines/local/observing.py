@@ -1,4 +1,4 @@
-"""What is known of a task, from its folder alone: the same for a daemon that started it and for one that finds it."""
+"""Determines the state of a task from its folder alone: the same for the daemon that started it and for a later one."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ from fairway.units.quantity import show_bytes
 
 HOST = "127.0.0.1"
 LAST_WORDS = "supervisor.log"
-"""Where a supervisor that failed says why."""
+"""The file with the error of a supervisor that failed."""
 KILLED = "its supervisor was killed, so nobody knows how it ended; what was left of it was ended"
 WENT_DOWN = "the machine went down while it ran, so nobody knows how it ended"
 BAD = "bad"
-"""Marks a record of an end that was made up for one that cannot be used."""
+"""Marks an end record that replaces an unusable one."""
 _HIGHEST_PORT = 65_535
 _LONGEST_LINE = 500
 _PATIENCE = 5.0
-"""Seconds in which killed processes must be gone."""
+"""Seconds to wait for killed processes to end."""
 _CLEAN_UP_PATIENCE = 60.0
-"""Seconds that a clean-up command may take."""
+"""Timeout of a clean-up command, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One look at one task."""
+    """The observed state of one task."""
 
     report: TaskReport
     supervisor: Identity | None = None
-    """Who looks after it, while it runs."""
+    """The process that supervises it, while it runs."""
 
 
 class Observer:
-    """Looks at attempts' folders. Reads only, except that it finishes what a killed supervisor could not."""
+    """Reads the folders of attempts. It writes only to finish what a killed supervisor could not."""
 
     def __init__(self, home: Home, clock: Clock) -> None:
         self._home = home
         self._clock = clock
 
     async def look(self, key: TaskKey) -> Sight:
-        """The truth about one task."""
+        """Return the state of one task."""
         folder = self._home.attempt(key)
-        # The lock first: a supervisor lets go of it only after it has written how the task ended.
+        # Test the lock first: a supervisor releases it only after it has written the end record.
         try:
             if locks.is_held(f"{folder}/{LOCK}"):
                 return self._running(key, folder)
@@ -75,47 +75,47 @@ class Observer:
 
     def _running(self, key: TaskKey, folder: Path, message: str = "") -> Sight:
         try:
-            begun = record.load_record(str(folder), record.STARTED)
+            started_record = record.load_record(str(folder), record.STARTED)
         except record.BadRecordError as problem:
-            # The supervisor holds its lock, so the task runs, whatever has happened to its record.
-            begun, message = {}, message or f"{problem}; the task wrote over it"
-        if begun is None:
-            # A supervisor that waits for the word, perhaps of a daemon that died: nothing has been started, and may never be.
+            # The supervisor holds its lock, so that the task runs, whatever has happened to its record.
+            started_record, message = {}, message or f"{problem}; the task wrote over it"
+        if started_record is None:
+            # The supervisor waits for the go-ahead, perhaps of a daemon that died: nothing has been started, and may never be.
             return Sight(TaskReport(key, TaskPhase.PENDING))
         report = TaskReport(
             key,
             TaskPhase.RUNNING,
-            started=record.time_of(begun.get("started")),
+            started=record.time_of(started_record.get("started")),
             address=address_of(read_ports(folder)),
             message=message,
         )
-        return Sight(report, Identity.from_dict(begun.get("supervisor")))
+        return Sight(report, Identity.from_dict(started_record.get("supervisor")))
 
     def _without_lock(self, key: TaskKey, folder: Path, why: str) -> Sight:
-        """The task put something else in place of its lock: its supervisor and its record tell what is left to know."""
+        """Derive the state from supervisor and records when the task has replaced its lock file by something else."""
         sight = self._running(key, folder, why)
         if sight.supervisor is not None and sight.supervisor.alive:
             return sight
         return Sight(over_report(key, read_end(folder) or {"lost": why}))
 
     def _bury(self, folder: Path) -> dict[str, object] | None:
-        """The supervisor was killed: end what it left behind and record that nobody knows how the task ended."""
+        """Clean up after a killed supervisor: end the processes left behind and record the task as lost."""
         lock = locks.take(folder / LOCK)
         if lock is None:
             return None
         try:
-            # It may have been done between our look and the lock.
+            # The end may have been recorded between the first look and taking the lock.
             ended = read_end(folder)
             if ended is not None and BAD not in ended:
                 return ended
-            begun = record.read_record(str(folder), record.STARTED) or {}
-            if not _end_leftovers(folder, begun):
+            started_record = record.read_record(str(folder), record.STARTED) or {}
+            if not _end_leftovers(folder, started_record):
                 return None
             if ended is not None:
-                # The file stays as it is: it is the evidence.
+                # The unusable record stays in place as evidence.
                 return ended
-            why = _why_lost(folder, begun)
-            started = record.time_of(begun.get("started"))
+            why = _why_lost(folder, started_record)
+            started = record.time_of(started_record.get("started"))
             content: dict[str, object] = {"lost": why, "started": started, "finished": self._clock.now()}
             with crash.reach("engine.rename"):
                 record.write_record(str(folder), record.EXIT, content)
@@ -125,9 +125,9 @@ class Observer:
 
 
 def read_end(folder: Path) -> dict[str, object] | None:
-    """How a task ended, every value checked; None when no record exists.
+    """Return the end record of a task with every value checked; None when there is none.
 
-    A record that cannot be used reads as one of a lost task that names the file and the value, marked with `BAD`.
+    An unusable record reads as that of a lost task. It names the file and the value, and is marked with `BAD`.
     """
     try:
         ended = record.load_record(str(folder), record.EXIT)
@@ -139,7 +139,7 @@ def read_end(folder: Path) -> dict[str, object] | None:
 
 
 def over_report(key: TaskKey, ended: dict[str, object]) -> TaskReport:
-    """What a record of an end means."""
+    """Convert an end record to a report."""
     started, finished = record.time_of(ended.get("started")), record.time_of(ended.get("finished"))
     if ended.get("lost"):
         return TaskReport(key, TaskPhase.LOST, started=started, finished=finished, message=str(ended["lost"]))
@@ -170,12 +170,12 @@ def over_report(key: TaskKey, ended: dict[str, object]) -> TaskReport:
 
 
 def address_of(ports: Sequence[int]) -> str | None:
-    """`host:port` of a task that was given these."""
+    """Return `host:port` of a task with these ports; None without ports."""
     return f"{HOST}:{ports[0]}" if ports else None
 
 
 def read_ports(folder: Path) -> tuple[int, ...]:
-    """The ports that a task was given; none when it was not bound."""
+    """Return the ports of a task; none when it was not bound."""
     ports = (record.read_record(str(folder), ORDER) or {}).get("ports")
     if not isinstance(ports, list):
         return ()
@@ -183,7 +183,7 @@ def read_ports(folder: Path) -> tuple[int, ...]:
 
 
 def leftovers_of(begun: dict[str, object]) -> Iterable[Identity]:
-    """The processes that a supervisor noted."""
+    """Yield the processes that a supervisor recorded."""
     processes = begun.get("processes")
     for entry in processes if isinstance(processes, list) else []:
         identity = Identity.from_dict(entry)
@@ -204,7 +204,7 @@ def _end_leftovers(folder: Path, begun: dict[str, object]) -> bool:
 
 
 def _clean_up(folder: Path) -> None:
-    """Run what the supervisor would have run at the end, such as removing a container."""
+    """Run the clean-up commands of a task, such as removing a container, in place of its supervisor."""
     commands = (record.read_record(str(folder), ORDER) or {}).get("cleanup")
     for argv in commands if isinstance(commands, list) else []:
         if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
@@ -229,7 +229,7 @@ def _why_lost(folder: Path, begun: dict[str, object]) -> str:
 
 
 def _failure_words(key: TaskKey, ended: dict[str, object]) -> str:
-    """What a person should read; empty when the exit code and the last lines say it all."""
+    """Return the message for users; empty when the exit code and the last lines suffice."""
     words = str(ended.get("words") or "")
     if words:
         return f"{key.task}: {words}"

@@ -1,4 +1,4 @@
-"""Network ports for tasks: held machine-wide, free when handed out, and never in the kernel's own range."""
+"""Leases network ports to tasks: locked machine-wide, free when leased, and outside the kernel's ephemeral range."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILE = "ports"
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _DEFAULT_RANGE = (32_768, 60_999)
 _COURTESY = 2000
-"""Candidates that are tried before the ports that others claim to hold are handed out too."""
+"""Candidates that are tried before ports claimed by other users are leased, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,10 @@ class Lease:
 
 
 class Ports:
-    """Hands out ports. Byte N of a file is port N; each user has a file that the others read.
+    """Leases ports. Byte N of a file stands for port N; each user has a file that the others read.
 
     Promises:
+
     1. No two tasks of a user hold the same port, and none of another user's, as far as enough ports are left without.
        A user who holds all ports delays the others by milliseconds: then what can be bound is handed out.
     2. A user who locks the file of another (every reader can take a shared lock) costs a file of its own for each lease.
@@ -44,7 +45,7 @@ class Ports:
         self._folder = folder
 
     def take(self, count: int, preferred: Sequence[int] = ()) -> Lease | None:
-        """So many ports, the preferred ones if they are all free; None when there are not enough."""
+        """Lease that many ports, the preferred ones if they are all free; return None when there are not enough."""
         with contextlib.ExitStack() as opened:
             earlier = self._folder.open_earlier(_FILE)
             if earlier is not None:
@@ -53,16 +54,16 @@ class Ports:
             opened.callback(os.close, own)
             files = _Files(own, earlier, self._read_files(opened))
             try:
-                found = _search(files, count, preferred)
+                leased = _search(files, count, preferred)
             except _SpoiledError:
                 self._folder.warn(self._folder.own() / _FILE, "another user holds shared locks on it; leases get own files")
-                own, held = self._private_file(files, count)
+                own, locked = self._private_file(files, count)
                 opened.callback(os.close, own)
                 files = replace(files, own=own)
-                found = _confirmed(files, held, count)
-            if found is None:
+                leased = _confirmed(files, locked, count)
+            if leased is None:
                 return None
-            return Lease(tuple(os.dup(file) for file in (own, earlier) if file is not None), found)
+            return Lease(tuple(os.dup(file) for file in (own, earlier) if file is not None), leased)
 
     def _own_file(self) -> int:
         descriptor = open_regular(self._folder.own() / _FILE, os.O_RDWR | os.O_CREAT, owner=os.getuid())
@@ -70,7 +71,10 @@ class Ports:
         return descriptor
 
     def _private_file(self, files: _Files, count: int) -> tuple[int, list[int]]:
-        """A file with locks on more ports than needed, taken before others could open it, and these ports."""
+        """Create a file with locks on more ports than needed, taken before other users could open it.
+
+        Return it with the ports.
+        """
         descriptor, path = self._folder.create()
         free = (port for port in _candidates() if files.is_ours_free(port))
         held = [port for port in itertools.islice(free, count * 4 + 16) if try_lock(descriptor, port)]
@@ -78,7 +82,7 @@ class Ports:
         return descriptor, held
 
     def _read_files(self, opened: contextlib.ExitStack) -> tuple[list[int], list[int]]:
-        """The files of this user, and those of others. Files of ours that hold nothing any more are removed."""
+        """Open the files of this user and those of others. Files of this user that hold no lock are removed."""
         ours: list[int] = []
         theirs: list[int] = []
         with self._folder.folders() as folders:
@@ -99,26 +103,26 @@ class Ports:
 
 
 class _SpoiledError(Exception):
-    """Another user holds a shared lock where ours is needed."""
+    """Another user holds a shared lock on this user's file."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """All files that say which ports are held."""
+    """The files that record which ports are held."""
 
     own: int
-    """Ours, for writing."""
+    """The file of this user, open for writing."""
     earlier: int | None
-    """The file that earlier versions share, for writing."""
+    """The file that earlier versions share, open for writing."""
     read: tuple[list[int], list[int]]
-    """Those of this user (ours among them), and those of others."""
+    """The files of this user (`own` among them), and those of others."""
 
     def is_ours_free(self, port: int) -> bool:
-        """Whether no other task of this user holds the port."""
+        """Return whether no other task of this user holds the port."""
         return not any(is_locked(file, port, exclusively=True) for file in self.read[0])
 
     def hold(self, port: int, *, courteous: bool) -> bool:
-        """Lock the port in our own file, then look whether it is held in another."""
+        """Lock the port in the own file, then check whether it is held in another."""
         if not try_lock(self.own, port):
             if not is_locked(self.own, port, exclusively=True):
                 raise _SpoiledError
@@ -129,12 +133,12 @@ class _Files:
         return False
 
     def confirm(self, port: int, *, courteous: bool) -> bool:
-        """Whether a port that is locked in our own file is held in no other file and can be bound."""
-        mine = os.fstat(self.own)
+        """Return whether a port that is locked in the own file is held in no other file and can be bound."""
+        own_state = os.fstat(self.own)
         for file in self.read[0]:
             state = os.fstat(file)
-            # Our own lock is seen through every other opening of the same file.
-            if (state.st_dev, state.st_ino) != (mine.st_dev, mine.st_ino) and is_locked(file, port, exclusively=True):
+            # The own lock shows through every other descriptor of the same file.
+            if (state.st_dev, state.st_ino) != (own_state.st_dev, own_state.st_ino) and is_locked(file, port, exclusively=True):
                 return False
         if courteous and any(is_locked(file, port, exclusively=True) for file in self.read[1]):
             return False
@@ -143,55 +147,55 @@ class _Files:
         return can_bind(port)
 
     def drop(self, port: int) -> None:
-        """Let go of a port."""
+        """Release a port."""
         unlock(self.own, port)
         if self.earlier is not None:
             unlock(self.earlier, port)
 
 
 def _found(files: _Files, candidates: Iterable[int], count: int, *, courteous: bool) -> tuple[int, ...] | None:
-    """So many of the candidates, held; None, and none is held, when there are not enough."""
-    found: list[int] = []
+    """Lock that many of the candidates; return None, with none locked, when there are not enough."""
+    leased: list[int] = []
     try:
         for port in candidates:
-            if len(found) == count:
+            if len(leased) == count:
                 break
             if files.hold(port, courteous=courteous):
-                found.append(port)
+                leased.append(port)
     except _SpoiledError:
-        for port in found:
+        for port in leased:
             files.drop(port)
         raise
-    if len(found) == count:
-        return tuple(found)
-    for port in found:
+    if len(leased) == count:
+        return tuple(leased)
+    for port in leased:
         files.drop(port)
     return None
 
 
 def _search(files: _Files, count: int, preferred: Sequence[int]) -> tuple[int, ...] | None:
-    if len(preferred) >= count and (found := _found(files, preferred[:count], count, courteous=True)):
-        return found
+    if len(preferred) >= count and (leased := _found(files, preferred[:count], count, courteous=True)):
+        return leased
     nearest = itertools.islice(_candidates(), max(_COURTESY, 2 * count))
     return _found(files, nearest, count, courteous=True) or _found(files, _candidates(), count, courteous=False)
 
 
 def _confirmed(files: _Files, held: Sequence[int], count: int) -> tuple[int, ...] | None:
-    """So many of the ports that our own file holds already; the others are dropped."""
+    """Confirm that many of the ports locked in the own file; release the others."""
     polite = [port for port in held if files.confirm(port, courteous=True)]
-    found = polite + [port for port in held if port not in polite and files.confirm(port, courteous=False)]
+    leased = polite + [port for port in held if port not in polite and files.confirm(port, courteous=False)]
     for port in held:
-        if port not in found[:count]:
+        if port not in leased[:count]:
             files.drop(port)
-    return tuple(found[:count]) if len(found) >= count else None
+    return tuple(leased[:count]) if len(leased) >= count else None
 
 
 def can_bind(port: int) -> bool:
-    """Whether a program could listen there now, on every address."""
+    """Return whether a program could listen on the port now, on every address."""
     try:
         both = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
     except OSError:
-        # No such network here.
+        # IPv6 is not available.
         return _can_bind(socket.socket(socket.AF_INET, socket.SOCK_STREAM), "", port)
     both.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     return _can_bind(both, "::", port)
@@ -207,13 +211,13 @@ def _can_bind(opened: socket.socket, address: str, port: int) -> bool:
 
 
 def _candidates() -> Iterable[int]:
-    """Every port outside the range from which the kernel takes them for connections, from a random one on."""
+    """Yield every port outside the ephemeral range, or every port if that range covers all, starting with a random one."""
     low, high = ephemeral_range()
     below, above = range(LOWEST, min(low, HIGHEST + 1)), range(max(high + 1, LOWEST), HIGHEST + 1)
     if not below and not above:
         below = range(LOWEST, HIGHEST + 1)
     total = len(below) + len(above)
-    # Two engines that begin at different places stay out of each other's way.
+    # Two engines that start at different ports stay out of each other's way.
     start = int.from_bytes(os.urandom(4)) % total
     for step in range(total):
         place = (start + step) % total
@@ -221,7 +225,7 @@ def _candidates() -> Iterable[int]:
 
 
 def ephemeral_range() -> tuple[int, int]:
-    """The ports that the kernel gives to outgoing connections."""
+    """Return the kernel's range of ports for outgoing connections."""
     try:
         low, high = _RANGE.read_text(encoding="ascii").split()
         return int(low), int(high)

@@ -1,4 +1,4 @@
-"""Secrets of this home: one file a name, readable by the owner alone."""
+"""Secrets of this home: one file per name, readable by the owner only."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fairway.errors import NotFoundError, UsageError
 from fairway.units.names import check_variable
 
 VALUE_LIMIT = 64 * 1024
-"""Bytes; a secret becomes an environment variable, and the kernel takes no more than twice this for one."""
+"""Limit in bytes; a secret becomes an environment variable, and the kernel takes no more than twice this for one."""
 
 _ASIDE = ".aside-"
 
 
 class FileSecrets:
-    """Keeps secrets under `secrets/` of a home.
+    """Stores secrets under `secrets/` of a home.
 
     Promises:
 
@@ -31,14 +31,14 @@ class FileSecrets:
         self._folder = folder
 
     def names(self) -> list[str]:
-        """The names, in order; never the values."""
+        """Return the names, sorted; never the values."""
         try:
             return sorted(name for name in os.listdir(self._folder) if not name.startswith("."))
         except FileNotFoundError:
             return []
 
     def put(self, name: str, value: str) -> None:
-        """Remember a value; one that was there is replaced."""
+        """Store a value; an existing one is replaced."""
         data = _checked_value(name, value)
         path = self._path(name)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ class FileSecrets:
         _sync_folder(self._folder)
 
     def delete(self, name: str) -> None:
-        """Forget a secret; `NotFoundError` where there is none."""
+        """Delete a secret. Raises `NotFoundError` where there is none."""
         try:
             self._path(name).unlink()
         except FileNotFoundError:
@@ -67,17 +67,17 @@ class FileSecrets:
         _sync_folder(self._folder)
 
     def reveal(self, names: Iterable[str]) -> dict[str, str]:
-        """The values by name; `NotFoundError` naming every one that is missing."""
-        found: dict[str, str] = {}
+        """Return the values by name. Raises `NotFoundError` naming every missing secret."""
+        values: dict[str, str] = {}
         missing: list[str] = []
         for name in names:
             try:
-                found[name] = self._path(name).read_bytes().decode()
+                values[name] = self._path(name).read_bytes().decode()
             except FileNotFoundError:
                 missing.append(name)
         if missing:
             raise self._missing(missing)
-        return found
+        return values
 
     def _path(self, name: str) -> Path:
         try:

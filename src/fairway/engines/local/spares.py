@@ -1,4 +1,4 @@
-"""Spare interpreters: for which tasks there is one, when it is made, and whether it fits the next start."""
+"""Spare interpreters: decides which tasks get one and when, and whether it fits the task's next start."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from fairway.state.phase import JobPhase
 from fairway.state.task import TaskKey
 
 WORTH_IT_AFTER = 300.0
-"""Seconds that a run must have had for each spare: the import takes about three, so it stays within a hundredth."""
+"""Seconds that a run must have had for each spare: the imports take about three, so that they stay within one percent."""
 KEPT = 60.0
-"""Seconds that a spare of a run that does not run is kept: a back-off, but not a place in the queue."""
+"""Seconds that a spare is kept for a run that does not run: enough for a back-off, but not for waiting in the queue."""
 ROOM = 2 << 30
-"""Bytes of memory that must be free for one more; PyTorch takes a quarter of it."""
+"""Bytes of memory that must be free for another spare; PyTorch takes a quarter of it."""
 _SCRIPT_LIMIT = 1 << 20
 _FOLDER = Path("fairway", "runtime", "spare")
 _MAY_DIFFER = re.compile(
     r"(FAIRWAY|MASTER|PET|DMLC|TORCHELASTIC|LOCAL|GROUP|ROLE|JAX|OMPI_COMM_WORLD)_\w+|RANK|WORLD_SIZE|TF_CONFIG|OMPI_MCA_orte_hnp_uri"
 )
-"""Variables that say where the gang meets; programs read them when they join it, never when they import."""
+"""Variables with the meeting point of the gang; programs read them when they join it, never on import."""
 
 Place = tuple[JobKey, str, int]
 """A task, whatever its attempt."""
@@ -44,22 +44,22 @@ Place = tuple[JobKey, str, int]
 
 @dataclass(slots=True)
 class _Kept:
-    """What is known of a task that may get a spare."""
+    """The state of a task that may get a spare."""
 
     order: Order
     runtime_dir: Path
     made: int = 0
-    """How many spares it had so far."""
+    """How many spares it has had."""
     hopeless: bool = False
-    """Its script is not of the kind, or its spare gave up."""
+    """The script does not qualify, or its spare has failed."""
     channel: socket.socket | None = None
     likeness: object = None
-    """What must be the same for the spare to fit."""
+    """What must be equal for the spare to fit."""
     leaving: asyncio.TimerHandle | None = field(default=None, repr=False)
 
 
 class Spares:
-    """Keeps one a task where it is worth it. What it does not know, or loses, is started as ever."""
+    """Keeps a spare for each task that is worth one. A task without one is started in the usual way."""
 
     def __init__(self, spawner: Spawner, clock: Clock) -> None:
         self._spawner = spawner
@@ -67,7 +67,7 @@ class Spares:
         self._kept: dict[Place, _Kept] = {}
 
     def remember(self, job: Job, key: TaskKey, order: Order, prepared: Prepared) -> None:
-        """A task was started by this order; it may get a spare for its next start."""
+        """Record that a task was started with this order; it may get a spare for its next start."""
         before = self._kept.pop(_place(key), None)
         if before is not None:
             self._let_go(before)
@@ -76,55 +76,55 @@ class Spares:
             self._kept[_place(key)] = _Kept(order, prepared.runtime_dir, made, hopeless)
 
     async def tend(self, jobs: Iterable[Job]) -> None:
-        """Make the spares that are due for these runs, and keep those that there are."""
+        """Create the spares that are due for these runs, and keep the existing ones alive."""
         running = {job.key: job for job in jobs if job.phase is JobPhase.RUNNING}
-        for place, kept in list(self._kept.items()):
+        for place, state in list(self._kept.items()):
             job = running.get(place[0])
             if job is None:
                 continue
-            if kept.channel is not None:
-                self._keep(kept)
-            elif not kept.hopeless and self._is_due(job, kept):
-                await self._make(place, kept)
+            if state.channel is not None:
+                self._keep(state)
+            elif not state.hopeless and self._is_due(job, state):
+                await self._make(place, state)
 
     @contextlib.contextmanager
     def taken(self, keys: Sequence[TaskKey], orders: Sequence[Order]) -> Iterator[dict[int, socket.socket]]:
-        """The spares that fit these orders, by place in the list; they are used up."""
-        found: dict[int, socket.socket] = {}
+        """Yield the spares that fit these orders, by index; they are used up."""
+        channels: dict[int, socket.socket] = {}
         for number, (key, order) in enumerate(zip(keys, orders, strict=True)):
-            kept = self._kept.get(_place(key))
-            if kept is not None and kept.channel is not None:
-                channel, likeness = kept.channel, kept.likeness
-                self._let_go(kept, close=False)
+            state = self._kept.get(_place(key))
+            if state is not None and state.channel is not None:
+                channel, likeness = state.channel, state.likeness
+                self._let_go(state, close=False)
                 if likeness == _likeness(order):
-                    found[number] = channel
+                    channels[number] = channel
                 else:
                     channel.close()
         try:
-            yield found
+            yield channels
         finally:
-            for channel in found.values():
+            for channel in channels.values():
                 channel.close()
 
     def forget(self, run: JobKey) -> None:
-        """The run is over: its spares end."""
+        """End the spares of a finished run."""
         for place in [place for place in self._kept if place[0] == run]:
             self._let_go(self._kept.pop(place))
 
     def close(self) -> None:
-        """All spares end."""
-        for kept in self._kept.values():
-            self._let_go(kept)
+        """End all spares."""
+        for state in self._kept.values():
+            self._let_go(state)
         self._kept.clear()
 
     def _is_due(self, job: Job, kept: _Kept) -> bool:
-        wanted = job.spec.restart
-        if job.restarts >= wanted.max:
+        restart = job.spec.restart
+        if job.restarts >= restart.max:
             return False
         if machine.available_bytes() < ROOM:
             return False
         ran = self._clock.now() - (job.started or self._clock.now())
-        return wanted.spares is SpareUse.NOW or ran >= WORTH_IT_AFTER * (kept.made + 1)
+        return restart.spares is SpareUse.NOW or ran >= WORTH_IT_AFTER * (kept.made + 1)
 
     async def _make(self, place: Place, kept: _Kept) -> None:
         order = kept.order
@@ -146,7 +146,7 @@ class Spares:
         kept.leaving = asyncio.get_running_loop().call_later(KEPT, self._let_go, kept)
 
     def _gave_up(self, kept: _Kept) -> None:
-        """A standby never speaks; it only hangs up."""
+        """Give up on spares for the task. A standby sends nothing: a readable channel means that it was closed."""
         kept.hopeless = True
         self._let_go(kept)
 
@@ -166,7 +166,7 @@ def _place(key: TaskKey) -> Place:
 
 
 def _is_plain(job: Job, order: Order, prepared: Prepared) -> bool:
-    """Whether the task is one plain Python program with nothing around it."""
+    """Return whether the task is a single plain Python program."""
     if job.spec.framework not in (Framework.AUTO, Framework.PYTORCH) or job.spec.restart.spares is SpareUse.NEVER:
         return False
     if len(order.commands) != 1 or order.terminal or order.memory_limit or order.cpu_limit or prepared.wrap is not None:
@@ -177,7 +177,7 @@ def _is_plain(job: Job, order: Order, prepared: Prepared) -> bool:
 
 
 def _modules(order: Order) -> tuple[str, ...]:
-    """What the script imports first; none when it cannot be read."""
+    """Return the modules that the script imports first; none when it cannot be read."""
     path = Path(order.cwd, script_of(order.commands[0].argv))
     try:
         if path.stat().st_size > _SCRIPT_LIMIT:
@@ -188,7 +188,7 @@ def _modules(order: Order) -> tuple[str, ...]:
 
 
 def _likeness(order: Order) -> object:
-    """All that a spare takes over from the start it was made after."""
+    """Return all that a spare takes over from the start after which it was created."""
     command = order.commands[0]
     env = {**order.env, **command.env}
     try:
@@ -198,19 +198,19 @@ def _likeness(order: Order) -> object:
     script = (state.st_ino, state.st_size, state.st_mtime_ns)
     plain = (len(order.commands), order.terminal, order.memory_limit, order.cpu_limit)
     conditions = (order.umask, order.conditions.as_dict())
-    kept = {name: value for name, value in env.items() if not _MAY_DIFFER.fullmatch(name)}
-    return command.argv, order.cwd, script, plain, conditions, kept
+    compared_env = {name: value for name, value in env.items() if not _MAY_DIFFER.fullmatch(name)}
+    return command.argv, order.cwd, script, plain, conditions, compared_env
 
 
 def _request(order: Order, runtime_dir: Path, modules: Sequence[str]) -> Order:
-    """The order of a standby: the same command, with the folder in front that makes it wait."""
+    """Return the order of a standby: the same command, preceded on PYTHONPATH by the folder that makes it wait."""
     command = order.commands[0]
     env = {
         name: value
         for name, value in {**order.env, **command.env}.items()
         if name == contract.LINES or not name.startswith("FAIRWAY_")
     }
-    # Ours, but no attempt's: it must not be taken for something that an attempt left behind.
+    # It belongs to this home, but to no attempt: it must not be taken for a process that an attempt left behind.
     env[contract.ATTEMPT_DIR] = f"{os.path.dirname(order.folder)}/spare"
     folder = os.path.dirname(os.path.realpath(os.path.join(order.cwd, script_of(command.argv))))
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(runtime_dir / _FOLDER), env.get("PYTHONPATH", ""))))

@@ -1,4 +1,4 @@
-"""The daemon's side of the nursery: keeps one alive, and has the supervisors of a gang started, all or none."""
+"""The daemon's client of the fork server: keeps it running, and starts the supervisors of a gang, all or none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairway.engines.local.supervision.identity import Identity, boot_id
 from fairway.engines.local.supervision.order import Order
 
 _PATIENCE = 60.0
-"""Seconds that a supervisor may take to answer on a machine that swaps."""
+"""Seconds that a supervisor gets to answer, even on a machine that swaps."""
 _SOURCE = str(Path(__file__).resolve().parents[3])
 _MAIN = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
@@ -28,27 +28,27 @@ _MAIN = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of one order."""
+    """The result of one order."""
 
     started: float | None = None
-    """When its processes were started; None when they were not, or nobody knows."""
+    """When its processes were started; None when they were not, or it is not known."""
     supervisor: Identity | None = None
-    """Who looks after them."""
+    """The process that supervises them."""
     address: str | None = None
     """`host:port` of the task."""
     problem: str = ""
-    """Why not."""
+    """Why the order failed."""
 
 
 class Spawner:
-    """Hands orders to the nursery; starts a new one when it died."""
+    """Sends orders to the fork server; starts a new server when it died."""
 
     def __init__(self) -> None:
         self._nursery: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
 
     def start(self) -> None:
-        """Have a nursery. It is usable at once; it need not be waited for."""
+        """Start the fork server if it does not run. It takes orders at once; there is no need to wait for it."""
         if self._nursery is not None and self._nursery.poll() is None:
             return
         self.close()
@@ -69,7 +69,7 @@ class Spawner:
         self._channel = ours
 
     def close(self) -> None:
-        """Let the nursery end; supervisors live on."""
+        """Let the fork server end; supervisors live on."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -82,13 +82,16 @@ class Spawner:
             self._nursery = None
 
     def kill(self) -> None:
-        """End a nursery that does not answer; the next order gets a new one."""
+        """Kill a fork server that does not answer; the next order gets a new one."""
         if self._nursery is not None:
             self._nursery.kill()
         self.close()
 
     def stand_by(self, request: Order) -> socket.socket:
-        """Have a spare started as the request says; an order sent through the socket makes use of it, closing it ends it."""
+        """Start a spare as the request describes.
+
+        An order sent through the returned socket uses it, closing the socket ends it.
+        """
         self.start()
         ours, theirs = socket.socketpair()
         ours.settimeout(_PATIENCE)
@@ -97,19 +100,18 @@ class Spawner:
                 if self._channel is not None:
                     order.send(self._channel, order.STANDBY + request.encode(), [theirs.fileno()])
             except OSError:
-                # The nursery died; the next gang gets a new one.
+                # The fork server died; the next gang gets a new one.
                 self.close()
         return ours
 
     async def spawn(
         self, orders: Sequence[tuple[Order, Sequence[int]]], standbys: Mapping[int, socket.socket] | None = None
     ) -> list[Answer]:
-        """Start all of them or none. The locks of each travel with it and may be closed afterwards.
+        """Start all of the orders or none. The locks of each are sent along and may be closed afterwards.
 
-        An order with a standby, named by its place, goes to that instead of to the nursery.
-
-        Every supervisor takes what it needs and says so; one write then lets all of them go on, so that
-        no crash of the daemon can start a part of a gang.
+        An order with a standby, given by its index, goes to that instead of to the fork server. Every supervisor acquires what it
+        needs and reports so; one write then lets all of them go on, so that no crash of the daemon can start only a part of a
+        gang.
         """
         permission, permit = os.pipe2(os.O_CLOEXEC)
         lines = [_Line() for _ in orders]
@@ -120,10 +122,10 @@ class Spawner:
                 os.close(permission)
                 for line in lines:
                     line.only_listen()
-            said = [await line.next() for line in lines]
+            replies = [await line.next() for line in lines]
             if any(line.timed_out for line in lines):
                 self.kill()
-            problems = [_problem(word) for word in said]
+            problems = [_problem(word) for word in replies]
             if any(problems):
                 return [Answer(problem=problem) for problem in problems]
             with crash.reach("engine.spawn"):
@@ -131,7 +133,7 @@ class Spawner:
             return [_answer(await line.next()) for line in lines]
         finally:
             os.close(permit)
-            # Nobody is told to go on any more; wait until they have let go of the locks.
+            # No supervisor gets the go-ahead any more; wait until they have released the locks.
             for line in lines:
                 await line.close()
 
@@ -143,8 +145,8 @@ class Spawner:
         standbys: Mapping[int, socket.socket],
     ) -> None:
         self.start()
-        for place, ((each, locks), line) in enumerate(zip(orders, lines, strict=True)):
-            text, descriptors = each.encode(), [permission, line.speak, *locks]
+        for place, ((gang_order, locks), line) in enumerate(zip(orders, lines, strict=True)):
+            text, descriptors = gang_order.encode(), [permission, line.speak, *locks]
             if place in standbys and _sent(standbys[place], text, descriptors):
                 continue
             if self._channel is None:
@@ -152,7 +154,7 @@ class Spawner:
             try:
                 order.send(self._channel, text, descriptors)
             except OSError:
-                # The nursery died: this order and the following get no answer, and the next gang gets a new nursery.
+                # The fork server died: this order and the following get no answer, and the next gang gets a new server.
                 self.close()
 
 
@@ -165,7 +167,7 @@ def _sent(standby: socket.socket, text: bytes, descriptors: list[int]) -> bool:
 
 
 class _Line:
-    """Hears what one supervisor says."""
+    """Receives the messages of one supervisor."""
 
     def __init__(self) -> None:
         self._listen, self.speak = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -175,19 +177,19 @@ class _Line:
         self.timed_out = False
 
     def only_listen(self) -> None:
-        """Our copy of the speaking end goes, so that the supervisor's end is heard."""
+        """Close our copy of the write end, so that the end of the supervisor closes the pipe."""
         os.close(self.speak)
         asyncio.get_running_loop().add_reader(self._listen, self._arrived)
 
     async def next(self) -> str:
-        """The next line; empty when there will be none."""
+        """Return the next line; empty when there will be none."""
         while b"\n" not in self._heard and not self._over:
             await self._more()
         line, _, self._heard = self._heard.partition(b"\n")
         return line.decode(errors="replace")
 
     async def close(self) -> None:
-        """Wait for the other side to hang up."""
+        """Wait until the other side has closed the pipe."""
         while not self._over:
             self._heard = b""
             await self._more()

@@ -1,4 +1,4 @@
-"""Keeps what a run needs from its caller: the code, the environment, files sent along."""
+"""Stores what a run needs from its caller: the code, the environment, files sent along."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fairway.views.left_out import matters
 
 _MOST_CPUS = 1 << 16
 _MOST_LEFT_OUT = 100
-"""Paths left out of a snapshot that are remembered with a run."""
+"""Limit of paths left out of a snapshot that are stored with a run."""
 
 
 class LocalSubmissions:
@@ -41,7 +41,7 @@ class LocalSubmissions:
         self._inputs = Inputs(Datasets(home.path, blobs), Models(home.path, blobs))
 
     async def receive(self, submission: Submission) -> Origin:
-        """Check the code's folder; snapshot it unless the run works in place."""
+        """Check the code's folder; take a snapshot of it unless the run works in place."""
         for name in submission.files:
             if Path(name).name != name:
                 message = f"the file name {name!r} leaves its folder"
@@ -51,23 +51,23 @@ class LocalSubmissions:
         origin = replace(origin, keeps_environment=submission.environment is not None)
         refuse_without_code(submission.document.spec, origin)
         source = _source(code, origin)
-        found = await asyncio.to_thread(examine, submission.document.spec, scripts.reader(source))
-        origin = replace(origin, starters=found.starters, cautions=found.cautions)
+        examined = await asyncio.to_thread(examine, submission.document.spec, scripts.reader(source))
+        origin = replace(origin, starters=examined.starters, cautions=examined.cautions)
         if source is None or code.in_place:
             return origin
-        taken = await asyncio.to_thread(snapshot.take, source, self._blobs)
+        snapshot_taken = await asyncio.to_thread(snapshot.take, source, self._blobs)
         commit = await asyncio.to_thread(find_commit, source)
-        left_out = tuple(path for path in taken.left_out if matters(path))[:_MOST_LEFT_OUT]
-        return replace(origin, code_digest=taken.digest, commit=commit, left_out=left_out)
+        left_out = tuple(path for path in snapshot_taken.left_out if matters(path))[:_MOST_LEFT_OUT]
+        return replace(origin, code_digest=snapshot_taken.digest, commit=commit, left_out=left_out)
 
     async def missing(self, submission: Submission, port: int = 0) -> list[str]:
-        """What the run would not find on this machine."""
-        found = await asyncio.to_thread(missing, submission, self._machine, self._inputs.resolve)
+        """Return messages about what the run would miss on this machine."""
+        messages = await asyncio.to_thread(missing, submission, self._machine, self._inputs.resolve)
         busy = await asyncio.to_thread(taken_port, port) if port else ""
-        return [*found, busy] if busy else found
+        return [*messages, busy] if busy else messages
 
     def keep(self, key: JobKey, submission: Submission) -> None:
-        """Keep environment and files beside the run, for its owner alone, marked as not recorded yet."""
+        """Store environment and files beside the run, readable by their owner only, marked as not recorded yet."""
         if submission.environment is not None or submission.files:
             mark_submitting(self._home.make_job(key))
         if submission.environment is not None:
@@ -79,7 +79,7 @@ class LocalSubmissions:
                 _write(sent / name, content)
 
     async def fingerprint(self, job: Job) -> str:
-        """The digest of the folder in which the run works."""
+        """Return the digest of the folder in which the run works."""
         if not job.spec.code.in_place or not job.origin.folder:
             return ""
         return await asyncio.to_thread(snapshot.fingerprint, Path(job.origin.folder, job.spec.code.path), self._blobs)
@@ -115,7 +115,7 @@ def _source(code: Code, origin: Origin) -> Path | None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all, and for the owner alone."""
+    """Write a file atomically, readable by its owner only."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(aside, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
     with os.fdopen(descriptor, "wb") as file:

@@ -1,4 +1,4 @@
-"""What running tasks use of the machine: the processors and the memory of all their processes."""
+"""Measures what running tasks use of the machine: the processors and the memory of all their processes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from fairway.state.job import JobKey
 from fairway.state.task import TaskKey
 
 LOOK_EVERY = 15.0
-"""Seconds between two looks at what the ranks of a run do."""
+"""Seconds between two measurements of a run's ranks."""
 _OURS = f"{contract.JAX_SIGN}={contract.NO_LAUNCHER}".encode()
 _RANK = re.compile(rb"(?:RANK|OMPI_COMM_WORLD_RANK|PMI_RANK|PMIX_RANK)=([0-9]{1,9})")
 _BUSY = 0.05
 """The part of the time from which on a device counts as busy."""
 PAUSE = 0.5
-"""Seconds between two looks; processor time is counted in hundredths, so less would be noise."""
+"""Seconds between the two measurements; processor time is counted in hundredths, so that less would be noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """One look at a task."""
+    """One measurement of a task."""
 
     time: float
     cpu_seconds: float
@@ -38,36 +38,36 @@ class _Sight:
 
 
 async def look(home: Home, keys: Iterable[TaskKey], devices: Callable[[], Mapping[str, float]]) -> dict[TaskKey, TaskUsage]:
-    """What the tasks among these use that run before and after the pause; `devices` says how busy each is."""
-    first = {key: seen for key in keys if (seen := _see(home, key)) is not None}
+    """Return the usage of the tasks that run before and after the pause; `devices` returns how busy each device is."""
+    first = {key: sight for key in keys if (sight := _see(home, key)) is not None}
     if not first:
         return {}
     await asyncio.sleep(PAUSE)
     busy = await asyncio.to_thread(devices)
-    found = {}
+    usages = {}
     for key, before in first.items():
         after = _see(home, key)
         if after is None:
             continue
-        # What ended and was not waited for in between takes its time along.
+        # A process that ended unreaped in between takes its time along.
         used = max(0.0, after.cpu_seconds - before.cpu_seconds)
         memory = await asyncio.to_thread(descent.proportional_bytes, after.pids)
-        found[key] = TaskUsage(used / (after.time - before.time), memory, _gpu(home, key, busy))
-    return found
+        usages[key] = TaskUsage(used / (after.time - before.time), memory, _gpu(home, key, busy))
+    return usages
 
 
 def _gpu(home: Home, key: TaskKey, busy: Mapping[str, float]) -> float | None:
-    """The average over the devices that it was given and that say how busy they are."""
+    """Return the average load of the task's devices whose load is known."""
     if not busy:
         return None
-    given = (record.read_record(str(home.attempt(key)), ORDER) or {}).get("devices")
-    known = [busy[uuid] for uuid in given if isinstance(uuid, str) and uuid in busy] if isinstance(given, list) else []
-    return sum(known) / len(known) if known else None
+    uuids = (record.read_record(str(home.attempt(key)), ORDER) or {}).get("devices")
+    loads = [busy[uuid] for uuid in uuids if isinstance(uuid, str) and uuid in busy] if isinstance(uuids, list) else []
+    return sum(loads) / len(loads) if loads else None
 
 
 def _see(home: Home, key: TaskKey) -> _Sight | None:
-    begun = record.read_record(str(home.attempt(key)), record.STARTED) or {}
-    supervisor = Identity.from_dict(begun.get("supervisor"))
+    started_record = record.read_record(str(home.attempt(key)), record.STARTED) or {}
+    supervisor = Identity.from_dict(started_record.get("supervisor"))
     if supervisor is None or not supervisor.alive:
         return None
     pids = tuple(descent.descendants(supervisor.pid))
@@ -75,7 +75,7 @@ def _see(home: Home, key: TaskKey) -> _Sight | None:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Of a process and the children that it has waited for."""
+    """Return the processor time of a process and of the children that it has reaped."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
@@ -86,7 +86,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _wakeups(pid: int) -> int:
-    """How often the main thread of a process was run; 0 where the kernel does not count it."""
+    """Return how often the main thread of a process was scheduled; 0 where the kernel does not count it."""
     try:
         with open(f"/proc/{pid}/schedstat", "rb") as file:
             return int(file.read().split()[2])
@@ -95,7 +95,7 @@ def _wakeups(pid: int) -> int:
 
 
 class Activity:
-    """Looks at the ranks of running runs now and then: what they used so far, and when they printed last."""
+    """Measures the ranks of running runs periodically: what they have used so far, and when they printed last."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -105,7 +105,7 @@ class Activity:
     async def look(
         self, runs: Mapping[JobKey, list[TaskKey]], devices: Callable[[], Mapping[str, float]]
     ) -> dict[JobKey, tuple[RankSight, ...]]:
-        """The ranks of those runs that were not looked at just now; none of a run whose tasks have ended."""
+        """Return the ranks of the runs that are due; none of a run whose tasks have ended."""
         now = time.monotonic()
         due = {run: keys for run, keys in runs.items() if not keys or now >= self._looked.get(run, -self.every) + self.every}
         if not due:
@@ -114,7 +114,7 @@ class Activity:
         return await asyncio.to_thread(self._see, due, devices)
 
     def forget(self, run: JobKey) -> None:
-        """The run is over."""
+        """Forget a finished run."""
         self._looked.pop(run, None)
 
     def _see(
@@ -126,10 +126,10 @@ class Activity:
 
 def _ranks(home: Home, key: TaskKey, busy: Mapping[str, float]) -> list[RankSight]:
     folder = str(home.attempt(key))
-    begun = record.read_record(folder, record.STARTED) or {}
-    processes = begun.get("processes")
+    started_record = record.read_record(folder, record.STARTED) or {}
+    processes = started_record.get("processes")
     computes = (_gpu(home, key, busy) or 0.0) >= _BUSY
-    found = []
+    sights = []
     for number, entry in enumerate(processes if isinstance(processes, list) else []):
         process = Identity.from_dict(entry)
         if process is None or not process.alive:
@@ -140,28 +140,28 @@ def _ranks(home: Home, key: TaskKey, busy: Mapping[str, float]) -> list[RankSigh
         for rank, members in (_by_rank(pids) or {"": pids}).items():
             seconds = sum(map(_cpu_seconds, members))
             named = f"{name} rank {rank}" if rank else name
-            found.append(RankSight(named, seconds, printed, computes, sum(map(_wakeups, members))))
-    return found
+            sights.append(RankSight(named, seconds, printed, computes, sum(map(_wakeups, members))))
+    return sights
 
 
 def _by_rank(pids: list[int]) -> dict[str, list[int]]:
-    """The processes of each rank that a launcher among them started; none where there are not several."""
+    """Return the processes of each rank that a launcher among them started; none unless there are several."""
     if len(pids) < 3:
         return {}
     ranks = {pid: rank for pid in pids if (rank := _rank_of(pid))}
     if len(set(ranks.values())) < 2:
         return {}
-    found: dict[str, list[int]] = {}
+    by_rank: dict[str, list[int]] = {}
     for pid, rank in ranks.items():
         # A launcher may have a rank of its own in its environment; what it uses belongs to no rank.
-        if len({ranks[each] for each in descent.descendants(pid) if each in ranks}) < 2:
-            found.setdefault(rank, []).append(pid)
-    return dict(sorted(found.items(), key=lambda item: int(item[0])))
+        if len({ranks[descendant] for descendant in descent.descendants(pid) if descendant in ranks}) < 2:
+            by_rank.setdefault(rank, []).append(pid)
+    return dict(sorted(by_rank.items(), key=lambda item: int(item[0])))
 
 
 def _rank_of(pid: int) -> str:
     variables = descent.environment(pid)
-    # What Fairway sets for JAX looks like Open MPI's, and is the same in all that the task starts.
+    # The variable that Fairway sets for JAX resembles Open MPI's, and is the same in all processes of a task.
     ours = any(variable.startswith(_OURS) for variable in variables)
     for variable in variables:
         match = _RANK.fullmatch(variable) if not (ours and variable.startswith(b"OMPI_")) else None
@@ -171,7 +171,7 @@ def _rank_of(pid: int) -> str:
 
 
 def _written(path: str) -> float | None:
-    """When a log was written to last; None when nothing was printed."""
+    """Return when a log was last written to; None when it is empty."""
     try:
         state = os.stat(path)
     except OSError:

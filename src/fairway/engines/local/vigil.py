@@ -1,4 +1,4 @@
-"""Watches over supervisors: hears of their ends, by what they say and by the end of their process."""
+"""Watches supervisors: notices their end by a message from them and by the end of their process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fairway.state.job import JobKey
 from fairway.state.task import TaskKey, TaskReport
 
 _LOOK_AGAIN = 0.05
-"""Seconds until a task is looked at again whose supervisor ended while it was looked at."""
+"""Seconds until a task is checked again whose supervisor ended during the check."""
 
 
 class Vigil:
-    """Remembers what runs for as long as its supervisor does, so that looking again costs nothing."""
+    """Keeps the reports of running tasks while their supervisors live, so that reading them costs nothing."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -27,15 +27,15 @@ class Vigil:
         self._poke: socket.socket | None = None
 
     def running(self, key: TaskKey) -> TaskReport | None:
-        """What is known of a task whose supervisor is watched and has not ended."""
+        """Return the report of a task whose supervisor is watched and has not ended."""
         return self._running.get(key)
 
     def running_of(self, run: JobKey) -> list[TaskKey]:
-        """The tasks of a run whose supervisors are watched, in order."""
+        """Return the tasks of a run whose supervisors are watched, sorted."""
         return sorted(key for key in self._running if key.run == run)
 
     def watch(self, report: TaskReport, supervisor: Identity) -> None:
-        """Hear of the supervisor's end, however it comes; until then the report holds."""
+        """Watch the supervisor for its end; until then the report holds."""
         loop = asyncio.get_running_loop()
         try:
             handle = os.pidfd_open(supervisor.pid)
@@ -43,7 +43,7 @@ class Vigil:
             loop.call_later(_LOOK_AGAIN, self._wake)
             return
         except OSError:
-            # A kernel that cannot: the supervisor will tell, and the loop looks now and then.
+            # The kernel does not support it: the supervisor sends a message, and the loop checks periodically.
             return
         if not supervisor.alive:
             os.close(handle)
@@ -54,13 +54,13 @@ class Vigil:
         loop.add_reader(handle, self._ended, report.key)
 
     def listen(self, path: Path) -> None:
-        """Where supervisors tell that a task is over. Without it their ends are still seen, a moment later."""
+        """Open the socket on which supervisors announce the end of a task. Without it their ends are noticed a moment later."""
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         poke = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         handle = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # By way of the folder's handle, because the path may be too long for a socket's address.
+            # Through the folder's descriptor, because the path may be too long for a socket address.
             poke.bind(f"/proc/self/fd/{handle}/{path.name}")
             path.chmod(0o600)
         except OSError:
@@ -72,7 +72,7 @@ class Vigil:
         asyncio.get_running_loop().add_reader(poke.fileno(), self._poked)
 
     def close(self) -> None:
-        """Watch nobody any more."""
+        """Stop watching."""
         for key in list(self._handles):
             self._forget(key)
         if self._poke is not None:

@@ -1,4 +1,4 @@
-"""The simulated engine: the `Engine` port on a virtual clock. Tasks are entries in a table and last as long as a script says.
+"""The simulated engine: the `Engine` port on a virtual clock. Tasks are table entries that last as long as a script says.
 
-It does no I/O and never looks at the time of the machine; it knows nothing of the other engines.
+It does no I/O, never reads the machine's clock, and imports no other engine.
 """

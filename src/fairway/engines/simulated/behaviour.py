@@ -1,4 +1,4 @@
-"""How simulated tasks behave: how long they last, how they end, what they save, and how they take a hint."""
+"""The behaviour of simulated tasks: how long they last, how they end, what they save, and how they react to stop requests."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from fairway.state.task import TaskKey
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """One task at one attempt. All times are in seconds."""
+    """The behaviour of one attempt of a task. All times are in seconds."""
 
     work: float = inf
-    """What its run has to do, at the least size of the gang; a larger gang is faster in proportion. Without end by default."""
+    """The work of its run, at the gang's least size; a larger gang is faster in proportion. Endless by default."""
     exit_code: int = 0
-    """With what it ends when the work is done."""
+    """The exit code when the work is done."""
     fails_after: float = inf
-    """It ends with 1 after running for so long, whatever is left to do."""
+    """The task exits with 1 after running that long, whatever work remains."""
     lost_after: float = inf
-    """Nobody knows what became of it after it has run for so long."""
+    """The task is lost after it has run that long."""
     preparing: float = 0.0
-    """Until its code and environment are there."""
+    """Time until its code and environment are ready."""
     startup: float = 0.0
-    """From the start to the first useful work, every time."""
+    """Time from the start to the first useful work, on every start."""
     checkpoint_every: float = 0.0
-    """Between two checkpoints; 0 saves none."""
+    """Time between two checkpoints; 0 saves none."""
     leaves_after: float = 0.0
-    """How long it takes to leave when it is asked to; a task that takes no hint needs for ever."""
+    """Time that it takes to leave on request; infinite for a task that ignores requests."""
     saves_on_leaving: bool = False
-    """Whether it saves once more when it is asked to leave, and is given the time that it needs."""
+    """Whether it saves a checkpoint when it is asked to leave, and gets the time to do so."""
     missing: bool = False
-    """Its program does not exist."""
+    """Whether its program does not exist."""
     prints: str = ""
-    """All that it ever prints, as soon as it runs."""
+    """All its output, printed as soon as it runs."""
 
 
 Script = Callable[[Job, TaskKey], Behaviour]
-"""Who behaves how."""
+"""Returns the behaviour of an attempt."""

@@ -1,4 +1,4 @@
-"""The simulated machines: what runs on them, and what happens there as time passes. They outlive the engines above them."""
+"""The simulated machines: what runs on them, and what happens as time passes. They outlive the engines that use them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIRST_PORT = 20000
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a task will end, unless something comes between."""
+    """How a task will end, unless another event comes first."""
 
     at: float
     phase: TaskPhase
@@ -36,18 +36,18 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Work that has to be done again because an attempt was cut short."""
+    """Work that has to be repeated because an attempt was cut short."""
 
     run: JobKey
     attempt: int
     at: float
     seconds: float
-    """Of running."""
+    """Seconds of running time."""
 
 
 @dataclass(slots=True)
 class Life:
-    """One task at one attempt."""
+    """One attempt of a task."""
 
     key: TaskKey
     behaviour: Behaviour
@@ -56,20 +56,20 @@ class Life:
     started: float | None = None
     address: str | None = None
     task: Task | None = None
-    """As it was bound."""
+    """The task as it was bound."""
     effort: Effort | None = None
     next: Ending | None = None
     end: Ending | None = None
 
     @property
     def due(self) -> float | None:
-        """When something happens to it by itself."""
+        """The time of its next own event."""
         if self.next is not None:
             return self.next.at
         return self.ready_at if self.phase is TaskPhase.PENDING else None
 
     def report(self, now: float) -> TaskReport:
-        """What an engine sees of it."""
+        """Return the state that an engine observes."""
         if self.end is not None:
             end = self.end
             return TaskReport(self.key, end.phase, None, self.address, self.started, end.at, end.exit, end.message)
@@ -81,7 +81,7 @@ class Life:
 
 @dataclass(slots=True)
 class Run:
-    """What is kept of a run."""
+    """The state of a run."""
 
     lives: dict[TaskKey, Life] = field(default_factory=dict)
     efforts: dict[int, Effort] = field(default_factory=dict)
@@ -91,12 +91,12 @@ class Run:
     logs_gone: bool = False
 
     def saved(self, now: float) -> Saved | None:
-        """The newest checkpoint."""
+        """Return the newest checkpoint."""
         return self.efforts[max(self.efforts)].saved(now) if self.efforts else None
 
 
 class SimulatedCluster:
-    """Nodes, tasks, and the clock that moves them. Deterministic: the same calls give the same history."""
+    """Nodes, tasks and their clock. Deterministic: the same calls give the same history."""
 
     def __init__(self, nodes: Iterable[Node], script: Script, clock: VirtualClock | None = None) -> None:
         self.clock = clock or VirtualClock()
@@ -105,13 +105,13 @@ class SimulatedCluster:
         self.starts: Counter[TaskKey] = Counter()
         self.losses: list[Loss] = []
         self.refusals: list[str] = []
-        """Why gangs could not be bound: a planner that knows what is taken causes none."""
+        """Why gangs could not be bound: a planner that tracks what is taken causes none."""
         self.listeners: list[Callable[[], None]] = []
         self._script = script
         self._times: list[tuple[float, TaskKey]] = []
 
     def next_change(self) -> float | None:
-        """When something will happen by itself; None when nothing will."""
+        """Return the time of the next event; None when there is none."""
         while self._times:
             at, key = self._times[0]
             life = self._find(key)
@@ -121,7 +121,7 @@ class SimulatedCluster:
         return None
 
     def pass_to(self, time: float) -> None:
-        """Let everything happen until then, in order, and tell the engines."""
+        """Let all events up to that time happen, in order, and notify the engines."""
         happened = False
         while (at := self.next_change()) is not None and at <= time:
             _, key = heapq.heappop(self._times)
@@ -135,17 +135,17 @@ class SimulatedCluster:
             self.tell()
 
     def tell(self) -> None:
-        """Let every engine look again."""
+        """Notify all engines."""
         for listener in self.listeners:
             listener()
 
     def put_node(self, node: Node) -> None:
-        """There is a node, or it has changed."""
+        """Add or change a node."""
         self.room.nodes[node.name] = node
         self.tell()
 
     def lose_node(self, name: str) -> None:
-        """A node is gone, and what became of its tasks nobody knows."""
+        """Remove a node; its tasks are lost."""
         for life in [life for run in self.runs.values() for life in run.lives.values() if life.phase is TaskPhase.RUNNING]:
             if life.task is not None and life.task.node == name:
                 self._finish(life, Ending(self.clock.now(), TaskPhase.LOST, message=f"node {name} is gone"))
@@ -153,12 +153,12 @@ class SimulatedCluster:
         self.tell()
 
     def look(self, key: TaskKey) -> TaskReport:
-        """What is known of a task; what was never created, or is forgotten, is lost."""
+        """Return the state of a task. A task that was never created, or was forgotten, is lost."""
         life = self._find(key)
         return TaskReport(key, TaskPhase.LOST) if life is None else life.report(self.clock.now())
 
     def create(self, job: Job, task: Task) -> None:
-        """Make the task exist."""
+        """Create the task, if it does not exist."""
         run = self.runs.setdefault(job.key, Run())
         if task.key not in run.lives:
             behaviour = self._script(job, task.key)
@@ -167,7 +167,7 @@ class SimulatedCluster:
                 heapq.heappush(self._times, (life.ready_at, task.key))
 
     def bind(self, job: Job, tasks: Sequence[Task]) -> str:
-        """Start all of them or none: then the reason. They must be pending and ready."""
+        """Start all of the tasks or none; return the reason for none. They must be pending and ready."""
         why = self.room.take(job, tasks)
         if why:
             self.refusals.append(why)
@@ -177,7 +177,7 @@ class SimulatedCluster:
         return ""
 
     def evict(self, key: TaskKey, grace: float) -> None:
-        """Ask the task to leave, and kill it after the grace."""
+        """Ask the task to leave, and kill it after the grace period."""
         life = self._find(key)
         if life is None or life.end is not None:
             return
@@ -201,7 +201,7 @@ class SimulatedCluster:
                 self._expect(life, Ending(at, TaskPhase.SUCCEEDED, Exit(0)))
 
     def forget(self, key: JobKey) -> None:
-        """Nothing is left of the run."""
+        """Forget a run."""
         run = self.runs.pop(key, None)
         for life in run.lives.values() if run is not None else ():
             self.room.give(life.key)
@@ -253,34 +253,34 @@ class SimulatedCluster:
         others = [other for other in self.runs[life.key.run].lives.values() if other.effort is effort and other.end is None]
         if effort.alone and others:
             return
-        lost = effort.halt(now, saves=saves)
-        if lost > 0:
-            self.losses.append(Loss(life.key.run, life.key.attempt, now, lost))
+        lost_seconds = effort.halt(now, saves=saves)
+        if lost_seconds > 0:
+            self.losses.append(Loss(life.key.run, life.key.attempt, now, lost_seconds))
         for other in others:
-            # Whoever is left waits for the rest for ever, until it is told to leave.
+            # The remaining tasks wait for this one forever, until they are told to leave.
             if other.next is not None and not (other.next.exit and other.next.exit.by_us):
                 other.next = None
 
 
 def _speed(job: Job) -> float:
-    """How much faster than at its least size the gang is."""
+    """Return the gang's speed relative to its least size."""
     least = sum(smallest_sizes(job.spec).values())
     return max(1.0, sum(job.sizes.values()) / least) if least else 1.0
 
 
 def _natural(life: Life, effort: Effort, now: float) -> Ending | None:
-    """How the task ends when nobody comes between."""
-    own = life.behaviour
-    if own.missing:
+    """Return how the task ends without outside events."""
+    behaviour = life.behaviour
+    if behaviour.missing:
         return Ending(now, TaskPhase.FAILED, Exit(NO_PROGRAM), "its program does not exist")
     if effort.halted < inf:
         return None
-    works_until = effort.began + effort.left_of(own.work)
-    phase = TaskPhase.SUCCEEDED if own.exit_code == 0 else TaskPhase.FAILED
-    ways = [
-        Ending(works_until, phase, Exit(own.exit_code)),
-        Ending(now + own.fails_after, TaskPhase.FAILED, Exit(1)),
-        Ending(now + own.lost_after, TaskPhase.LOST, None, "nobody knows what became of it"),
+    works_until = effort.began + effort.left_of(behaviour.work)
+    phase = TaskPhase.SUCCEEDED if behaviour.exit_code == 0 else TaskPhase.FAILED
+    endings = [
+        Ending(works_until, phase, Exit(behaviour.exit_code)),
+        Ending(now + behaviour.fails_after, TaskPhase.FAILED, Exit(1)),
+        Ending(now + behaviour.lost_after, TaskPhase.LOST, None, "nobody knows what became of it"),
     ]
-    first = min(ways, key=lambda way: way.at)
+    first = min(endings, key=lambda way: way.at)
     return first if first.at < inf else None

@@ -1,4 +1,4 @@
-"""What the tasks of one attempt get done together, and how much of it is safe. A function of time: nothing is stepped."""
+"""The joint progress of one attempt's tasks, and how much of it is saved. Computed from the time, without steps."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ class Saved:
     """A checkpoint."""
 
     work: float
-    """Seconds of work, at the least size, that need not be done again."""
+    """Seconds of work, at the least size, that need not be repeated."""
     time: float
     """When it was saved."""
 
     @property
     def step(self) -> int:
-        """As programs count: one step a second."""
+        """The step number: one step per second of work."""
         return int(self.work)
 
 
 @dataclass(slots=True)
 class Effort:
-    """One attempt of a gang. It stops when the first of its tasks ends badly or is asked to leave: nobody is left to talk to."""
+    """One attempt of a gang. It halts when the first of its tasks fails or is asked to leave: the others cannot go on alone."""
 
     began: float
     """When the first useful work was, or will be, done."""
     before: Saved | None
-    """From where it goes on."""
+    """The checkpoint from which it continues."""
     speed: float
     every: float
     """Seconds between two checkpoints; 0 saves none."""
     alone: bool = False
-    """Whether each task works for itself: then it stops with the last of them."""
+    """Whether the tasks are independent: then it halts with the last of them."""
     halted: float = inf
     last_save: Saved | None = None
-    """Saved on leaving."""
+    """The checkpoint saved on leaving."""
     finished: bool = False
     """Whether one of its tasks has succeeded: what is stopped after that loses nothing."""
 
     def done(self, now: float) -> float:
-        """Seconds of work done by then, earlier attempts included."""
+        """Return the seconds of work done by then, earlier attempts included."""
         return (self.before.work if self.before else 0.0) + self.speed * self._worked(now)
 
     def saved(self, now: float) -> Saved | None:
-        """The newest checkpoint by then."""
+        """Return the newest checkpoint by then."""
         if self.last_save is not None and self.last_save.time <= now:
             return self.last_save
         count = int(self._worked(now) / self.every) if self.every else 0
@@ -55,11 +55,11 @@ class Effort:
         return Saved(base + self.speed * count * self.every, self.began + count * self.every)
 
     def left_of(self, work: float) -> float:
-        """Seconds from `began` until so much work is done."""
+        """Return the seconds from `began` until that much work is done."""
         return max(0.0, work - (self.before.work if self.before else 0.0)) / self.speed
 
     def halt(self, now: float, *, saves: bool = False) -> float:
-        """Stop here; seconds of running that are lost. A second time changes nothing."""
+        """Halt the attempt; return the seconds of running time that are lost. A second call changes nothing."""
         if self.halted < inf or self.finished:
             return 0.0
         self.halted = now

@@ -17,11 +17,11 @@ from fairway.state.task import TaskKey, TaskReport
 from fairway.units.roles import leader
 
 SMALLEST_MEMORY = 1 << 20
-"""What a task that asks for no memory uses of it."""
+"""Memory usage of a task that requests none."""
 
 
 class SimulatedEngine:
-    """Looks at simulated machines and tells them what to do. It keeps nothing itself, so several see the same."""
+    """Observes simulated machines and carries out actions on them. It has no state of its own, so that several agree."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
@@ -29,74 +29,74 @@ class SimulatedEngine:
         self._released: dict[JobKey, asyncio.Event] = {}
 
     async def start(self, wake: Callable[[], None]) -> None:
-        """Begin to listen to what happens as time passes."""
+        """Start listening to events of the machines."""
         self._wake = wake
         self._cluster.listeners.append(wake)
 
     async def close(self) -> None:
-        """Let go. Tasks go on."""
+        """Stop listening. Tasks go on."""
         if self._wake in self._cluster.listeners:
             self._cluster.listeners.remove(self._wake)
 
     async def nodes(self) -> tuple[Node, ...]:
-        """The nodes that are there."""
+        """Return the present nodes."""
         return tuple(self._cluster.room.nodes.values())
 
     async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
-        """Do it, in order; one report a task, what was known of it last."""
-        known: dict[TaskKey, TaskReport] = {}
+        """Carry out the actions, in order; return the latest report of each task."""
+        reports: dict[TaskKey, TaskReport] = {}
         for action in actions:
             for report in self._perform(action):
-                known[report.key] = report
-        return list(known.values())
+                reports[report.key] = report
+        return list(reports.values())
 
     async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
-        """What is known of each."""
+        """Return the state of each task."""
         return [self._cluster.look(key) for key in keys]
 
     async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
-        """How far these runs are, and what they saved last."""
-        found = [self._measure(job, self._cluster.runs.get(job.key)) for job in jobs]
-        return [seen for seen in found if seen is not None]
+        """Return the progress of these runs, and their newest checkpoints."""
+        observations = [self._measure(job, self._cluster.runs.get(job.key)) for job in jobs]
+        return [observation for observation in observations if observation is not None]
 
     async def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
-        """What the tasks printed: all of it as soon as they run."""
-        given: set[TaskKey] = set()
+        """Yield what the tasks printed: all of it as soon as they run."""
+        yielded: set[TaskKey] = set()
         while True:
             released = self._released.setdefault(job.key, asyncio.Event())
             for life in self._asked_for(job.key, query):
-                if life.key not in given and (data := _text(life, query)):
-                    given.add(life.key)
+                if life.key not in yielded and (data := _text(life, query)):
+                    yielded.add(life.key)
                     yield LogChunk(life.key.task, life.key.attempt, data, life.started)
             if not query.follow or not self._runs(job.key):
                 return
             await released.wait()
 
     async def kept(self) -> list[JobKey]:
-        """The runs that have tasks."""
+        """Return the runs that have tasks."""
         return sorted(self._cluster.runs)
 
     def release(self, key: JobKey) -> None:
-        """The run is over: followers of its logs see the end."""
+        """Release the followers of a finished run's logs."""
         released = self._released.pop(key, None)
         if released is not None:
             released.set()
 
     async def type_in(self, key: TaskKey, data: bytes) -> None:
-        """Simulated tasks read nothing."""
+        """Do nothing: simulated tasks read no input."""
 
     async def resize(self, key: TaskKey, rows: int, columns: int) -> None:
-        """Simulated tasks have no window."""
+        """Do nothing: simulated tasks have no window."""
 
     async def inside(self, key: TaskKey) -> TaskInside:
-        """There is no folder; the environment says who it would be."""
+        """Return a placeholder: there is no folder, and the environment only names the task."""
         if self._cluster.look(key).phase is not TaskPhase.RUNNING:
             message = f"{key.task} of {key.job} does not run"
             raise ConflictError(message, fix=f"see what does with: fairway get {key.job}")
         return TaskInside("/", {"FAIRWAY_TASK": key.task})
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
-        """Running tasks use what they asked for."""
+        """Return what running tasks requested as their usage."""
         runs = self._cluster.runs
         lives = [runs[key.run].lives[key] for key in keys if key.run in runs and key in runs[key.run].lives]
         return {
@@ -128,7 +128,7 @@ class SimulatedEngine:
     def _bind(self, action: BindGang) -> list[TaskReport]:
         reports = [self._cluster.look(task.key) for task in action.tasks]
         if any(report.phase is not TaskPhase.PENDING or not report.ready for report in reports):
-            # Said before and done, or too early: nothing is started twice, and no gang in parts.
+            # Carried out before, or requested too early: nothing is started twice, and no gang in parts.
             return reports
         why = self._cluster.bind(action.job, action.tasks)
         if why:

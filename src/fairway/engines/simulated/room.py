@@ -1,4 +1,7 @@
-"""What is taken on simulated nodes. Nothing is handed out twice: who asks for more than there is, is refused with the reason."""
+"""Accounts for what is taken on simulated nodes.
+
+Nothing is taken twice: a request beyond the capacity is refused with the reason.
+"""
 
 from __future__ import annotations
 
@@ -22,36 +25,36 @@ class Room:
         self._taken: Counter[tuple[str, str]] = Counter()
 
     def take(self, job: Job, tasks: Sequence[Task]) -> str:
-        """Give all of these tasks what they need, or none of them: then the reason."""
-        asked = {task.key: self._amounts(job, task) for task in tasks}
-        together: Counter[tuple[str, str]] = Counter()
-        for amounts in asked.values():
-            together.update(amounts)
+        """Take what all of these tasks need, or nothing; return the reason for nothing."""
+        amounts_by_task = {task.key: self._amounts(job, task) for task in tasks}
+        totals: Counter[tuple[str, str]] = Counter()
+        for amounts in amounts_by_task.values():
+            totals.update(amounts)
         for task in tasks:
             if task.node not in self.nodes:
                 return f"there is no node {task.node}"
-        for (place, what), amount in together.items():
-            free = self._capacity(place, what) - self._taken[place, what]
+        for (node_or_device, what), amount in totals.items():
+            free = self._capacity(node_or_device, what) - self._taken[node_or_device, what]
             if amount > free:
-                return f"{place} has {free} of {what} left, and {amount} are needed"
-        self._held.update(asked)
-        self._taken.update(together)
+                return f"{node_or_device} has {free} of {what} left, and {amount} are needed"
+        self._held.update(amounts_by_task)
+        self._taken.update(totals)
         return ""
 
     def give(self, key: TaskKey) -> None:
-        """The task holds nothing any more."""
+        """Release what the task holds."""
         self._taken.subtract(self._held.pop(key, Counter()))
 
     def holds(self, key: TaskKey) -> bool:
-        """Whether anything of it is left."""
+        """Return whether the task holds anything."""
         return key in self._held
 
     def _amounts(self, job: Job, task: Task) -> Counter[tuple[str, str]]:
         shape = shape_of(task.need, job.spec.roles[task.key.role].placement)
-        found = Counter({(task.node, "cpu milli"): shape.cpu, (task.node, "memory MiB"): shape.memory, (task.node, "tasks"): 1})
-        found.update({(task.node, name): count for name, count in shape.other})
-        found.update({(uuid, "milli"): milli_on(shape, self._memory_of(task.node, uuid)) for uuid in task.devices})
-        return found
+        amounts = Counter({(task.node, "cpu milli"): shape.cpu, (task.node, "memory MiB"): shape.memory, (task.node, "tasks"): 1})
+        amounts.update({(task.node, name): count for name, count in shape.other})
+        amounts.update({(uuid, "milli"): milli_on(shape, self._memory_of(task.node, uuid)) for uuid in task.devices})
+        return amounts
 
     def _memory_of(self, node: str, uuid: str) -> int:
         devices = self.nodes[node].devices if node in self.nodes else ()

@@ -1,1 +1,1 @@
-"""The process that places pods: the core of `plan/scheduling`, told of pods and nodes, carried out by Bindings."""
+"""The Kubernetes scheduler: feeds pods and nodes to the core in `plan/scheduling` and carries out its decisions as Bindings."""

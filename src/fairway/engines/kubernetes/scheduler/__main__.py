@@ -1,4 +1,4 @@
-"""`python -m fairway.engines.kubernetes.scheduler`: be the scheduler until told to end."""
+"""`python -m fairway.engines.kubernetes.scheduler`: run the scheduler until a signal ends it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fairway.errors import FairwayError
 
 
 async def schedule() -> None:
-    """Follow the cluster until a signal ends it. Pods stay where they are."""
+    """Run the scheduler until a signal ends it. Bound pods stay where they are."""
     clock = SystemClock()
     identity = f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{os.getpid()}"
     namespace = os.environ.get("FAIRWAY_SYSTEM_NAMESPACE") or "fairway-system"

@@ -1,7 +1,7 @@
-"""Which nodes a pod may have because of the pods that lie there: required affinity and anti-affinity, even spread. Pure.
+"""Node filters that depend on other pods: required pod affinity, pod anti-affinity and topology spread. Pure.
 
-The rules are those of the API: what lies somewhere counts, whoever placed it, and so does what others that lie somewhere say
-against the pod.
+The rules are those of the Kubernetes API: placed pods count whichever scheduler placed them, and the anti-affinity terms of
+placed pods apply to a new pod, too.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ HOSTNAME = "kubernetes.io/hostname"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One reason for which nodes will not do."""
+    """One condition on nodes, with the reason to report for the nodes that fail it."""
 
     words: str
-    """`other pods keep it away`"""
+    """The reason, for example `other pods keep it away`."""
     admits: Callable[[Node], bool]
 
 
 def asks(pod: Pod) -> bool:
-    """Whether the pod itself says anything about other pods."""
+    """Return whether the pod itself has constraints on other pods."""
     affinity = pod.spec.affinity
     if affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None):
         return bool(attracted(pod) or repelled(pod))
-    return any(one.when_unsatisfiable == HARD for one in pod.spec.topology_spread_constraints)
+    return any(constraint.when_unsatisfiable == HARD for constraint in pod.spec.topology_spread_constraints)
 
 
 def is_kept_away(pod: Pod, company: Company) -> bool:
-    """Whether somebody who lies somewhere says anything against this pod."""
+    """Return whether a placed pod has an anti-affinity term that matches this pod."""
     return next(company.keeping_away(pod), None) is not None
 
 
 def checks(pod: Pod, company: Company) -> Iterator[Check]:
-    """What a node must pass, as things are."""
+    """Yield the checks that a node must pass for this pod, given the pods placed now."""
     yield from _kept_away(pod, company)
     yield from _affinity(pod, company)
     yield from _anti_affinity(pod, company)
@@ -70,15 +70,15 @@ def _affinity(pod: Pod, company: Company) -> Iterator[Check]:
         return
     kin = tuple(term.kin for term in terms)
     where = company.where(Question(kin))
-    found = {term.key: company.domains(term.key, where) for term in terms}
-    # Somebody must be the first of those who want to lie together.
-    first = not any(found.values()) and company.is_one_of(kin, pod)
+    domains = {term.key: company.domains(term.key, where) for term in terms}
+    # The first pod of a group with mutual affinity has no pod to be placed beside yet.
+    first = not any(domains.values()) and company.is_one_of(kin, pod)
 
     def admits(node: Node) -> bool:
-        values = [(key, _label(node, key)) for key in found]
+        values = [(key, _label(node, key)) for key in domains]
         if any(value is None for _, value in values):
             return False
-        return first or all(value in found[key] for key, value in values)
+        return first or all(value in domains[key] for key, value in values)
 
     yield Check("the pods that it must lie beside are elsewhere", admits)
 
@@ -90,13 +90,13 @@ def _anti_affinity(pod: Pod, company: Company) -> Iterator[Check]:
 
 
 def _spread(pod: Pod, company: Company) -> Iterator[Check]:
-    hard = [one for one in pod.spec.topology_spread_constraints if one.when_unsatisfiable == HARD]
+    hard = [constraint for constraint in pod.spec.topology_spread_constraints if constraint.when_unsatisfiable == HARD]
     if not hard:
         return
-    keys = {one.topology_key for one in hard}
+    keys = {constraint.topology_key for constraint in hard}
     counted = [node for node in company.nodes.values() if keys <= node.metadata.labels.keys()]
-    for one in hard:
-        yield _even(pod, one, company, [node for node in counted if _includes(one, pod, node)])
+    for constraint in hard:
+        yield _even(pod, constraint, company, [node for node in counted if _includes(constraint, pod, node)])
 
 
 def _even(pod: Pod, one: TopologySpread, company: Company, counted: list[Node]) -> Check:
@@ -109,32 +109,32 @@ def _even(pod: Pod, one: TopologySpread, company: Company, counted: list[Node]) 
     least = min(by_domain.values(), default=0)
     if len(by_domain) < (one.min_domains or 1):
         least = 0
-    own = 1 if company.is_one_of((kin,), pod) else 0
+    own_count = 1 if company.is_one_of((kin,), pod) else 0
 
     def admits(node: Node) -> bool:
         value = _label(node, one.topology_key)
-        return value is not None and by_domain.get(value, 0) + own - least <= one.max_skew
+        return value is not None and by_domain.get(value, 0) + own_count - least <= one.max_skew
 
     return Check(f"more pods than elsewhere would lie in one {one.topology_key}", admits)
 
 
 def _selector(one: TopologySpread, pod: Pod) -> LabelSelector | None:
-    """With the pod's own values of the labels that are named by key."""
+    """Return the constraint's selector, extended by the pod's own values of `match_label_keys`."""
     if one.label_selector is None or not one.match_label_keys:
         return one.label_selector
     labels = pod.metadata.labels
-    own = tuple(Requirement(key, "In", (labels[key],)) for key in one.match_label_keys if key in labels)
-    return LabelSelector(one.label_selector.match_labels, one.label_selector.match_expressions + own)
+    own_requirements = tuple(Requirement(key, "In", (labels[key],)) for key in one.match_label_keys if key in labels)
+    return LabelSelector(one.label_selector.match_labels, one.label_selector.match_expressions + own_requirements)
 
 
 def _includes(one: TopologySpread, pod: Pod, node: Node) -> bool:
-    """Whether the node counts when evenness is measured."""
+    """Return whether the node counts when the spread is measured."""
     if one.node_affinity_policy != "Ignore" and not _is_selected(pod, node):
         return False
     if one.node_taints_policy != "Honor":
         return True
     taints = [taint for taint in node.spec.taints if taint.effect in fitting.KEEPS_AWAY]
-    return all(any(fitting.tolerates(each, taint) for each in pod.spec.tolerations) for taint in taints)
+    return all(any(fitting.tolerates(toleration, taint) for toleration in pod.spec.tolerations) for taint in taints)
 
 
 def _is_selected(pod: Pod, node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""Carries decisions out: binds gangs whole, and takes back what could not be."""
+"""Binds gangs as a whole, and rolls back gangs of which a pod could not be bound."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from fairway.engines.kubernetes.scheduler.volumes import Volumes
 log = logging.getLogger("fairway.scheduler")
 
 IN_FLIGHT = 24
-"""Gangs at a time."""
+"""Gangs bound at a time."""
 TRIES = 3
 PAUSES = (1.0, 2.0, 4.0)
-"""Seconds between tries to take a pod back; its gang is taken back again later when none succeeds."""
+"""Seconds between attempts to roll a pod back. If none succeeds, the rollback of its gang is repeated later."""
 GANG_TIMEOUT = 30.0
-"""Seconds after which a gang that is bound in part is taken back."""
+"""Seconds after which a partly bound gang is rolled back."""
 
 Gave = Callable[[Sequence[Pod], BaseException | None], None]
-"""Told of pods whose bindings were given up, and why."""
+"""Called with the pods whose bindings were given up, and the cause."""
 Bound = Callable[[Pod, Place], None]
 
 
 class Binder:
-    """Binds gangs."""
+    """Binds gangs with bounded concurrency."""
 
     def __init__(self, client: Client, gave_up: Gave, bound: Bound, volumes: Volumes | None = None) -> None:
         self._client = client
@@ -40,14 +40,17 @@ class Binder:
         self._bound = bound
         self._pace = Pace()
         self._turns = asyncio.Semaphore(IN_FLIGHT)
-        """The time of one that waits for its turn has not begun, and none of its pods is bound."""
+        """Limits the gangs in flight. A gang's timeout starts when it has entered; none of its pods is bound before."""
 
     async def bind(self, gang: Bind) -> bool:
-        """Bind all pods of the gang. When one cannot be, those that were are deleted: no gang stays half."""
+        """Bind all pods of the gang; return whether that succeeded.
+
+        When one pod cannot be bound, those that were bound are deleted: no gang stays half bound.
+        """
         if gang.claims and self._volumes is not None:
             try:
                 await self._volumes.bind(gang.claims)
-            except Exception as error:  # noqa: BLE001 - the failure is the gang's.
+            except Exception as error:  # noqa: BLE001 - the failure concerns this gang only.
                 log.warning("%s could not be bound: %s", gang.key, error)
                 self._gave_up([pod for pod, _ in gang.pods], error)
                 return False
@@ -68,7 +71,7 @@ class Binder:
         name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
         chosen = gpus.chosen(place.devices, place.milli, place.part)
         async with self._pace.turn():
-            for left in reversed(range(TRIES)):
+            for retries_left in reversed(range(TRIES)):
                 try:
                     await self._client.bind(name, namespace, place.node, uid=uid, annotations=chosen)
                     break
@@ -79,36 +82,36 @@ class Binder:
                 except (errors.Unavailable, errors.TooManyRequests):
                     if await self._is_there(pod, place):
                         break
-                    if not left:
+                    if not retries_left:
                         raise
         self._bound(pod, place)
 
     async def _is_there(self, pod: Pod, place: Place) -> bool:
-        """Whether this very pod sits there already: the answer to an earlier try may have been lost."""
+        """Return whether this pod is bound to the place already: the response to an earlier try may have been lost."""
         try:
-            found = await self._client.get(kinds.PODS, pod.metadata.name, pod.metadata.namespace)
-        except Exception:  # noqa: BLE001 - then it is not known to be there.
+            current = await self._client.get(kinds.PODS, pod.metadata.name, pod.metadata.namespace)
+        except Exception:  # noqa: BLE001 - then it is not known to be bound.
             return False
-        return found.metadata.uid == pod.metadata.uid and found.spec.node_name == place.node
+        return current.metadata.uid == pod.metadata.uid and current.spec.node_name == place.node
 
     async def take_back(self, pods: Sequence[Pod], problem: BaseException | None = None) -> None:
-        """Nothing can be unbound, so that what was bound is deleted; whoever made it makes it again."""
-        left = list(pods)
+        """Delete those of the pods that were bound: a binding cannot be undone. The pods' controller creates them anew."""
+        remaining = list(pods)
         for pause in (*PAUSES, 0.0):
-            left = [pod for pod in left if not await self._is_taken_back(pod)]
-            if not left:
+            remaining = [pod for pod in remaining if not await self._is_taken_back(pod)]
+            if not remaining:
                 break
             await asyncio.sleep(pause)
         self._gave_up(pods, problem)
 
     async def _is_taken_back(self, pod: Pod) -> bool:
         try:
-            found = await self._client.get(kinds.PODS, pod.metadata.name, pod.metadata.namespace)
-            if found.metadata.uid == pod.metadata.uid and found.spec.node_name:
+            current = await self._client.get(kinds.PODS, pod.metadata.name, pod.metadata.namespace)
+            if current.metadata.uid == pod.metadata.uid and current.spec.node_name:
                 await self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
         except errors.NotFound:
             return True
-        except Exception as error:  # noqa: BLE001 - the others are taken back all the same.
+        except Exception as error:  # noqa: BLE001 - the other pods are rolled back all the same.
             log.warning("%s/%s of a half bound gang is left: %s", pod.metadata.namespace, pod.metadata.name, error)
             return False
         return True

@@ -1,4 +1,4 @@
-"""Which object the scheduler fails for."""
+"""Names the objects for which the scheduler fails."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 NAMESPACE, CLASS, DRIVER, VOLUME, CLAIM = "namespace", "class", "driver", "volume", "claim"
 NODE, GPU_NODE, QUEUE, POD = "node", "gpunode", "queue", "pod"
 KINDS = (NAMESPACE, CLASS, DRIVER, VOLUME, CLAIM, NODE, GPU_NODE, QUEUE, POD)
-"""Every kind of object that the scheduler hears of, in the order in which a new core hears of them."""
+"""Every kind of object that the scheduler follows, in the order in which a new core receives them."""
 GANG = "gang"
-"""The pods that start together: deciding fails for all of them."""
+"""The kind of a gang, the pods that start together: a failed decision concerns all of them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unit:
-    """What is left out as a whole: an object, or a gang."""
+    """What is excluded from scheduling as a whole: an object, or a gang."""
 
     kind: str
     name: str
@@ -27,7 +27,7 @@ class Unit:
 
 
 class BrokenError(Exception):
-    """Collects which objects some work failed for; the rest of the work is done."""
+    """Collects the objects for which some work failed, while the work for the others goes on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,14 +35,14 @@ class BrokenError(Exception):
 
     @contextmanager
     def noting(self, kind: str, name: object) -> Iterator[None]:
-        """Work for one object; an exception is noted."""
+        """Run work for one object; record an exception instead of raising it."""
         try:
             yield
-        except Exception as problem:  # noqa: BLE001 - the failure is the object's.
+        except Exception as problem:  # noqa: BLE001 - the failure concerns this object only.
             self.causes[Unit(kind, str(name))] = problem
 
     def check(self) -> None:
-        """Raise this when anything failed."""
+        """Raise this error when a failure was recorded."""
         if self.causes:
             raise self
 

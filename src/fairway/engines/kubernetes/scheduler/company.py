@@ -1,7 +1,7 @@
-"""Who lies where, and beside whom nobody else may lie. Pure: kept in step by whoever follows the cluster.
+"""The placed pods, counted by node, and the anti-affinity terms among them. Pure: the caller keeps it in step with the cluster.
 
-Pods are counted by rules about their labels and namespaces. A rule is counted from the first time that somebody asks for it on,
-and kept up to date from then; without pods that ask, nothing is counted.
+Pods are counted by selectors of labels and namespaces. A count starts with the first query for it and is kept up to date from
+then on; without pods that need a count, none is kept.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from fairway.engines.kubernetes.scheduler.fitting import meets
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule about labels, as a value that can be a key. It may match nothing at all."""
+    """A label selector as a hashable value. It may match nothing at all."""
 
     equal: tuple[tuple[str, str], ...] = ()
     more: tuple[Requirement, ...] = ()
     nothing: bool = False
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels are so."""
+        """Return whether the labels match."""
         if self.nothing:
             return False
-        return all(labels.get(name) == value for name, value in self.equal) and all(meets(one, labels) for one in self.more)
+        return all(labels.get(name) == value for name, value in self.equal) and all(
+            meets(requirement, labels) for requirement in self.more
+        )
 
 
 def rule_of(selector: LabelSelector | None) -> Rule:
-    """A selector that is missing matches nothing; one that says nothing matches everything."""
+    """Return the rule of a selector. A missing selector matches nothing; an empty one matches everything."""
     if selector is None:
         return Rule(nothing=True)
     return Rule(tuple(sorted(selector.match_labels.items())), selector.match_expressions)
@@ -38,15 +40,15 @@ def rule_of(selector: LabelSelector | None) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Kin:
-    """Some pods: by their labels, in some namespaces."""
+    """Selects pods by their labels, in some namespaces."""
 
     labels: Rule
     namespaces: frozenset[str] = frozenset()
     spaces: Rule = Rule(nothing=True)
-    """Besides those that are named: namespaces with such labels."""
+    """Selects namespaces by their labels, besides those that are named."""
 
     def holds(self, pod: Pod, spaces: Mapping[str, Mapping[str, str]]) -> bool:
-        """Whether the pod is one of them."""
+        """Return whether the pod is selected."""
         own = pod.metadata.namespace
         if own not in self.namespaces and not self.spaces.holds(spaces.get(own, {})):
             return False
@@ -55,14 +57,14 @@ class Kin:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Beside these pods: in the same part of the cluster, by a label of its nodes."""
+    """A pod (anti-)affinity term: the selected pods, and the node label that defines the topology domain."""
 
     key: str
     kin: Kin
 
 
 def term_of(pod: Pod, asked: PodAffinityTerm) -> Term:
-    """What a term means in this pod. Without any namespace, its own is meant."""
+    """Return the term as it applies to this pod. A term that names no namespace means the pod's own."""
     named = frozenset(asked.namespaces)
     if not named and asked.namespace_selector is None:
         named = frozenset({pod.metadata.namespace})
@@ -70,34 +72,34 @@ def term_of(pod: Pod, asked: PodAffinityTerm) -> Term:
 
 
 def attracted(pod: Pod) -> tuple[Term, ...]:
-    """Beside whom the pod must lie."""
+    """Return the pod's required affinity terms."""
     affinity = pod.spec.affinity
-    found = affinity.pod_affinity if affinity is not None else None
-    return tuple(term_of(pod, term) for term in found.required) if found is not None else ()
+    pod_affinity = affinity.pod_affinity if affinity is not None else None
+    return tuple(term_of(pod, term) for term in pod_affinity.required) if pod_affinity is not None else ()
 
 
 def repelled(pod: Pod) -> tuple[Term, ...]:
-    """Beside whom the pod must not lie."""
+    """Return the pod's required anti-affinity terms."""
     affinity = pod.spec.affinity
-    found = affinity.pod_anti_affinity if affinity is not None else None
-    return tuple(term_of(pod, term) for term in found.required) if found is not None else ()
+    anti_affinity = affinity.pod_anti_affinity if affinity is not None else None
+    return tuple(term_of(pod, term) for term in anti_affinity.required) if anti_affinity is not None else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """How many pods lie on each node that are of all these kinds."""
+    """A query for the number of pods on each node that all these selectors match."""
 
     kin: tuple[Kin, ...]
     staying: bool = False
-    """Whether those that are on their way out are left out."""
+    """Whether to leave out pods that are being deleted."""
 
 
 MOST_QUESTIONS = 2_000
-"""So many rules are kept counted; with more, all are forgotten and counted anew when asked for."""
+"""Limit of counts kept; beyond it all are dropped and computed anew on demand."""
 
 
 class Company:
-    """All pods that lie somewhere, or are taken to."""
+    """All pods that are placed or assumed to be."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -106,14 +108,14 @@ class Company:
         self._counts: dict[Question, Counter[str]] = {}
         self._repelling: dict[Term, Counter[str]] = {}
         self.version = 0
-        """Rises with every change."""
+        """Incremented on every change."""
         self.terms = 0
-        """Rises when somebody lies somewhere beside whom others may not lie, and nobody did who said the same."""
+        """Incremented when a new anti-affinity term appears."""
 
-    # What is
+    # Updates
 
     def node(self, name: str, found: Node | None) -> None:
-        """A node is so, or is gone."""
+        """Add or replace a node; None removes it."""
         if found is None:
             self.nodes.pop(name, None)
         else:
@@ -121,7 +123,7 @@ class Company:
         self.version += 1
 
     def space(self, name: str, labels: dict[str, str] | None) -> None:
-        """A namespace has these labels, or is gone."""
+        """Set the labels of a namespace; None removes it."""
         if self._spaces.get(name) == labels:
             return
         if labels is None:
@@ -133,10 +135,10 @@ class Company:
         self.terms += 1
 
     def put(self, key: str, pod: Pod, node: str) -> None:
-        """The pod lies there; another value of it may have been known."""
-        known = self._lying.get(key)
-        if known is not None:
-            if known[1] == node and _alike(known[0], pod):
+        """Record that the pod is on the node. Replaces what was recorded for its key."""
+        placed = self._lying.get(key)
+        if placed is not None:
+            if placed[1] == node and _alike(placed[0], pod):
                 self._lying[key] = (pod, node)
                 return
             self.drop(key)
@@ -144,10 +146,10 @@ class Company:
         self._count(pod, node, 1)
 
     def drop(self, key: str) -> None:
-        """It lies nowhere any more."""
-        known = self._lying.pop(key, None)
-        if known is not None:
-            self._count(*known, -1)
+        """Remove the pod."""
+        placed = self._lying.pop(key, None)
+        if placed is not None:
+            self._count(*placed, -1)
 
     def _count(self, pod: Pod, node: str, times: int) -> None:
         self.version += 1
@@ -162,37 +164,37 @@ class Company:
             if not self._repelling[term]:
                 del self._repelling[term]
 
-    # What one may ask
+    # Queries
 
     def where(self, question: Question) -> Mapping[str, int]:
-        """By node: how many of them lie there."""
-        found = self._counts.get(question)
-        if found is None:
+        """Return how many of the pods are on each node."""
+        counts = self._counts.get(question)
+        if counts is None:
             if len(self._counts) >= MOST_QUESTIONS:
                 self._counts.clear()
-            found = self._counts[question] = Counter()
+            counts = self._counts[question] = Counter()
             for pod, node in self._lying.values():
                 if self._is_meant(question, pod):
-                    found[node] += 1
-        return found
+                    counts[node] += 1
+        return counts
 
     def is_one_of(self, kin: tuple[Kin, ...], pod: Pod) -> bool:
-        """Whether the pod itself is of all these kinds."""
-        return all(one.holds(pod, self._spaces) for one in kin)
+        """Return whether all these selectors match the pod."""
+        return all(selector.holds(pod, self._spaces) for selector in kin)
 
     def keeping_away(self, pod: Pod) -> Iterator[tuple[Term, Mapping[str, int]]]:
-        """What others that lie somewhere say against this pod, and where they lie."""
+        """Yield the anti-affinity terms of placed pods that match this pod, with the number of pods that have each by node."""
         return ((term, where) for term, where in self._repelling.items() if term.kin.holds(pod, self._spaces))
 
     def domains(self, key: str, where: Mapping[str, int]) -> Counter[str]:
-        """The same by the values of a label of the nodes."""
-        found: Counter[str] = Counter()
+        """Return the counts by node summed up by the value of a node label."""
+        totals: Counter[str] = Counter()
         for name, count in where.items():
             node = self.nodes.get(name)
             value = node.metadata.labels.get(key) if node is not None else None
             if value is not None:
-                found[value] += count
-        return found
+                totals[value] += count
+        return totals
 
     def _is_meant(self, question: Question, pod: Pod) -> bool:
         if question.staying and pod.metadata.deletion_timestamp is not None:
@@ -207,6 +209,6 @@ def _add(counts: Counter[str], node: str, times: int) -> None:
 
 
 def _alike(before: Pod, now: Pod) -> bool:
-    """Whether nothing changed by which others count it; terms of a pod cannot change."""
+    """Return whether nothing changed that affects the counts; the terms of a pod cannot change."""
     leaves = (before.metadata.deletion_timestamp is None) is not (now.metadata.deletion_timestamp is None)
     return not leaves and before.metadata.labels == now.metadata.labels and before.metadata.uid == now.metadata.uid

@@ -1,4 +1,4 @@
-"""Asks gangs to make room: the operator's by a mark, other pods by eviction, as their disruption budgets allow."""
+"""Evicts gangs: pods of the operator by an annotation, other pods by the eviction API, as their disruption budgets allow."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from fairway.state.job import Leaving
 log = logging.getLogger("fairway.scheduler")
 
 PATIENCE = 30.0
-"""Seconds beyond its grace after which a pod whose operator does nothing is deleted."""
+"""Seconds beyond its grace period after which a pod is deleted whose operator does not react."""
 DEFAULT_GRACE = 30
 BUDGET_PAUSE = 10.0
-"""Seconds until a pod that its disruption budget protects is asked again."""
+"""Seconds between eviction attempts for a pod that its disruption budget protects."""
 BUDGET_TRIES = 30
 
 Asked = Callable[[Sequence[Pod], Exception | None], None]
-"""Told of pods that were asked to go, and of the problem where they could not be, or did not go."""
+"""Called with the pods that were to leave, and with the problem if they could not be evicted or did not leave."""
 
 
 class Evictor:
-    """Asks gangs to make room."""
+    """Makes gangs leave their nodes."""
 
     def __init__(self, client: Client, clock: Clock, asked: Asked) -> None:
         self._client = client
@@ -38,10 +38,13 @@ class Evictor:
         self._asked = asked
 
     async def make_room(self, room: Room) -> None:
-        """Say it on every pod; the operator lets the run save and leave. Whoever cannot be asked stays, and that is told."""
+        """Evict all pods of the gang; the operator lets a run save before it leaves.
+
+        Pods that cannot be evicted stay, and the callback gets the problem.
+        """
         try:
             await self._make_room(room)
-        except Exception as problem:  # noqa: BLE001 - the failure is the gang's.
+        except Exception as problem:  # noqa: BLE001 - the failure concerns this gang only.
             self._asked(room.pods, problem)
 
     async def _make_room(self, room: Room) -> None:
@@ -57,12 +60,12 @@ class Evictor:
         await self._insist([pod for pod, problem in zip(ours, problems, strict=False) if problem is None])
 
     async def _trying(self, work: Awaitable[None], pod: Pod) -> Exception | None:
-        """What went wrong; None when nothing did."""
+        """Await the work; return the exception, or None when there was none."""
         try:
             await work
         except errors.NotFound:
-            return None  # It went by itself.
-        except Exception as error:  # noqa: BLE001 - the other pods are asked all the same.
+            return None  # It left by itself.
+        except Exception as error:  # noqa: BLE001 - the other pods are evicted all the same.
             log.warning("could not ask %s/%s to leave: %s", pod.metadata.namespace, pod.metadata.name, error)
             return error
         return None
@@ -74,7 +77,7 @@ class Evictor:
         await self._client.patch(kinds.PODS, pod.metadata.name, pod.metadata.namespace, [test, change])
 
     async def _insist(self, pods: Sequence[Pod]) -> None:
-        """An operator that does nothing about its pods is not waited for: they are deleted."""
+        """Delete marked pods that still run after their grace period: the operator did not react."""
         if not pods:
             return
         graces = [pod.spec.termination_grace_period_seconds for pod in pods]
@@ -86,14 +89,14 @@ class Evictor:
 
     async def _delete_if_it_stays(self, pod: Pod) -> None:
         name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
-        found = await self._client.get(kinds.PODS, name, namespace)
-        if found.metadata.uid == uid and found.metadata.deletion_timestamp is None and not found.over:
+        current = await self._client.get(kinds.PODS, name, namespace)
+        if current.metadata.uid == uid and current.metadata.deletion_timestamp is None and not current.over:
             log.warning("%s/%s was asked to leave and nobody let it go: it is deleted", namespace, name)
             await self._client.delete(kinds.PODS, name, namespace, uid=uid)
 
     async def _evict(self, pod: Pod, words: str) -> None:
-        """Others go by eviction; while a disruption budget says no, they are asked again."""
-        told = {
+        """Evict a pod by the eviction API; retry while its disruption budget forbids it."""
+        condition = {
             "type": "DisruptionTarget",
             "status": "True",
             "reason": "PreemptionByScheduler",
@@ -104,20 +107,20 @@ class Evictor:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid},
-            "status": {"conditions": [told]},
+            "status": {"conditions": [condition]},
         }
-        for left in reversed(range(BUDGET_TRIES)):
+        for retries_left in reversed(range(BUDGET_TRIES)):
             try:
                 await self._client.evict(pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
                 break
             except errors.TooManyRequests:
-                if not left:
+                if not retries_left:
                     raise
             await asyncio.sleep(BUDGET_PAUSE)
         try:
-            # Said once it is true: whoever its budget protects is no target.
+            # Written only after the eviction: a pod that its budget protects is no disruption target.
             await self._client.apply_status(kinds.PODS, body, manager="fairway-scheduler")
         except (errors.NotFound, errors.Conflict):
-            return  # It is gone already.
-        except Exception as error:  # noqa: BLE001 - it was evicted all the same.
+            return  # It is removed already.
+        except Exception as error:  # noqa: BLE001 - the pod was evicted all the same.
             log.warning("could not say why %s/%s was evicted: %s", pod.metadata.namespace, pod.metadata.name, error)

@@ -1,6 +1,6 @@
-"""Pods that ask for the very same and depend on each other's places: one of them is asked for at a time. Pure.
+"""Groups waiting pods with equal requests whose places depend on each other: the core gets one of a group at a time. Pure.
 
-Where each lies decides where the next may lie, so that the core can only be asked for the first; the others wait behind it.
+The place of the first decides which places the next may have, so that only the first can be requested; the others wait behind it.
 """
 
 from __future__ import annotations
@@ -17,55 +17,55 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Families:
-    """Who waits behind whom."""
+    """The groups of equal pods, each in order of arrival."""
 
     def __init__(self) -> None:
         self._families: dict[bytes, dict[JobKey, None]] = {}
         self._of: dict[JobKey, tuple[Pod, bytes]] = {}
 
     def join(self, key: JobKey, request: Request, pod: Pod) -> bool:
-        """A pod waits; whether it is the first of its kind."""
-        known = self._of.get(key)
-        if known is None or known[0] is not pod:
+        """Add a waiting pod to its group; return whether it is the first of the group."""
+        member = self._of.get(key)
+        if member is None or member[0] is not pod:
             kind = _kind(request, pod)
-            if known is not None and known[1] != kind:
+            if member is not None and member[1] != kind:
                 self.leave(key)
             self._of[key] = (pod, kind)
             self._families.setdefault(kind, {}).setdefault(key)
         return self.leads(key)
 
     def leave(self, key: JobKey) -> tuple[JobKey, ...]:
-        """It waits no longer; who is the first instead."""
-        known = self._of.pop(key, None)
-        if known is None:
+        """Remove a pod; return the pod that becomes the first of its group instead, if any."""
+        member = self._of.pop(key, None)
+        if member is None:
             return ()
-        family = self._families[known[1]]
+        family = self._families[member[1]]
         led = next(iter(family)) == key
         del family[key]
         if not family:
-            del self._families[known[1]]
+            del self._families[member[1]]
         return tuple(family)[:1] if led else ()
 
     def leads(self, key: JobKey) -> bool:
-        """Whether nobody of its kind comes before it."""
-        known = self._of.get(key)
-        return known is None or next(iter(self._families[known[1]])) == key
+        """Return whether no other pod of its group comes before it."""
+        member = self._of.get(key)
+        return member is None or next(iter(self._families[member[1]])) == key
 
     @property
     def waiting(self) -> bool:
-        """Whether anybody waits behind another."""
+        """Whether any pod waits behind another."""
         return len(self._of) > len(self._families)
 
     def followers(self) -> Iterator[tuple[JobKey, JobKey]]:
-        """Who waits behind another, and behind whom."""
+        """Yield each pod that waits behind another, with the first of its group."""
         for family in self._families.values():
             first, *others = family
             yield from ((key, first) for key in others)
 
 
 def _kind(request: Request, pod: Pod) -> bytes:
-    """Equal for pods that could take each other's places and turns."""
+    """Return a key that is equal for pods that are interchangeable in the queue and in placement."""
     spec = pod.spec
-    asked = (request.queue, request.user, request.priority, request.limit, pod.metadata.namespace, pod.metadata.labels)
-    where = (spec.affinity, spec.topology_spread_constraints, spec.node_selector, spec.tolerations, spec.volumes)
-    return _encode((asked, where, spec.containers, spec.init_containers, spec.overhead, spec.host_network))
+    request_fields = (request.queue, request.user, request.priority, request.limit, pod.metadata.namespace, pod.metadata.labels)
+    placement_fields = (spec.affinity, spec.topology_spread_constraints, spec.node_selector, spec.tolerations, spec.volumes)
+    return _encode((request_fields, placement_fields, spec.containers, spec.init_containers, spec.overhead, spec.host_network))

@@ -1,7 +1,7 @@
-"""Which nodes a pod may have: selectors, affinity, taints. Pure.
+"""Node filters by selector, affinity and taint. Pure.
 
-The core knows names, equal labels and taints by their text. What a pod says in the API's richer words comes to that here: the
-names of the nodes that match, and the texts of the taints that it tolerates, among those that there are.
+The core matches node names, equal labels and taints as text. The richer expressions of the Kubernetes API are reduced to that
+here: to the names of the matching nodes, and to the texts of the tolerated taints, among those that exist.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ MIRROR = "kubernetes.io/config.mirror"
 
 
 def taint_text(taint: Taint) -> str:
-    """As the core knows it."""
+    """Return the taint as the text that the core compares."""
     return f"{taint.key}={taint.value}:{taint.effect}"
 
 
 def taints_of(node: Node) -> tuple[Taint, ...]:
-    """Those that keep pods away. One that is cordoned keeps away whoever does not tolerate that."""
-    found = [taint for taint in node.spec.taints if taint.effect in KEEPS_AWAY]
-    if node.spec.unschedulable and not any(taint.key == UNSCHEDULABLE for taint in found):
-        found.append(Taint(UNSCHEDULABLE, "", "NoSchedule"))
-    return tuple(found)
+    """Return the taints that keep pods away. A cordoned node gets the `unschedulable` taint even if it is not set yet."""
+    taints = [taint for taint in node.spec.taints if taint.effect in KEEPS_AWAY]
+    if node.spec.unschedulable and not any(taint.key == UNSCHEDULABLE for taint in taints):
+        taints.append(Taint(UNSCHEDULABLE, "", "NoSchedule"))
+    return tuple(taints)
 
 
 def tolerated(pod: Pod, taints: Collection[Taint]) -> tuple[str, ...]:
-    """The texts of the taints, among these, that do not keep the pod away."""
-    return tuple(sorted(taint_text(taint) for taint in taints if any(tolerates(one, taint) for one in pod.spec.tolerations)))
+    """Return the texts of those of the taints that the pod tolerates."""
+    return tuple(
+        sorted(taint_text(taint) for taint in taints if any(tolerates(toleration, taint) for toleration in pod.spec.tolerations))
+    )
 
 
 def tolerates(one: Toleration, taint: Taint) -> bool:
-    """Whether this toleration is meant for that taint."""
+    """Return whether the toleration matches the taint."""
     if one.effect and one.effect != taint.effect:
         return False
     if not one.key:
@@ -43,19 +45,19 @@ def tolerates(one: Toleration, taint: Taint) -> bool:
 
 
 def matches(pod: Pod, node: Node) -> bool:
-    """Whether the node is one of those that the pod's required affinity names; without any, all are."""
+    """Return whether the node matches the pod's required node affinity. Without one every node does."""
     affinity = pod.spec.affinity
     required = affinity.node_affinity.required if affinity is not None and affinity.node_affinity is not None else None
     return required is None or selects(required, node)
 
 
 def selects(selector: NodeSelector, node: Node) -> bool:
-    """Whether the node is one of these. Terms are alternatives; one that says nothing names no node."""
+    """Return whether the selector matches the node. Terms are alternatives; an empty term matches no node."""
     return any(_term(term, node) for term in selector.node_selector_terms)
 
 
 def has_affinity(pod: Pod) -> bool:
-    """Whether names must be looked for at all."""
+    """Return whether the pod has a required node affinity."""
     affinity = pod.spec.affinity
     return affinity is not None and affinity.node_affinity is not None and affinity.node_affinity.required is not None
 
@@ -72,7 +74,7 @@ def _all(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool
 
 
 def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Whether labels meet one requirement of a selector."""
+    """Return whether the labels meet one requirement of a selector."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -91,24 +93,24 @@ def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 
 def _compared(requirement: Requirement, value: str | None) -> bool:
     try:
-        own, wanted = int(value or ""), int(requirement.values[0])
+        number, bound = int(value or ""), int(requirement.values[0])
     except (ValueError, IndexError):
         return False
-    return own > wanted if requirement.operator == "Gt" else own < wanted
+    return number > bound if requirement.operator == "Gt" else number < bound
 
 
 class Names(tuple[str, ...]):
-    """Names of nodes, many of them perhaps: looked up and compared fast."""
+    """Node names, possibly many, with fast membership tests and hashing."""
 
     _set: frozenset[str]
     _number: int
 
     def __new__(cls, names: Iterable[str]) -> Names:
-        """These, in this order."""
-        found = super().__new__(cls, names)
-        found._set = frozenset(found)
-        found._number = tuple.__hash__(found)
-        return found
+        """Return a tuple of these names, in this order."""
+        self = super().__new__(cls, names)
+        self._set = frozenset(self)
+        self._number = tuple.__hash__(self)
+        return self
 
     def __contains__(self, name: object) -> bool:
         return name in self._set
@@ -118,10 +120,10 @@ class Names(tuple[str, ...]):
 
 
 def unsupported(pod: Pod) -> str:
-    """What the pod asks for and cannot have from this scheduler, in words; empty when there is nothing of that kind."""
+    """Return why this scheduler does not support the pod; empty when it does."""
     spec = pod.spec
     if spec.resource_claims:
         return "it asks for resource claims (DRA), which this scheduler does not hand out"
-    if any(one.operator in ("Lt", "Gt") for one in spec.tolerations):
+    if any(toleration.operator in ("Lt", "Gt") for toleration in spec.tolerations):
         return "it tolerates taints by comparing numbers (operator Lt or Gt), which this scheduler does not do"
     return ""

@@ -1,6 +1,6 @@
-"""The core in step with the cluster: pods, nodes and queues in, bindings and evictions out. No I/O; level-triggered.
+"""Keeps the core in step with the cluster: pods, nodes and queues in, bindings and evictions out. No I/O; level-triggered.
 
-What was decided is assumed until the cluster shows it or the binding fails: between the two nobody else gets the place.
+A decision is assumed to hold until the cluster shows it or the binding fails: meanwhile no other pod gets the place.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from fairway.state.queue import Queue
 log = logging.getLogger("fairway.scheduler")
 
 MOST_EXPLAINED = 200
-"""So many lines of waiting gangs are told why at a time, those first that start first."""
+"""Limit of queue lines explained at a time; those that start first come first."""
 PAUSE = 5.0
-"""Seconds until a gang is looked at again whose places would not do when it got them."""
+"""Seconds until a gang is retried whose places turned out not to do when it got them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Bind:
     key: JobKey
     pods: tuple[tuple[Pod, Place], ...]
     claims: tuple[ToBind, ...] = ()
-    """What must have its volume first."""
+    """Claims that must get their volumes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A gang that must make room."""
+    """A gang to be evicted."""
 
     eviction: Evict
     pods: tuple[Pod, ...]
@@ -57,18 +57,18 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One decision, to be carried out."""
+    """The result of one decision, to be carried out."""
 
     binds: tuple[Bind, ...] = ()
     rooms: tuple[Room, ...] = ()
     halves: tuple[tuple[Pod, ...], ...] = ()
-    """Bound pods of gangs that stay half: they are taken back."""
+    """Bound pods of gangs that stay half bound: they are to be rolled back."""
     wake_at: float | None = None
 
 
 @dataclass(slots=True)
 class Pending:
-    """What was decided and is not seen on the cluster yet: a core that is made anew takes it over."""
+    """Decisions that the cluster does not show yet. A rebuilt core takes them over."""
 
     assumed: dict[str, Place]
     leaving: set[str]
@@ -77,9 +77,9 @@ class Pending:
 
 
 class Follower:
-    """A core, and how far it has followed the cluster.
+    """A core, and the state of the cluster that it has taken in.
 
-    After an exception it may be inconsistent: make another one.
+    After an exception it may be inconsistent: build another one.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -91,54 +91,54 @@ class Follower:
         self._assumed: dict[str, Place] = {}
         """By the uid of the pod."""
         self._leaving: set[str] = set()
-        """Uids of pods that were asked to go: it takes a moment until that is seen on them."""
+        """Uids of pods that were told to leave: it takes a moment until their objects show it."""
         self._dirty: set[JobKey] = set()
         self._queues: dict[str, Queue | None] = {}
-        """Those that changed since the last decision."""
+        """Queues that changed since the last decision."""
         self._generation = 0
         self._begun = False
         self._finished: set[JobKey] = set()
-        """Gangs of which a pod has ended well since they were looked at last."""
+        """Gangs of which a pod has succeeded since they were last examined."""
         self._narrowed: dict[JobKey, Narrowed] = {}
-        """Gangs whose places depend on other pods or on volumes, and what the core was asked for."""
+        """Gangs whose places depend on other pods or on volumes, with the request that the core got."""
         self._families = Families()
         self._halves = Halves()
         self._paused: dict[JobKey, float] = {}
         self._held_until: dict[JobKey, float] = {}
-        """Gangs that could not be bound, and when they may be tried again."""
+        """Gangs that could not be bound, and when they may be retried."""
         self._retried: set[JobKey] = set()
         """Gangs whose places were taken back the last time that they got some."""
         self._seen: tuple[tuple[int, int], int] = ((0, 0), 0)
-        """Up to which changes of others gangs were looked at."""
+        """The versions of `narrowing` and its anti-affinity terms up to which gangs were examined."""
         self.held_back: dict[JobKey, str] = {}
-        """Gangs that wait and of which the core does not know now, by their queue."""
+        """Waiting gangs that are withheld from the core now, with their queue."""
         self.refused: dict[JobKey, str] = {}
-        """Gangs that can have no place from this scheduler, and why."""
+        """Gangs that this scheduler cannot place at all, and why."""
         self.closed: dict[str, str] = {}
-        """Queues that cannot be used, and why: what is in them waits."""
+        """Queues that cannot be used, and why. The gangs in them wait."""
 
-    # The cluster changes
+    # Changes of the cluster
 
     def pod(self, key: str, before: Pod | None, now: Pod | None) -> None:
-        """A pod came, changed or went."""
-        known = now or before
-        assert known is not None
-        if known.spec.scheduler_name != marks.SCHEDULER:
+        """Take in that a pod was added, changed or removed."""
+        latest = now or before
+        assert latest is not None
+        if latest.spec.scheduler_name != marks.SCHEDULER:
             self.ground.see_stranger(key, now)
             self._lies(key, now, now.spec.node_name if now is not None else "")
             return
-        gang = gangs.key_of_gang(known)
-        own = self._gangs.setdefault(gang, {})
+        gang = gangs.key_of_gang(latest)
+        members = self._gangs.setdefault(gang, {})
         if now is None or now.over or _gets_no_place(now):
-            own.pop(key, None)
-            self._assumed.pop(known.metadata.uid, None)
-            self._leaving.discard(known.metadata.uid)
-            self._shapes.forget(known.metadata.uid)
+            members.pop(key, None)
+            self._assumed.pop(latest.metadata.uid, None)
+            self._leaving.discard(latest.metadata.uid)
+            self._shapes.forget(latest.metadata.uid)
             self._lies(key, None, "")
-            if known.status.phase == "Succeeded":
+            if latest.status.phase == "Succeeded":
                 self._finished.add(gang)
         else:
-            own[key] = now
+            members[key] = now
             assumed = self._assumed.get(now.metadata.uid)
             if now.spec.node_name:
                 self._assumed.pop(now.metadata.uid, None)
@@ -154,69 +154,69 @@ class Follower:
             self.narrowing.drop(key)
 
     def node(self, key: str, before: Node | None, now: Node | None) -> None:
-        """A node came, changed or went."""
+        """Take in that a node was added, changed or removed."""
         if before is not None and now is not None and _alike(before, now):
             return  # A heartbeat.
         self.ground.see(key, now)
         self.narrowing.company.node(key, now)
 
     def gpu_node(self, key: str, _before: GpuNode | None, now: GpuNode | None) -> None:
-        """What an agent says of its node's GPUs."""
+        """Take in what an agent reports of its node's GPUs."""
         self.ground.see_gpus(key, now)
 
     def queue(self, name: str, described: Queue | None) -> None:
-        """A queue is described anew, or no longer."""
+        """Set the description of a queue; None removes it."""
         self._queues[name] = described
 
     def failed(self, pods: Sequence[Pod]) -> None:
-        """Bindings of these pods were given up: their places are free again."""
+        """Release the places of pods whose bindings were given up."""
         for pod in pods:
             if self._assumed.pop(pod.metadata.uid, None) is not None:
                 self.narrowing.drop(key_of(pod))
             self._dirty.add(gangs.key_of_gang(pod))
 
     def hold_until(self, key: JobKey, until: float) -> None:
-        """Do not start this gang before then."""
+        """Do not start this gang before that time."""
         self._held_until[key] = until
         self._dirty.add(key)
 
     def close(self, queue: str, cause: str) -> None:
-        """A queue cannot be used: its gangs wait."""
+        """Make the gangs of a queue wait: the queue cannot be used."""
         self.closed[queue] = cause
 
     def open(self, queue: str) -> None:
-        """A queue can be used again."""
+        """Make a queue usable again."""
         if self.closed.pop(queue, None) is not None:
             self._dirty |= {key for key, name in self.held_back.items() if name == queue}
 
     def assumed(self, pod: Pod) -> Place | None:
-        """The place that a pod is taken to have until its binding is seen."""
+        """Return the place that a pod is assumed to have until its binding shows."""
         return self._assumed.get(pod.metadata.uid)
 
     def pending(self) -> Pending:
-        """What is not seen on the cluster yet."""
+        """Return the decisions that the cluster does not show yet."""
         return Pending(dict(self._assumed), set(self._leaving), dict(self.narrowing.storage.promised), dict(self._held_until))
 
     def resume(self, pending: Pending) -> None:
-        """Take over what another core decided; before it hears of pods."""
+        """Take over the decisions of another core. Call it before pods are passed in."""
         self._assumed, self._leaving = dict(pending.assumed), set(pending.leaving)
         self.narrowing.storage.promised.update(pending.promised)
         self._held_until.update(pending.held_until)
 
     def forget(self, now: float) -> None:
-        """Runs that have left and do not come back are of no use any more."""
+        """Drop what the core remembers of runs that have left and are not expected back."""
         memory.forget(self.scheduler.ledger, self._gangs.keys(), now)
 
     def stays(self, pods: Sequence[Pod]) -> None:
-        """These were to make room, and could not be asked: the core may choose anew."""
+        """Take in that these pods could not be evicted: the core may choose other victims."""
         for pod in pods:
             self._leaving.discard(pod.metadata.uid)
             self._dirty.add(gangs.key_of_gang(pod))
 
-    # Deciding
+    # Decisions
 
     def decide(self, now: float) -> Outcome:
-        """Tell the core what has changed, and let it decide. What it decides is assumed.
+        """Pass all changes to the core, let it decide, and assume what it decides.
 
         `BrokenError` names the objects for which that failed.
         """
@@ -240,7 +240,7 @@ class Follower:
         broken.check()
         decision = self.scheduler.decide(now)
         binds = self._starts(decision.starts, now)
-        rooms = tuple(Room(each, tuple(self._gangs.get(each.key, {}).values())) for each in decision.evictions)
+        rooms = tuple(Room(eviction, tuple(self._gangs.get(eviction.key, {}).values())) for eviction in decision.evictions)
         self._leaving.update(pod.metadata.uid for room in rooms for pod in room.pods)
         return Outcome(tuple(binds), rooms, tuple(self._halves.overdue(now)), self._wake(decision.wake_at, now))
 
@@ -255,7 +255,7 @@ class Follower:
         return binds
 
     def _look_again(self, now: float) -> None:
-        """Gangs whose places depend on others are looked at whenever others have changed."""
+        """Mark gangs to be examined again: those whose places depend on other pods, whenever those have changed."""
         company, ledger = self.narrowing.company, self.scheduler.ledger
         for waiting in (self._paused, self._held_until):
             for key in [key for key, until in waiting.items() if until <= now]:
@@ -265,14 +265,14 @@ class Follower:
         if company.terms != terms:
             self._dirty |= set(ledger.room.keys())
         others_moved = self.narrowing.version != version
-        for key, found in self._narrowed.items():
-            # Places that were looked for here are of the moment: somebody else may have taken or left some.
-            if found.parts or found.request is None or (others_moved and self._families.leads(key)):
+        for key, narrowed in self._narrowed.items():
+            # Places chosen here are valid only now: another pod may have taken or left some since.
+            if narrowed.parts or narrowed.request is None or (others_moved and self._families.leads(key)):
                 self._dirty.add(key)
         self._seen = (self.narrowing.version, company.terms)
 
     def _wake(self, at: float | None, now: float) -> float | None:
-        """Those whose turn comes when another of their kind has started are looked at once more, at once."""
+        """Return when to decide next: at once when the next pod of a group has its turn."""
         again = [*self._paused.values(), *self._held_until.values()]
         half = self._halves.next()
         if half is not None:
@@ -298,16 +298,16 @@ class Follower:
             self.scheduler.apply(QueueGone(name), now)
 
     def _tell_node(self, name: str, now: float) -> None:
-        value, known = self.ground.node(name), self.scheduler.ledger.nodes
-        if value is None and name in known:
+        value, nodes = self.ground.node(name), self.scheduler.ledger.nodes
+        if value is None and name in nodes:
             self.scheduler.apply(NodeGone(name), now)
-        elif value is not None and known.get(name) != value:
+        elif value is not None and nodes.get(name) != value:
             self.scheduler.apply(NodeSeen(value), now)
 
     def members(self, key: JobKey) -> list[Member]:
-        """The pods of a gang that are not over."""
-        own = self._gangs.get(key, {})
-        return [gangs.member_of(pod, self._assumed.get(pod.metadata.uid)) for pod in own.values()]
+        """Return the pods of a gang that have not finished."""
+        pods = self._gangs.get(key, {})
+        return [gangs.member_of(pod, self._assumed.get(pod.metadata.uid)) for pod in pods.values()]
 
     def _tell_gang(self, key: JobKey, now: float) -> None:
         ledger = self.scheduler.ledger
@@ -320,21 +320,21 @@ class Follower:
         self._note_refusal(key, wrong)
         before = ledger.running.get(key)
         since = before.since if before is not None else now
-        sits = gangs.running_of(key, members, self._shapes, since, self._leaving) if not wrong else None
-        if sits is None and before is not None:
+        running = gangs.running_of(key, members, self._shapes, since, self._leaving) if not wrong else None
+        if running is None and before is not None:
             self.scheduler.apply(Left(key, now, key in self._finished), now)
-        elif sits is not None and sits != before:
-            self.scheduler.apply(Sits(sits), now)
-        asks = gangs.request_of(key, members, self._shapes) if not wrong else None
-        asks = self._narrow(key, asks, members)
-        if asks is not None:
-            if ledger.room.get(key) != asks:
-                self.scheduler.apply(Asked(asks), now)
+        elif running is not None and running != before:
+            self.scheduler.apply(Sits(running), now)
+        request = gangs.request_of(key, members, self._shapes) if not wrong else None
+        request = self._narrow(key, request, members)
+        if request is not None:
+            if ledger.room.get(key) != request:
+                self.scheduler.apply(Asked(request), now)
         elif key in ledger.room:
             self.scheduler.apply(Withdrawn(key), now)
 
     def _narrow(self, key: JobKey, asks: Request | None, members: Sequence[Member]) -> Request | None:
-        """What the core is asked for, where that depends on others; None when it is not asked now."""
+        """Return the request for the core, adapted where it depends on other pods or volumes; None to withhold it for now."""
         waiting = gangs.startable(members) if asks is not None else []
         self.held_back.pop(key, None)
         if asks is not None and (asks.queue in self.closed or key in self._held_until):
@@ -352,10 +352,10 @@ class Follower:
         if len(waiting) == 1 and not self._families.join(key, asks, waiting[0].pod):
             self._narrowed.pop(key, None)
             return None
-        found = self._narrowed[key] = self.narrowing.narrowed(asks, waiting)
-        if found.request is not None:
+        narrowed = self._narrowed[key] = self.narrowing.narrowed(asks, waiting)
+        if narrowed.request is not None:
             del self.held_back[key]
-        return found.request
+        return narrowed.request
 
     def _note_refusal(self, key: JobKey, wrong: str) -> None:
         if wrong:
@@ -364,66 +364,66 @@ class Follower:
             self.refused.pop(key, None)
 
     def _start(self, start: Start, now: float) -> Bind | None:
-        """Give the seats to the pods that wait, in order. None when others that got theirs just now are in the way."""
-        left: dict[str, list[Seat]] = {}
+        """Assign the seats to the waiting pods, in order. Return None when a gang of the same decision is in the way."""
+        seats_by_role: dict[str, list[Seat]] = {}
         for seat in sorted(start.seats, key=lambda seat: seat.index):
-            left.setdefault(seat.role, []).append(seat)
+            seats_by_role.setdefault(seat.role, []).append(seat)
         narrowed = self._narrowed.get(start.key)
         parts = narrowed.parts if narrowed is not None else {}
-        given = []
+        placed = []
         for member in gangs.startable(self.members(start.key)):
-            seat = left[parts.get(member.pod.metadata.uid, member.role)].pop(0)
-            given.append((member.pod, gangs.place_of(seat, self.scheduler.ledger.nodes)))
-        # Its seats are known by their places now: what the core has of them must be what the pods will say.
+            seat = seats_by_role[parts.get(member.pod.metadata.uid, member.role)].pop(0)
+            placed.append((member.pod, gangs.place_of(seat, self.scheduler.ledger.nodes)))
+        # Pass the gang to the core again: what the core holds of it must equal what its pods will show.
         self._dirty.add(start.key)
-        if not self.narrowing.seat([(pod, place.node) for pod, place in given]):
+        if not self.narrowing.seat([(pod, place.node) for pod, place in placed]):
             self._take_back(start.key, now)
             return None
         self._retried.discard(start.key)
-        self._assumed.update((pod.metadata.uid, place) for pod, place in given)
-        return Bind(start.key, tuple(given), self._claims(given) if narrowed is not None else ())
+        self._assumed.update((pod.metadata.uid, place) for pod, place in placed)
+        return Bind(start.key, tuple(placed), self._claims(placed) if narrowed is not None else ())
 
     def _claims(self, given: Sequence[tuple[Pod, Place]]) -> tuple[ToBind, ...]:
         nodes, storage = self.narrowing.company.nodes, self.narrowing.storage
-        return tuple(one for pod, place in given for one in storage.to_bind(pod, nodes[place.node]))
+        return tuple(claim for pod, place in given for claim in storage.to_bind(pod, nodes[place.node]))
 
     def _take_back(self, key: JobKey, now: float) -> None:
-        """As if it had never started."""
-        kept, name = self.scheduler.ledger.memory, str(key)
-        ran, left = kept.ran.get(name), kept.left.get(name)
+        """Undo a start as if it had never happened."""
+        remembered, name = self.scheduler.ledger.memory, str(key)
+        ran, left = remembered.ran.get(name), remembered.left.get(name)
         self.scheduler.apply(Left(key, now), now)
-        del kept.ran[name], kept.left[name]
+        del remembered.ran[name], remembered.left[name]
         if ran is not None:
-            kept.ran[name] = ran
+            remembered.ran[name] = ran
         if left is not None:
-            kept.left[name] = left
+            remembered.left[name] = left
         self._paused[key] = now + PAUSE if key in self._retried else now
         self._retried.symmetric_difference_update({key})
 
-    # Telling why
+    # Explanations
 
     def holds(self, now: float, silent: Collection[JobKey] = ()) -> dict[JobKey, Hold]:
-        """Why gangs wait: those first in line, as far as there is an answer for so many; none where a `silent` one is first.
+        """Return why gangs wait: those of the first lines, up to the limit, except lines headed by a gang of `silent`.
 
-        `BrokenError` names the gangs for which looking for an answer fails.
+        `BrokenError` names the gangs for which the explanation fails.
         """
         ledger, broken = self.scheduler.ledger, BrokenError()
         lines = sorted(ledger.room.lines(), key=lambda line: line.rank())[:MOST_EXPLAINED]
         heads = [head for line in lines if (head := line.first()) is not None and head.key not in silent]
         found, spared = self._obstacles(heads, now)
-        told: dict[JobKey, Hold] = {}
+        holds_by_key: dict[JobKey, Hold] = {}
         for line in lines:
             head, obstacle = line.first(), found.get(line.key)
             if head is None or obstacle is None:
                 continue
             with broken.noting(GANG, head.key):
                 hold = self.ground.with_plugins(explain.hold(head, obstacle, ledger.nodes, spared.get(head.key, ())))
-                told |= {each.key: self._in_words(each.key, hold) for each in line.in_order()}
+                holds_by_key |= {request.key: self._in_words(request.key, hold) for request in line.in_order()}
         broken.check()
-        told |= {key: self._in_words(key, None) for key, found in self._narrowed.items() if found.request is None}
-        told |= {key: told[first] for key, first in self._families.followers() if first in told}
-        told |= {key: _closed(name, self.closed[name]) for key, name in self.held_back.items() if name in self.closed}
-        return told | {key: Hold("unsupported", words) for key, words in self.refused.items()}
+        holds_by_key |= {key: self._in_words(key, None) for key, found in self._narrowed.items() if found.request is None}
+        holds_by_key |= {key: holds_by_key[first] for key, first in self._families.followers() if first in holds_by_key}
+        holds_by_key |= {key: _closed(name, self.closed[name]) for key, name in self.held_back.items() if name in self.closed}
+        return holds_by_key | {key: Hold("unsupported", words) for key, words in self.refused.items()}
 
     def _obstacles(self, heads: Sequence[Request], now: float) -> tuple[dict[LineKey, Obstacle], dict[JobKey, list[JobKey]]]:
         ledger = self.scheduler.ledger
@@ -439,7 +439,7 @@ class Follower:
             raise
 
     def _in_words(self, key: JobKey, hold: Hold | None) -> Hold:
-        """Where the core knows names of nodes only, it is said here why they are not others."""
+        """Complete the core's reason, which mentions only node names: add why other nodes were ruled out."""
         narrowed = self._narrowed.get(key)
         if hold is not None and (narrowed is None or hold.reason != "placement" or not narrowed.words):
             return hold
@@ -452,14 +452,14 @@ def _closed(queue: str, cause: str) -> Hold:
 
 
 def _gets_no_place(pod: Pod) -> bool:
-    """Whether it was deleted before it had one: it cannot be bound any more, however long a finalizer keeps it."""
+    """Return whether the pod was deleted before it was bound: it cannot be bound then, however long a finalizer keeps it."""
     return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
 
 
 def _alike(before: Node, now: Node) -> bool:
-    """Whether nothing changed that matters for placing."""
-    same_state = [(one.type, one.status) for one in before.status.conditions] == [
-        (one.type, one.status) for one in now.status.conditions
+    """Return whether nothing changed that matters for placement."""
+    same_state = [(condition.type, condition.status) for condition in before.status.conditions] == [
+        (condition.type, condition.status) for condition in now.status.conditions
     ]
     return (
         same_state

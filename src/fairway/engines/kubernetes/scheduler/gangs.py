@@ -1,4 +1,4 @@
-"""Pods as gangs: what those that wait ask for, what those that sit hold. Pure."""
+"""Groups pods into gangs: computes what the waiting pods request and what the running pods hold. Pure."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from fairway.state.job import JobKey
 from fairway.state.node import Node
 
 ALONE = "pod"
-"""The role of a pod that is a gang of one."""
+"""The role of a pod that is a gang by itself."""
 LONE_PREFIX = "pod/"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pod sits, or is taken to sit until its binding is seen."""
+    """Where a pod runs, or is assumed to run until its binding shows."""
 
     node: str
     devices: tuple[str, ...] = ()
     milli: int = WHOLE
     """Thousandths of each device."""
     part: float = 1.0
-    """Of the memory of each device, for frameworks that would take all of it."""
+    """Fraction of each device's memory, for frameworks that would take all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Member:
 
     @property
     def order(self) -> tuple[str, int, str]:
-        """In which order seats are given out."""
+        """The sort key by which seats are assigned."""
         return self.role, self.index, self.pod.metadata.name
 
 
 def key_of_gang(pod: Pod) -> JobKey:
-    """Under which name the core knows the pod's gang."""
+    """Return the key of the pod's gang in the core."""
     annotations, labels = pod.metadata.annotations, pod.metadata.labels
     if marks.GANG not in annotations:
         return JobKey(pod.metadata.namespace, LONE_PREFIX + pod.metadata.name)
@@ -58,7 +58,7 @@ def key_of_gang(pod: Pod) -> JobKey:
 
 
 def member_of(pod: Pod, assumed: Place | None) -> Member:
-    """The pod's place in its gang, and on the cluster."""
+    """Return the pod's role and index in its gang, and its place on the cluster."""
     labels = pod.metadata.labels
     lone = marks.GANG not in pod.metadata.annotations
     role = ALONE if lone else labels.get(marks.ROLE, "worker")
@@ -70,36 +70,38 @@ def member_of(pod: Pod, assumed: Place | None) -> Member:
 
 
 def devices_of(pod: Pod) -> tuple[str, ...]:
-    """The devices that were chosen for it."""
+    """Return the devices that were chosen for the pod."""
     return tuple(part for part in pod.metadata.annotations.get(marks.GPU_IDS, "").split(",") if part)
 
 
 def place_of(seat: Seat, nodes: dict[str, Node]) -> Place:
-    """The place that the core has chosen, with what the pod must be told of its devices."""
-    own = [one.memory >> 20 for one in nodes[seat.node].devices if one.uuid in seat.devices] if seat.devices else []
-    part = gpus.memory_part(seat.shape.gpu_memory, seat.shape.gpu_milli, own)
+    """Return the place of a seat, with the device settings that the pod must get."""
+    memory_sizes = (
+        [device.memory >> 20 for device in nodes[seat.node].devices if device.uuid in seat.devices] if seat.devices else []
+    )
+    part = gpus.memory_part(seat.shape.gpu_memory, seat.shape.gpu_milli, memory_sizes)
     return Place(seat.node, seat.devices, seat.milli, part)
 
 
 class Shapes:
-    """The shapes of pods, worked out once for each state of a pod and of the ground."""
+    """The shapes of pods, computed once for each state of a pod and of the nodes."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._known: dict[str, tuple[Pod, int, Shape]] = {}
-        """By uid: for which very object, on which ground."""
+        """By uid: the pod object and the generation of the nodes for which the shape was computed."""
 
     def of(self, pod: Pod) -> Shape:
-        """What the pod takes, and where it may lie."""
-        known = self._known.get(pod.metadata.uid)
-        if known is not None and known[1] == self._ground.generation and (known[0] is pod or _asks_the_same(known[0], pod)):
-            return known[2]
+        """Return what the pod takes, and which nodes it may have."""
+        cached = self._known.get(pod.metadata.uid)
+        if cached is not None and cached[1] == self._ground.generation and (cached[0] is pod or _asks_the_same(cached[0], pod)):
+            return cached[2]
         shape = shape_of(pod, self._ground)
         self._known[pod.metadata.uid] = (pod, self._ground.generation, shape)
         return shape
 
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
+        """Drop the shape of a removed pod."""
         self._known.pop(uid, None)
 
 
@@ -107,11 +109,11 @@ _ASKING = (marks.NODES, marks.DEVICES, marks.GPUS, marks.GPU_MILLI, marks.GPU_ME
 
 
 def _asks_the_same(before: Pod, now: Pod) -> bool:
-    """Whether both take the same and may lie at the same places: most changes of a pod are of its status."""
+    """Return whether both versions of a pod have the same shape: most changes of a pod are of its status."""
     if any(status.allocated_resources for pod in (before, now) for status in pod.status.container_statuses):
         return False
     one, other = before.spec, now.spec
-    noted, marked = before.metadata.annotations, now.metadata.annotations
+    old_notes, new_notes = before.metadata.annotations, now.metadata.annotations
     return (
         one.containers == other.containers
         and one.init_containers == other.init_containers
@@ -121,12 +123,12 @@ def _asks_the_same(before: Pod, now: Pod) -> bool:
         and one.tolerations == other.tolerations
         and one.affinity == other.affinity
         and one.host_network == other.host_network
-        and all(noted.get(name) == marked.get(name) for name in _ASKING)
+        and all(old_notes.get(name) == new_notes.get(name) for name in _ASKING)
     )
 
 
 def shape_of(pod: Pod, ground: Ground) -> Shape:
-    """What the pod takes, and where it may lie."""
+    """Return what the pod takes, and which nodes it may have."""
     need, noted = need_of(pod), pod.metadata.annotations
     nodes, devices = _names(noted.get(marks.NODES)), _names(noted.get(marks.DEVICES))
     ports = host_ports(pod)
@@ -147,25 +149,27 @@ def shape_of(pod: Pod, ground: Ground) -> Shape:
 
 
 def startable(members: Sequence[Member]) -> list[Member]:
-    """Those that wait, in the order in which seats are given, as far as everybody is there who starts together with them."""
+    """Return the waiting pods in seat order, leaving out those whose gang is not complete yet."""
     waiting = sorted((member for member in members if member.place is None), key=lambda member: member.order)
-    whole = {name for name, one in {_name(member): member for member in waiting}.items() if _is_whole(members, one)}
+    whole = {
+        name for name, last_member in {_name(member): member for member in waiting}.items() if _is_whole(members, last_member)
+    }
     return [member for member in waiting if _name(member) in whole]
 
 
 def _is_whole(members: Sequence[Member], one: Member) -> bool:
-    """Whether every pod of the gang is there that this one was made with: none starts before."""
+    """Return whether all pods exist that were created together with this one: none of them starts before."""
     gang = _mark([one])
     return gang is None or not gang.parts or sum(_name(member) == gang.name for member in members) >= gang.size
 
 
 def _name(member: Member) -> str | None:
-    """Which gang it was made with; each attempt of a run is one."""
+    """Return the name of the gang with which the pod was created. Each attempt of a run has its own."""
     return member.pod.metadata.annotations.get(marks.GANG)
 
 
 def problem(members: Sequence[Member]) -> str:
-    """Why this gang can have no place from this scheduler at all; empty when it can."""
+    """Return why this scheduler cannot place the gang at all; empty when it can."""
     try:
         _mark(members)
     except ValueError as error:
@@ -175,7 +179,7 @@ def problem(members: Sequence[Member]) -> str:
 
 
 def request_of(key: JobKey, members: Sequence[Member], shapes: Shapes) -> Request | None:
-    """What the pods that wait ask for, all together; None when none waits, or not all are there yet."""
+    """Return the request of the waiting pods as one gang; None when none waits, or when not all of them exist yet."""
     waiting = startable(members)
     if not waiting or any(member.pod.spec.scheduling_gates for member in waiting):
         return None
@@ -186,9 +190,10 @@ def request_of(key: JobKey, members: Sequence[Member], shapes: Shapes) -> Reques
 def running_of(
     key: JobKey, members: Sequence[Member], shapes: Shapes, since: float, leaving: Collection[str] = ()
 ) -> Running | None:
-    """What the pods that sit hold; None when none does. `since` when, until a node has begun with one of them.
+    """Return what the placed pods hold; None when no pod is placed.
 
-    `leaving` are the uids of pods that were asked to go, seen or not.
+    `since` is the start time to report until a node has started one of them. `leaving` holds the uids of pods that were told to
+    leave, whether or not their objects show it already.
     """
     sitting = sorted((member for member in members if member.place is not None), key=lambda member: member.order)
     if not sitting:
@@ -197,20 +202,22 @@ def running_of(
     seats = tuple(_seat(member, shapes) for member in sitting)
     since = min((at for member in sitting if (at := seconds(member.pod.status.start_time)) is not None), default=since)
     going = all(member.pod.metadata.deletion_timestamp is not None for member in sitting)
-    told = any(marks.LEAVE in member.pod.metadata.annotations or member.pod.metadata.uid in leaving for member in sitting)
-    # Where some pods of the gang are over already, it comes to its end: it does not start again to be whole.
+    told_to_leave = any(
+        marks.LEAVE in member.pod.metadata.annotations or member.pod.metadata.uid in leaving for member in sitting
+    )
+    # Where some pods of the gang have finished, the gang is about to end: it does not start again to be whole.
     whole = gang is not None and len(sitting) >= gang.size
     parts = tuple(_as_run(part, gang, may_grow=whole) for part in _parts(sitting, gang, shapes))
     request = _request(key, sitting, Gang(parts, gang is not None and gang.same_rack), gang)
-    return Running(request, seats, since, gang.saved if gang is not None else None, leaving=going or told)
+    return Running(request, seats, since, gang.saved if gang is not None else None, leaving=going or told_to_leave)
 
 
 def _as_run(part: Part, gang: marks.GangMark | None, *, may_grow: bool) -> Part:
-    """A run that sits may be shrunk, and perhaps grown, within what its document says."""
-    known = gang.parts.get(part.role) if gang is not None else None
-    if known is None:
+    """Allow a running part to be shrunk, and perhaps grown, within the bounds of its document."""
+    described = gang.parts.get(part.role) if gang is not None else None
+    if described is None:
         return part
-    least, most = min(known.least, part.least), max(known.most, part.most) if may_grow else part.most
+    least, most = min(described.least, part.least), max(described.most, part.most) if may_grow else part.most
     return Part(part.role, part.shape, least, most, part.together, part.apart)
 
 
@@ -222,25 +229,25 @@ def _parts(members: Iterable[Member], gang: marks.GangMark | None, shapes: Shape
     by_role: dict[str, list[Member]] = {}
     for member in members:
         by_role.setdefault(member.role, []).append(member)
-    found = []
+    parts = []
     for role, own in by_role.items():
-        known = gang.parts.get(role) if gang is not None else None
-        together, apart = (known.together, known.apart) if known is not None else (False, False)
-        found.append(Part(role, shapes.of(own[0].pod), len(own), len(own), together, apart))
-    return tuple(found)
+        described = gang.parts.get(role) if gang is not None else None
+        together, apart = (described.together, described.apart) if described is not None else (False, False)
+        parts.append(Part(role, shapes.of(own[0].pod), len(own), len(own), together, apart))
+    return tuple(parts)
 
 
 def _request(key: JobKey, members: Sequence[Member], asked: Gang, gang: marks.GangMark | None) -> Request:
     first = members[0].pod
-    made = seconds(first.metadata.creation_timestamp) or 0.0
+    created = seconds(first.metadata.creation_timestamp) or 0.0
     ours = marks.made_by_us(first.metadata.labels)
-    # A pod that Fairway did not make does not choose its own turn: it has the default queue and its own class of priority.
+    # A pod that Fairway did not create does not choose its own turn: it gets the default queue and its own priority class.
     noted = first.metadata.annotations if ours else {}
     believed = gang if ours else None
     return Request(
         key=key,
         gang=asked,
-        submitted=made if believed is None or believed.submitted is None else believed.submitted,
+        submitted=created if believed is None or believed.submitted is None else believed.submitted,
         queue=noted.get(marks.QUEUE, "default"),
         user=noted.get(marks.USER, ""),
         name=noted.get(marks.SERIES, key.name),
@@ -259,10 +266,10 @@ def _seat(member: Member, shapes: Shapes) -> Seat:
 
 def _names(text: str | None) -> tuple[str, ...]:
     try:
-        found = json.loads(text) if text else []
+        names = json.loads(text) if text else []
     except (ValueError, RecursionError):
         return ()
-    return tuple(str(one) for one in found) if isinstance(found, list) else ()
+    return tuple(str(name) for name in names) if isinstance(names, list) else ()
 
 
 def _count(noted: Mapping[str, str], name: str, fallback: int) -> int:

@@ -1,6 +1,6 @@
-"""The nodes as the core sees them, and what pods may have of them. Pure: fed by whoever follows the cluster.
+"""The nodes as the core sees them, and which of them a pod may have. Pure: the caller keeps it in step with the cluster.
 
-A node's value is what it can give, less what pods of other schedulers hold there: those are nobody's to move.
+The value of a node is what it can give, less what pods of other schedulers hold there: Fairway cannot move those.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from fairway.state.node import Node
 _OWN_FIELDS = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 WHOLE_MODE = "whole"
 WHOLE_ONLY = f"{marks.DOMAIN}/whole-gpus-only=:NoSchedule"
-"""What keeps pods that share a GPU from nodes whose administrator wants none of that. No object carries it."""
+"""Keeps pods that share a GPU off nodes whose administrator allows whole GPUs only. No object carries this taint."""
 
 
 @dataclass(slots=True)
 class Held:
-    """What pods of other schedulers hold on one node."""
+    """Resources that pods of other schedulers hold on one node."""
 
     pods: dict[str, PodNeed] = field(default_factory=dict)
     ports: dict[str, tuple[str, ...]] = field(default_factory=dict)
     devices: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """GPUs that pods hold which are left out of scheduling."""
+    """GPUs held by pods that are excluded from scheduling."""
     unknown: set[str] = field(default_factory=set)
-    """Pods whose resources are not known: nothing is placed beside them."""
+    """Pods whose resources are not known: nothing else is placed on their node."""
 
 
 class Ground:
@@ -43,21 +43,21 @@ class Ground:
         self._plugged: set[str] = set()
         """Nodes on which a device plug-in hands out GPUs."""
         self._whole_only = False
-        """Whether there ever was a node that takes no shares."""
+        """Whether a node that allows no GPU sharing has ever appeared."""
         self._held: dict[str, Held] = {}
         self._where_is: dict[str, str] = {}
         self._taints: dict[str, Taint] = {}
         self._ports: set[str] = set()
         self._matching: dict[object, tuple[str, ...]] = {}
         self.changed: set[str] = set()
-        """Nodes whose value may be another than before; whoever reads them empties it."""
+        """Nodes whose value may have changed; the reader clears it."""
         self.generation = 0
-        """Rises when what pods may have of the nodes may be another than before: names, labels, taints, host ports."""
+        """Incremented when the nodes that pods may have could have changed: names, labels, taints, host ports."""
 
-    # What is
+    # Changes
 
     def see(self, name: str, found: NodeObject | None) -> None:
-        """A node is so, or is gone."""
+        """Add or replace a node; None removes it."""
         before = self._objects.get(name)
         if found is None:
             self._objects.pop(name, None)
@@ -77,7 +77,7 @@ class Ground:
                 self.generation += 1
 
     def see_gpus(self, name: str, found: GpuNode | None) -> None:
-        """What the agent of a node says of its GPUs; None: nothing any more."""
+        """Set what a node's agent reports of its GPUs; None removes it."""
         if found is None:
             self._gpus.pop(name, None)
         else:
@@ -88,11 +88,11 @@ class Ground:
         self.changed.add(name)
 
     def see_stranger(self, key: str, pod: Pod | None) -> None:
-        """A pod that another scheduler placed holds room, or no longer does."""
+        """Record what a pod of another scheduler holds; None, or a finished pod, releases it."""
         self._see_on(key, pod, pod.spec.node_name if pod is not None and not pod.over else "")
 
     def hold(self, key: str, pod: Pod, node: str, devices: tuple[str, ...]) -> None:
-        """A pod that is left out of scheduling holds its room there; where that is not known, the node gets no other pod."""
+        """Reserve what an excluded pod holds on a node. If that is not known, the node gets no other pod."""
         self.release(key)
         held = self._held.setdefault(node, Held())
         self._where_is[key] = node
@@ -101,18 +101,18 @@ class Ground:
             held.devices[key] = devices
         try:
             self._see_on(key, pod, node)
-        except Exception:  # noqa: BLE001 - whatever cannot be read of it, its room is not given away.
+        except Exception:  # noqa: BLE001 - whatever cannot be read of the pod, its resources stay reserved.
             held.unknown.add(key)
 
     def hold_unknown(self, key: str, node: str) -> None:
-        """A pod that cannot be read at all lies there: the node gets no other pod."""
+        """Reserve a node for a pod that cannot be decoded: the node gets no other pod."""
         self.release(key)
         self._held.setdefault(node, Held()).unknown.add(key)
         self._where_is[key] = node
         self.changed.add(node)
 
     def release(self, key: str) -> None:
-        """The pod holds nothing any more that was held by its key."""
+        """Release whatever is recorded for the key."""
         before = self._where_is.pop(key, "")
         if before:
             held = self._held[before]
@@ -138,33 +138,33 @@ class Ground:
         self.changed.add(node)
 
     def know_ports(self, ports: tuple[str, ...]) -> None:
-        """Ports of nodes that somebody asks for: each node has each of them once."""
+        """Register host ports that a pod requests: each node has each of them once."""
         if not self._ports.issuperset(ports):
             self._ports.update(ports)
             self.changed.update(self._objects)
 
-    # As the core sees it
+    # The core's view
 
     def node(self, name: str) -> Node | None:
-        """The value of a node; None when it is gone."""
-        found = self._objects.get(name)
-        if found is None:
+        """Return the value of a node; None when it does not exist."""
+        node_object = self._objects.get(name)
+        if node_object is None:
             return None
-        given = found.status.allocatable or found.status.capacity
+        amounts_given = node_object.status.allocatable or node_object.status.capacity
         held = self._held.get(name, Held())
-        cpu = amounts.milli(given.get("cpu", "0")) - sum(need.cpu for need in held.pods.values())
-        memory = amounts.whole(given.get("memory", "0")) - sum(need.memory for need in held.pods.values())
-        other = {what: amounts.whole(text) for what, text in given.items() if what not in _OWN_FIELDS}
+        cpu = amounts.milli(amounts_given.get("cpu", "0")) - sum(need.cpu for need in held.pods.values())
+        memory = amounts.whole(amounts_given.get("memory", "0")) - sum(need.memory for need in held.pods.values())
+        other = {what: amounts.whole(text) for what, text in amounts_given.items() if what not in _OWN_FIELDS}
         other |= dict.fromkeys(self._ports, 1)
         for need in held.pods.values():
             for what, count in need.other.items():
                 other[what] = other.get(what, 0) - count
         for ports in held.ports.values():
             other |= dict.fromkeys(ports, 0)
-        labels = found.metadata.labels
-        kept = {device for own in held.devices.values() for device in own}
-        devices = tuple(one for one in gpus.ours(found, self._gpus.get(name)) if one.uuid not in kept)
-        room = amounts.whole(given.get("pods", "110")) - len(held.pods)
+        labels = node_object.metadata.labels
+        withheld = {device for device_ids in held.devices.values() for device in device_ids}
+        devices = tuple(candidate for candidate in gpus.ours(node_object, self._gpus.get(name)) if candidate.uuid not in withheld)
+        room = amounts.whole(amounts_given.get("pods", "110")) - len(held.pods)
         return Node(
             name,
             cpu=max(0, cpu) / 1000,
@@ -172,7 +172,7 @@ class Ground:
             devices=devices,
             other={what: max(0, count) for what, count in sorted(other.items())},
             labels=dict(labels),
-            taints=self._taint_texts(found, 0 if held.unknown else room),
+            taints=self._taint_texts(node_object, 0 if held.unknown else room),
             rack=next((labels[label] for label in marks.RACK_LABELS if label in labels), ""),
             tasks=max(1, room),
         )
@@ -181,28 +181,28 @@ class Ground:
         texts = [fitting.taint_text(taint) for taint in fitting.taints_of(found)]
         ready = condition(found.status.conditions, "Ready")
         if ready is not None and ready.status != "True":
-            # The node controller says so by a taint too, a moment later.
+            # The node controller adds such a taint too, a moment later.
             texts.append("node.kubernetes.io/not-ready=:NoSchedule")
-        known = self._gpus.get(found.metadata.name)
-        if known is not None and known.spec.mode == WHOLE_MODE:
+        gpu_node = self._gpus.get(found.metadata.name)
+        if gpu_node is not None and gpu_node.spec.mode == WHOLE_MODE:
             texts.append(WHOLE_ONLY)
         if room < 1:
-            # To the core no limit is 0, so a full node keeps everybody away.
+            # The core reads 0 as no limit, so that a full node needs a taint to keep pods away.
             texts.append("fairway.dev/full=:NoSchedule")
         return tuple(dict.fromkeys(texts))
 
     def with_plugins(self, hold: Hold) -> Hold:
-        """Why a gang waits for GPUs of ours, where there are others that it cannot have."""
+        """Return the hold, extended by a note when nodes have GPUs that only a device plug-in hands out."""
         if hold.reason != "gpu" or not self._plugged:
             return hold
         count = len(self._plugged)
         nodes = f"{count} node{'' if count == 1 else 's'}"
         return replace(hold, message=f"{hold.message}; GPUs of {nodes} are handed out by a device plug-in, which gives it none")
 
-    # What pods may have
+    # Placement
 
     def where(self, pod: Pod, nodes: tuple[str, ...] = (), devices: tuple[str, ...] = ()) -> Where:
-        """Which nodes will do for the pod; `nodes` and `devices` are those that its document names."""
+        """Return which nodes the pod may have; `nodes` and `devices` are those that its document names."""
         named = nodes
         if fitting.has_affinity(pod):
             matching = self._names(pod)
@@ -215,15 +215,15 @@ class Ground:
         )
 
     def _tolerated(self, pod: Pod) -> tuple[str, ...]:
-        found = fitting.tolerated(pod, self._taints.values())
+        taints = fitting.tolerated(pod, self._taints.values())
         shares = marks.GPU_MILLI in pod.metadata.annotations
-        return (*found, WHOLE_ONLY) if self._whole_only and not shares else found
+        return (*taints, WHOLE_ONLY) if self._whole_only and not shares else taints
 
     def _names(self, pod: Pod) -> tuple[str, ...]:
         affinity = pod.spec.affinity
         assert affinity is not None
-        found = self._matching.get(affinity.node_affinity)
-        if found is None:
-            found = tuple(sorted(name for name, node in self._objects.items() if fitting.matches(pod, node)))
-            self._matching[affinity.node_affinity] = found
-        return found
+        names = self._matching.get(affinity.node_affinity)
+        if names is None:
+            names = tuple(sorted(name for name, node in self._objects.items() if fitting.matches(pod, node)))
+            self._matching[affinity.node_affinity] = names
+        return names

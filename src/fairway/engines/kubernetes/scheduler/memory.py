@@ -1,7 +1,7 @@
-"""What the core must not forget, kept in a ConfigMap: read when a scheduler begins to lead, written rarely, bounded in size.
+"""The scheduler's memory in a ConfigMap: read when a scheduler starts to lead, written rarely, bounded in size.
 
-Who sits where is not kept: the pods say it. What is kept is what queues have used lately, how long runs took, how long runs that
-wait again have run, and the places that are kept for those that wait.
+Placements are not in it: the pods show them. It holds the recent usage of queues, how long runs took, how long runs that wait
+again have run, and the reservations of waiting runs.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ NAME = "fairway-scheduler-memory"
 FIELD = "memory"
 MANAGER = "fairway-scheduler"
 MOST_BYTES = 512 * 1024
-"""Of the text that is written: an object may have a megabyte and a half."""
+"""Limit of the text written: an object may have 1.5 MB."""
 MOST_RUNS = 2_000
 MOST_NAMES = 8
-"""Shapes that name more nodes than that are of a moment's use only."""
+"""Shapes that name more nodes than that are valid only for a moment and are not kept."""
 RETURNS_WITHIN = 3600.0
 """Seconds after which a run that left is not expected back."""
 
 
 def forget(ledger: Ledger, present: Collection[JobKey], now: float) -> None:
-    """Runs that left and do not come back are of no use any more."""
+    """Drop what is remembered of runs that left and are not expected back."""
     left = ledger.memory.left
     ledger.forget_others(lambda key: key in present or now - left.get(str(key), now) < RETURNS_WITHIN)
 
 
 def worth_keeping(memory: SchedulerMemory) -> SchedulerMemory:
-    """The part of it that a scheduler which begins cannot learn from the cluster."""
+    """Return the part of the memory that a new scheduler cannot learn from the cluster."""
     latest = sorted(memory.left, key=lambda name: memory.left[name])[-MOST_RUNS:]
     return SchedulerMemory(
         usage=dict(memory.usage),
         ran={name: memory.ran[name] for name in latest if name in memory.ran},
         left={name: memory.left[name] for name in latest},
         reservations={
-            name: kept
-            for name, kept in memory.reservations.items()
-            if all(len(seat.shape.where.nodes) <= MOST_NAMES for seat in kept.seats)
+            name: reservation
+            for name, reservation in memory.reservations.items()
+            if all(len(seat.shape.where.nodes) <= MOST_NAMES for seat in reservation.seats)
         },
         futile=dict(memory.futile),
         history=memory.history,
@@ -60,28 +60,28 @@ def worth_keeping(memory: SchedulerMemory) -> SchedulerMemory:
 
 
 def write(memory: SchedulerMemory) -> str:
-    """As text of a bounded size: what is least missed is left out first."""
-    kept = worth_keeping(memory)
+    """Encode the memory as text of a bounded size: the least valuable parts are left out first."""
+    memory_kept = worth_keeping(memory)
     for leave_out in ((), ("reservations", "futile"), ("started",), ("ran", "left")):
         for name in leave_out:
-            setattr(kept, name, type(getattr(kept, name))())
-        text = base64.b64encode(zlib.compress(kept.encode())).decode()
+            setattr(memory_kept, name, type(getattr(memory_kept, name))())
+        text = base64.b64encode(zlib.compress(memory_kept.encode())).decode()
         if len(text) <= MOST_BYTES:
             return text
     return ""
 
 
 def read(text: str) -> SchedulerMemory:
-    """What was written; nothing, and whatever cannot be read, gives an empty memory."""
+    """Decode a written memory. Empty or unreadable text gives an empty memory."""
     try:
         return core.decode(zlib.decompress(base64.b64decode(text, validate=True))) if text else SchedulerMemory()
-    except Exception as problem:  # noqa: BLE001 - what is remembered is an aid: without it the core learns again.
+    except Exception as problem:  # noqa: BLE001 - the memory is an aid: without it the core learns again.
         log.warning("what earlier schedulers have learnt cannot be read and is not used: %r", problem)
         return SchedulerMemory()
 
 
 def drop_stale(ledger: Ledger) -> None:
-    """Places that were kept for runs which do not wait any more are free."""
+    """Drop the reservations of runs that do not wait any more."""
     for name in [name for name in ledger.memory.reservations if key_of(name) not in ledger.room]:
         ledger.unreserve(key_of(name))
 
@@ -95,19 +95,19 @@ class Keeper:
         self._written = ""
 
     async def recall(self) -> SchedulerMemory:
-        """What the last leader wrote; an empty memory when there is none."""
+        """Return what the last leader wrote; an empty memory when there is none."""
         try:
-            found = await self._client.get(kinds.CONFIG_MAPS, NAME, self._namespace)
+            config_map = await self._client.get(kinds.CONFIG_MAPS, NAME, self._namespace)
         except errors.NotFound:
             return SchedulerMemory()
         except Exception as error:  # noqa: BLE001 - as above.
             log.warning("what earlier schedulers have learnt could not be read: %s", error)
             return SchedulerMemory()
-        self._written = found.data.get(FIELD, "")
+        self._written = config_map.data.get(FIELD, "")
         return read(self._written)
 
     async def keep(self, memory: SchedulerMemory) -> None:
-        """Write it, if it is another than before. Raises what went wrong."""
+        """Write the memory if it has changed. Raises the error when that fails."""
         text = write(memory)
         if text == self._written:
             return

@@ -1,7 +1,7 @@
-"""Which places a gang may have besides what the core knows: because of the pods that lie there, and of its volumes. Pure.
+"""Restricts the nodes that a gang may have by what the core does not cover: pods placed already, and volumes. Pure.
 
-The core is told names of nodes. For one pod these are the nodes that will do as things are. The pods of a gang may depend on
-each other: then places for all of them are looked for here, one pod after the other, and the core is asked for just those.
+The core gets node names. For a single pod these are the nodes that will do now. The pods of a gang may depend on each other: then
+places for all of them are chosen here, one pod after the other, and the core is asked for just those.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.shape import Gang, Part, Shape
 
 MOST_TRIES = 8
-"""So many parts of the cluster are tried for a gang that must lie in one."""
+"""Limit of racks or topology domains tried for a gang that must be placed within one."""
 NOWHERE = Names(("(no node will do)",))
-"""To the core, no names at all mean any node."""
+"""To the core, no names at all would mean any node."""
 
 Within = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """What the core is asked for."""
+    """The request for the core."""
 
     request: Request | None
-    """None: there is nothing that it could be asked for now."""
+    """None when no request can be made now."""
     words: str = ""
-    """Why nodes will not do, for people."""
+    """Why nodes were ruled out, for users."""
     parts: dict[str, str] = field(default_factory=dict)
     """By uid: the part that stands for this pod, where it is not its role."""
 
 
 class Narrowing:
-    """Knows who lies where and which volumes there are."""
+    """Tracks the placed pods and the volumes, and restricts requests accordingly."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -52,31 +52,31 @@ class Narrowing:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Another one when what was found out may no longer hold."""
+        """Changes when an earlier result may no longer hold."""
         return self.company.version, self.storage.version
 
     def put(self, pod: Pod, node: str) -> None:
-        """The pod lies there."""
+        """Record that the pod is on the node."""
         self.company.put(key_of(pod), pod, node)
         if pod.spec.volumes:
             self.storage.put(key_of(pod), pod, node)
 
     def drop(self, key: str) -> None:
-        """It lies nowhere any more."""
+        """Remove the pod."""
         self.company.drop(key)
         self.storage.drop(key)
 
     def concerns(self, pod: Pod) -> bool:
-        """Whether anything here matters for the pod."""
+        """Return whether placed pods or volumes restrict the nodes of this pod."""
         return bool(beside.asks(pod) or (pod.spec.volumes and claims_of(pod)) or beside.is_kept_away(pod, self.company))
 
-    # Nodes for one pod
+    # Single pods
 
     def _checks(self, pod: Pod) -> list[Check]:
         return [*beside.checks(pod, self.company), *self.storage.checks(pod)]
 
     def nodes(self, pod: Pod) -> tuple[list[str], Counter[str]]:
-        """The nodes that will do as things are; and how many will not, by the words for it."""
+        """Return the nodes that will do now, and the number of the others by the reason."""
         checks, fit, refused = self._checks(pod), [], Counter[str]()
         for name, node in self.company.nodes.items():
             wrong = next((check.words for check in checks if not check.admits(node)), None)
@@ -89,7 +89,7 @@ class Narrowing:
     # Gangs
 
     def narrowed(self, request: Request, waiting: Sequence[Member]) -> Narrowed:
-        """What to ask the core for, so that whatever it gives will do."""
+        """Return the request for the core such that any place it gives will do."""
         wrong = next((words for member in waiting if (words := self.storage.problem(member.pod))), "")
         if wrong:
             return Narrowed(None, wrong)
@@ -102,13 +102,13 @@ class Narrowing:
 
     def _for_all(self, request: Request, waiting: Sequence[Member]) -> Narrowed:
         for within in self._regions(request, waiting):
-            found = self._assign(request, waiting, within)
-            if found is not None:
-                return self._pinned(request, waiting, found)
+            nodes_by_uid = self._assign(request, waiting, within)
+            if nodes_by_uid is not None:
+                return self._pinned(request, waiting, nodes_by_uid)
         refused = self.nodes(waiting[0].pod)[1]
         if not all(_only_hosts(member.pod) for member in waiting):
             return Narrowed(None, f"its {len(waiting)} pods find no places beside each other; {_words(refused)}")
-        # The core knows this rule itself, so that it can make and keep room.
+        # The core implements this rule itself, so that it can make and reserve room.
         parts = [replace(part, apart=part.least > 1, shape=self._outside(part, waiting)) for part in request.gang.parts]
         return Narrowed(replace(request, gang=replace(request.gang, parts=tuple(parts))), _words(refused))
 
@@ -117,7 +117,7 @@ class Narrowing:
         return _within(part.shape, self.nodes(first)[0])
 
     def _regions(self, request: Request, waiting: Sequence[Member]) -> Iterator[Within]:
-        """Parts of the cluster to look in: all of it, then one after the other of those in which the gang must lie together."""
+        """Yield the regions to try: the whole cluster, then the topology domains in which the gang must stay; or each rack."""
         if not request.gang.same_rack:
             yield lambda _: True
         else:
@@ -130,31 +130,31 @@ class Narrowing:
             yield from (_labelled(self.company, key, value) for value, _ in values.most_common(MOST_TRIES))
 
     def _assign(self, request: Request, waiting: Sequence[Member], within: Within) -> dict[str, str] | None:
-        """A node for each pod, by uid; found one after the other, each beside those before."""
-        cluster, found = self._ledger.cluster, dict[str, str]()
+        """Choose a node for each pod, one after the other given those before; return them by uid, or None."""
+        cluster, nodes_by_uid = self._ledger.cluster, dict[str, str]()
         parts = {part.role: part for part in request.gang.parts}
         used: dict[str, set[str]] = {}
         with self._trying() as put:
-            kept = self._ledger.memory.reservations.get(str(request.key))
-            if kept is not None:
-                cluster.give(kept.seats)
+            reservation = self._ledger.memory.reservations.get(str(request.key))
+            if reservation is not None:
+                cluster.give(reservation.seats)
             for block in _blocks(waiting, parts):
                 part, first = parts[block[0].role], block[0]
                 away = used.setdefault(first.role, set()) if part.apart else set()
                 names = [name for name in self.nodes(first.pod)[0] if within(name) and name not in away]
-                asked = replace(part, shape=_within(part.shape, names), least=len(block), most=len(block))
-                seats = cluster.try_place(Gang((asked,)))
+                wanted_part = replace(part, shape=_within(part.shape, names), least=len(block), most=len(block))
+                seats = cluster.try_place(Gang((wanted_part,)))
                 if seats is None:
                     return None
                 for member, seat in zip(block, seats, strict=True):
                     put(member.pod, seat.node)
-                    found[member.pod.metadata.uid] = seat.node
+                    nodes_by_uid[member.pod.metadata.uid] = seat.node
                     used.setdefault(first.role, set()).add(seat.node)
-        return found
+        return nodes_by_uid
 
     @contextmanager
     def _trying(self) -> Iterator[Callable[[Pod, str], None]]:
-        """Whatever is put or placed meanwhile was never there."""
+        """Undo on exit whatever was put or placed within the block."""
         company, storage = self.company, self.storage
         before = company.version, company.terms, storage.version
         mark, keys = self._ledger.cluster.mark(), list[str]()
@@ -172,7 +172,7 @@ class Narrowing:
             company.version, company.terms, storage.version = before
 
     def _pinned(self, request: Request, waiting: Sequence[Member], found: dict[str, str]) -> Narrowed:
-        """The same gang, asked for at just these places."""
+        """Return the gang's request, pinned to exactly these nodes."""
         shapes = {part.role: part for part in request.gang.parts}
         counts = Counter((member.role, found[member.pod.metadata.uid]) for member in waiting)
         parts = tuple(
@@ -181,10 +181,10 @@ class Narrowing:
         names = {member.pod.metadata.uid: f"{member.role}@{found[member.pod.metadata.uid]}" for member in waiting}
         return Narrowed(replace(request, gang=replace(request.gang, parts=parts)), parts=names)
 
-    # Taking places
+    # Placement
 
     def seat(self, pods: Sequence[tuple[Pod, str]]) -> bool:
-        """The pods lie there now, one after the other; False, and nothing, when one must not lie there any more."""
+        """Record the pods on their nodes, one after the other. When a check fails for one, undo all and return False."""
         done: list[str] = []
         for pod, name in pods:
             if not self._may_lie(pod, name):
@@ -205,24 +205,24 @@ class Narrowing:
 
 
 def _blocks(waiting: Sequence[Member], parts: dict[str, Part]) -> Iterator[list[Member]]:
-    """Pods to be placed at a time: one, or all of a role that stays together."""
-    left = list(waiting)
-    while left:
-        first = left[0]
+    """Yield the pods to be placed at a time: one, or all of a role that stays together."""
+    remaining = list(waiting)
+    while remaining:
+        first = remaining[0]
         whole = parts[first.role].together
-        block = [member for member in left if member.role == first.role] if whole else [first]
-        left = [member for member in left if member not in block]
+        block = [member for member in remaining if member.role == first.role] if whole else [first]
+        remaining = [member for member in remaining if member not in block]
         yield block
 
 
 def _only_hosts(pod: Pod) -> bool:
-    """Whether all that it asks is to lie on another node than some."""
-    spread = any(one.when_unsatisfiable == beside.HARD for one in pod.spec.topology_spread_constraints)
+    """Return whether the pod's only constraint is not to share a node with some pods."""
+    spread = any(constraint.when_unsatisfiable == beside.HARD for constraint in pod.spec.topology_spread_constraints)
     return not spread and not attracted(pod) and all(term.key == beside.HOSTNAME for term in repelled(pod))
 
 
 def _within(shape: Shape, names: Iterable[str]) -> Shape:
-    """The same, on these nodes only."""
+    """Return the shape restricted to these nodes."""
     allowed = set(names)
     bounds = shape.where.nodes
     kept = Names(sorted(name for name in (bounds or allowed) if name in allowed)) or NOWHERE
@@ -238,5 +238,5 @@ def _labelled(company: Company, key: str, value: str) -> Within:
 
 
 def _words(refused: Counter[str]) -> str:
-    told = [f"{words} ({count} {'node' if count == 1 else 'nodes'})" for words, count in refused.most_common(3)]
-    return "; ".join(told)
+    reasons = [f"{words} ({count} {'node' if count == 1 else 'nodes'})" for words, count in refused.most_common(3)]
+    return "; ".join(reasons)

@@ -1,4 +1,4 @@
-"""What a pod takes from its node, by the API server's own rule. Pure."""
+"""Computes what a pod takes from its node, by the API server's own rule. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fairway.engines.kubernetes.objects import Container, Pod
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 _POD_LEVEL = (CPU, MEMORY)
 _IGNORED = frozenset({"ephemeral-storage"})
-"""Counted by kubelets, not by us: requests for it are rare, and nodes report it in many ways."""
+"""Counted by kubelets, not by Fairway: requests for it are rare, and nodes report it in many ways."""
 
 Amounts = dict[str, int]
-"""By resource: `cpu` in thousandths of a core, others in ones (memory in bytes)."""
+"""By resource: `cpu` in thousandths of a core, others in units (memory in bytes)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodNeed:
-    """What a pod takes."""
+    """What a pod takes from its node."""
 
     cpu: int = 0
     """Thousandths of a core."""
@@ -29,21 +29,21 @@ class PodNeed:
 
 
 def need_of(pod: Pod) -> PodNeed:
-    """The most that the pod ever takes: all its containers at once, or an init container beside the sidecars so far."""
+    """Return the peak need of the pod: all its containers at once, or an init container beside the sidecars started so far."""
     total = _sum(_requests(container) for container in pod.spec.containers)
     sidecars: Amounts = {}
     beginning: Amounts = {}
     for container in pod.spec.init_containers:
-        own = _requests(container)
+        requests = _requests(container)
         if container.restart_policy == "Always":
-            sidecars = _plus(sidecars, own)
+            sidecars = _plus(sidecars, requests)
             beginning = _most(beginning, sidecars)
         else:
-            beginning = _most(beginning, _plus(own, sidecars))
+            beginning = _most(beginning, _plus(requests, sidecars))
     total = _most(_plus(total, sidecars), beginning)
     if pod.spec.resources is not None:
-        said = _parsed(pod.spec.resources.requests or pod.spec.resources.limits)
-        total |= {name: amount for name, amount in said.items() if name in _POD_LEVEL or name.startswith("hugepages-")}
+        pod_level = _parsed(pod.spec.resources.requests or pod.spec.resources.limits)
+        total |= {name: amount for name, amount in pod_level.items() if name in _POD_LEVEL or name.startswith("hugepages-")}
     total = _plus(total, _parsed(pod.spec.overhead))
     if pod.spec.node_name:
         total = _most(total, _resized(pod))
@@ -52,27 +52,33 @@ def need_of(pod: Pod) -> PodNeed:
 
 
 def host_ports(pod: Pod) -> tuple[str, ...]:
-    """The ports of the node itself that the pod takes, as countable resources: `host-port/TCP/80`."""
+    """Return the node's ports that the pod takes, as countable resources: `host-port/TCP/80`."""
     if pod.spec.host_network:
-        ports = [(port.protocol, port.host_port or port.container_port) for one in pod.spec.containers for port in one.ports]
+        ports = [
+            (port.protocol, port.host_port or port.container_port)
+            for container in pod.spec.containers
+            for port in container.ports
+        ]
     else:
-        ports = [(port.protocol, port.host_port) for one in pod.spec.containers for port in one.ports if port.host_port]
+        ports = [
+            (port.protocol, port.host_port) for container in pod.spec.containers for port in container.ports if port.host_port
+        ]
     return tuple(sorted({f"host-port/{protocol}/{number}" for protocol, number in ports if number}))
 
 
 def _requests(container: Container) -> Amounts:
-    """Who only names a limit asks for as much."""
+    """Return the container's requests. A limit without a request counts as the request."""
     needs = container.resources
     return {**_parsed(needs.limits), **_parsed(needs.requests)}
 
 
 def _resized(pod: Pod) -> Amounts:
-    """A pod that runs may have been given more than its spec says, in place."""
-    given = [
+    """Return what the containers of a running pod were granted: it may exceed the spec after an in-place resize."""
+    granted = [
         _most(_parsed(status.allocated_resources), _parsed(status.resources.requests) if status.resources else {})
         for status in pod.status.container_statuses
     ]
-    return _sum(given)
+    return _sum(granted)
 
 
 def _parsed(written: Mapping[str, str]) -> Amounts:

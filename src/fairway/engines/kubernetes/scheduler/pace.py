@@ -1,6 +1,6 @@
-"""How many bindings are under way at a time: as many as the API server answers quickly, first come first served.
+"""Limits concurrent bindings to as many as the API server answers quickly, first come first served.
 
-More than it can handle only wait there, and the pods of a gang would start further apart.
+More would only wait at the API server, and the pods of a gang would start further apart.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 
 LEAST, MOST = 8, 32
 QUICK, SLOW = 0.03, 0.12
-"""Seconds of an answer below which more are sent at a time, and above which fewer are."""
+"""Response times in seconds: below the first, concurrency is raised; above the second, lowered."""
 
 
 class Pace:
-    """A gate whose width follows how long answers take."""
+    """A concurrency limit that adapts to response times."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock
@@ -26,12 +26,12 @@ class Pace:
 
     @property
     def width(self) -> int:
-        """So many at a time."""
+        """The current limit."""
         return int(self._width)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn; how long it takes sets the pace of the next ones."""
+        """Wait for a slot; the time spent in it adapts the limit."""
         now = self._clock or asyncio.get_running_loop().time
         await self._enter()
         began = now()
@@ -52,7 +52,7 @@ class Pace:
             await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
-                # The turn had come already: it is the next one's.
+                # The slot was granted already: pass it to the next waiter.
                 self._inside -= 1
                 self._admit()
             raise

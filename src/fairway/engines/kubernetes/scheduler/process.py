@@ -1,4 +1,4 @@
-"""The scheduler's process: mirrors in, one decision at a time, bindings out. One of several acts, by a lease."""
+"""The scheduler's process: feeds mirrors to the core, decides one step at a time and binds. A lease elects one active process."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ log = logging.getLogger("fairway.scheduler")
 
 LEASE = "fairway-scheduler"
 TELL_EVERY = 1.0
-"""Seconds between two rounds of saying why."""
+"""Seconds between two rounds of writing reasons."""
 LONGEST_REST = 60.0
 READY = 16
-"""Connections that are there when the work begins."""
+"""Connections to open before the work begins."""
 KEEP_EVERY = 300.0
-"""Seconds between two writes of what must not be forgotten; it is also written when a leader ends."""
+"""Seconds between two writes of the memory; it is also written when a leader ends."""
 FREE_AFTER = 1.0
-"""Seconds until the places of a gang that could not be bound are free."""
+"""Seconds until the places of a gang that could not be bound are released."""
 MAKE_ROOM = "make room"
 RESOURCES: dict[str, Resource[Any]] = {
     broken.NAMESPACE: kinds.NAMESPACES,
@@ -51,11 +51,14 @@ RESOURCES: dict[str, Resource[Any]] = {
     broken.QUEUE: kinds.JOB_QUEUES,
     broken.POD: kinds.PODS,
 }
-"""By kind: what is followed."""
+"""By kind: the API resource that is followed."""
 
 
 class SchedulerProcess:
-    """One scheduler. A failure is contained to its object (`containment`); the process ends when it is told to, or replaced."""
+    """One scheduler process.
+
+    Failures are contained to their objects (`containment`); the process ends by a signal, or when another leader replaces it.
+    """
 
     def __init__(self, connection: Connection, clock: Clock, namespace: str, identity: str, health_port: str = "") -> None:
         self._clock = clock
@@ -63,23 +66,23 @@ class SchedulerProcess:
         self._reading = reading = Client(connection)
         self._leader = Leader(reading, namespace, LEASE, identity)
         acting = Client(connection, permit=lambda: self._leader.leading)
-        self._mirrors: dict[str, Mirror[Any]] = {kind: Mirror(reading, one) for kind, one in RESOURCES.items()}
+        self._mirrors: dict[str, Mirror[Any]] = {kind: Mirror(reading, resource) for kind, resource in RESOURCES.items()}
         self.guarded = Guarded(clock)
         self.faults = self.guarded.faults
         self._keeper = memory.Keeper(acting, namespace)
         self._queue_telling = queues.QueueTelling(acting, self.faults)
         self._telling = Telling(acting, clock, identity, self.faults)
-        self._volumes = Volumes(acting, self._mirrors[broken.CLAIM].get, lambda wanted: self.guarded.release(wanted))
+        self._volumes = Volumes(acting, self._mirrors[broken.CLAIM].get, lambda claims: self.guarded.release(claims))
         self._binder = Binder(acting, self._gave_up, self._bound, self._volumes)
         self._evictor = Evictor(acting, clock, self._asked_to_leave)
         self._wake = asyncio.Event()
         self._work: set[asyncio.Task[Any]] = set()
         self._leaving: set[asyncio.Task[Any]] = set()
-        """Those who make room: it may take them long, and nothing waits for them."""
+        """Eviction tasks: they may take long, and nothing waits for them."""
         self._changed = True
 
     async def run(self) -> None:
-        """Follow the cluster; decide while it is the leader."""
+        """Follow the cluster; decide while this process is the leader."""
         mirrors = tuple(self._mirrors.values())
         following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
         answers = health.Health(mirrors, self._leader, self.faults)
@@ -88,12 +91,12 @@ class SchedulerProcess:
             await all_synced(*mirrors)
             await self._leader.run(self._lead)
         finally:
-            for one in [*following, *self._work, *self._leaving]:
-                one.cancel()
+            for task in [*following, *self._work, *self._leaving]:
+                task.cancel()
 
     async def _lead(self) -> None:
         self.guarded.remember(await self._keeper.recall())
-        # The first gang should not have to wait until there are connections for all its pods.
+        # Open connections ahead, so that the first gang does not wait for them when its pods are bound.
         await asyncio.gather(*(self._reading.plain("/version") for _ in range(READY)), return_exceptions=True)
         try:
             await self._work_as_leader()
@@ -111,13 +114,13 @@ class SchedulerProcess:
 
     def _follow(self, kind: str, mirror: Mirror[Any]) -> None:
         self.guarded.undecoded[kind] = mirror.unreadable
-        for found in mirror.unreadable.values():
-            self.guarded.unreadable(kind, found)
-        mirror.noted.append(lambda found: self.guarded.unreadable(kind, found))
+        for entry in mirror.unreadable.values():
+            self.guarded.unreadable(kind, entry)
+        mirror.noted.append(lambda entry: self.guarded.unreadable(kind, entry))
         mirror.listen(lambda key, before, now: self._hear(kind, key, before, now))
 
     async def _always(self, work: str, act: Callable[[], Awaitable[None]]) -> None:
-        """Work that does not end by itself: begun again, with back-off, when it fails."""
+        """Run work that does not end by itself; restart it with back-off when it fails."""
         done = False
         while not done:
             with self.faults.contain(SCHEDULER, work):
@@ -126,7 +129,7 @@ class SchedulerProcess:
             await asyncio.sleep(self.faults.delay(SCHEDULER, work))
 
     async def _turning(self, work: str, turn: Callable[[], Awaitable[None]]) -> None:
-        """One turn after the other; one that fails is followed by the next with back-off."""
+        """Run a step repeatedly; after a failure, with back-off."""
         while True:
             with self.faults.contain(SCHEDULER, work):
                 await turn()
@@ -134,7 +137,7 @@ class SchedulerProcess:
 
     def _hear(self, kind: str, key: str, before: Any, now: Any) -> None:
         if kind == broken.QUEUE and _says_the_same(before, now):
-            return  # Only what we say of it is another.
+            return  # Only the status, which this scheduler writes, has changed.
         if kind == broken.POD and now is None and before is not None:
             self._telling.forget(before)
         self.guarded.hear(kind, key, before, now)
@@ -164,7 +167,7 @@ class SchedulerProcess:
         except TimeoutError:
             return
         self._changed = True
-        # Whatever else has arrived by now belongs to the same decision.
+        # Let other events that have arrived by now be part of the same decision.
         await asyncio.sleep(0)
 
     def _do(self, work: Coroutine[Any, Any, Any], among: set[asyncio.Task[Any]]) -> None:
@@ -178,7 +181,7 @@ class SchedulerProcess:
         self._telling.bound(pod, place.node)
 
     def _gave_up(self, pods: Sequence[Pod], problem: BaseException | None) -> None:
-        # What was bound in between is seen until then: its place is free when it is gone.
+        # A pod that was bound before the rollback still shows: its place is released once it is deleted.
         if pods:
             asyncio.get_running_loop().call_later(FREE_AFTER, self._free, pods, problem)
 
@@ -208,7 +211,7 @@ class SchedulerProcess:
             await self._keeper.keep(self.guarded.follower.scheduler.ledger.memory)
 
     async def _tell(self) -> None:
-        """Say why, when something has changed and those who can start are on their way."""
+        """Write the reasons for waiting, when something has changed and no binding is under way."""
         await asyncio.sleep(TELL_EVERY)
         self._tell_faults()
         if not self._changed or self._work:
@@ -229,11 +232,11 @@ class SchedulerProcess:
             self._changed = True
 
     def _tell_faults(self) -> None:
-        """What begins to fail, and what works again, is an Event of its object."""
+        """Write an Event on each object whose work starts to fail or recovers."""
         for event in self.faults.take_events():
-            found = self.guarded.object_of(event.subject)
-            if found is not None:
-                self._telling.happened(RESOURCES[found[0]], found[1], event.reason, event.message)
+            target = self.guarded.object_of(event.subject)
+            if target is not None:
+                self._telling.happened(RESOURCES[target[0]], target[1], event.reason, event.message)
                 self._changed = True
 
 

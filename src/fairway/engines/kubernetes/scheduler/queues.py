@@ -1,4 +1,4 @@
-"""JobQueue objects: described to the core, and told how they stand."""
+"""JobQueue objects: parses them for the core and writes their statuses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STATUS = "write status"
 
 
 def described(name: str, found: Custom) -> Queue | None:
-    """The queue that an object describes; None for one that cannot be understood, which is not used."""
+    """Return the queue that an object describes; None when the document is invalid: such a queue is not used."""
     head = {"kind": "JobQueue", "apiVersion": kinds.JOB_QUEUES.api_version, "metadata": {"name": name}}
     try:
         document = read_data({**head, "spec": found.spec_data()})
@@ -45,38 +45,38 @@ def statuses(
     held_back: Mapping[JobKey, str] = MappingProxyType({}),
     closed: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, dict[str, Any]]:
-    """By queue: what its object says of it. Only queues that are described, and those that are `closed` because they fail.
+    """Return the status of each queue that is described, and of each that is `closed` because it fails.
 
-    `held_back` are gangs that the core does not know.
+    `held_back` are gangs that are withheld from the core.
     """
     waiting = {name: [request.key for request in ledger.room.requests(name)] for name in ledger.room.queues()}
     for key, name in held_back.items():
         waiting.setdefault(name, []).append(key)
-    running = Counter(each.request.queue for each in ledger.running.values())
-    found = {}
+    running = Counter(running_gang.request.queue for running_gang in ledger.running.values())
+    by_queue = {}
     for name in {**ledger.queues, **closed}:
         used = ledger.accounts.used.get(name, {})
         dominant, share = ledger.accounts.dominant(name)
         fault = [{"reason": "fault", "count": len(waiting.get(name, ())), "message": closed[name]}] if name in closed else []
-        found[name] = {
+        by_queue[name] = {
             "running": running[name],
             "waiting": len(waiting.get(name, ())),
             "used": {what: explain.number(what, count) for what, count in sorted(used.items()) if count},
             "share": f"{share:.0%} of {dominant}" if dominant else "",
             "reasons": fault or _reasons([holds[key] for key in waiting.get(name, ()) if key in holds]),
         }
-    return found
+    return by_queue
 
 
 def _reasons(holds: list[Hold]) -> list[dict[str, Any]]:
-    """Why its runs wait, the most common first, with the words of one of them."""
+    """Return the reasons for which its runs wait, the most common first, each with one run's message."""
     counts = Counter(hold.reason for hold in holds)
     words = {hold.reason: hold.message for hold in holds}
     return [{"reason": reason, "count": count, "message": words[reason]} for reason, count in counts.most_common(MOST_REASONS)]
 
 
 class QueueTelling:
-    """Writes statuses that have changed."""
+    """Writes queue statuses that have changed."""
 
     def __init__(self, client: Client, faults: Faults) -> None:
         self._client = client
@@ -84,7 +84,7 @@ class QueueTelling:
         self._told: dict[str, dict[str, Any]] = {}
 
     async def tell(self, found: Mapping[str, dict[str, Any]]) -> bool:
-        """Say how queues stand, where that is another than what was said. False when something is left to say."""
+        """Write the statuses that differ from those written last. Return False when a write is still due."""
         for name in [name for name in self._told if name not in found]:
             del self._told[name]
         for name, status in found.items():

@@ -1,7 +1,7 @@
-"""Which nodes a pod may have because of its volumes, and what must be done to them before it is bound. Pure.
+"""Restricts a pod's nodes by its volumes, and lists the claims to be bound before the pod. Pure.
 
-A claim that has its volume binds the pod to where that can be reached. One that waits for its first consumer is told the node
-first: by a mark, for whoever makes volumes, or by promising it a volume that is there already.
+A bound claim restricts the pod to nodes that reach its volume. A claim that waits for its first consumer gets its volume once the
+node is chosen: the provisioner reads the node from an annotation, or an existing volume is reserved for the claim.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ToBind:
-    """A claim that must have its volume before its pod is bound."""
+    """A claim that must get its volume before its pod is bound."""
 
     claim: Claim
     node: str
     volume: PersistentVolume | None = None
-    """One that is there and is promised to it; None: one is made."""
+    """The existing volume that is reserved for it; None when the provisioner creates one."""
 
 
 def claims_of(pod: Pod) -> tuple[str, ...]:
-    """The names of the claims that the pod mounts. Those of its own are named after it."""
-    found = []
+    """Return the names of the claims that the pod mounts. Those of ephemeral volumes are derived from the pod's name."""
+    names = []
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:
-            found.append(volume.persistent_volume_claim.claim_name)
+            names.append(volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:
-            found.append(f"{pod.metadata.name}-{volume.name}")
-    return tuple(found)
+            names.append(f"{pod.metadata.name}-{volume.name}")
+    return tuple(names)
 
 
 class Storage:
-    """Claims, volumes and drivers as they are, and who uses them."""
+    """The claims, volumes, classes and drivers, and which pods use which claim."""
 
     def __init__(self) -> None:
         self.claims: dict[str, Claim] = {}
@@ -60,11 +60,11 @@ class Storage:
         """By claim: the node of each pod that mounts it."""
         self._mounts: dict[str, tuple[str, ...]] = {}
         self.promised: dict[str, str] = {}
-        """By volume: the claim that it was chosen for, until that is seen."""
+        """By volume: the claim for which it is reserved, until the cluster shows it."""
         self.version = 0
 
     def put(self, key: str, pod: Pod, node: str) -> None:
-        """The pod lies there."""
+        """Record that the pod is on the node."""
         self.drop(key)
         mounts = tuple(f"{pod.metadata.namespace}/{name}" for name in claims_of(pod))
         if mounts:
@@ -74,13 +74,13 @@ class Storage:
             self._users.setdefault(claim, {})[key] = node
 
     def drop(self, key: str) -> None:
-        """It lies nowhere any more."""
+        """Remove the pod."""
         for claim in self._mounts.pop(key, ()):
             self._users[claim].pop(key, None)
             self.version += 1
 
     def see(self, among: dict[str, T], key: str, found: T | None) -> None:
-        """A claim, a volume, a class or the drivers of a node are so, or are gone."""
+        """Add or replace a claim, a volume, a class or the drivers of a node; None removes it."""
         if found is None:
             among.pop(key, None)
         else:
@@ -88,10 +88,10 @@ class Storage:
             among[key] = found
         self.version += 1
 
-    # What keeps a pod waiting, wherever
+    # Problems that rule out every node
 
     def problem(self, pod: Pod) -> str:
-        """Why its volumes let the pod lie nowhere now, in words; empty when they do."""
+        """Return why the pod's volumes allow no node now, in words; empty when they allow some."""
         for name in claims_of(pod):
             claim = self.claims.get(f"{pod.metadata.namespace}/{name}")
             wrong = self._wrong(claim, name, pod)
@@ -122,17 +122,21 @@ class Storage:
         name = claim.spec.storage_class_name
         if name is not None:
             return self.classes.get(name)
-        marked = [one for one in self.classes.values() if one.metadata.annotations.get(DEFAULT_CLASS) == "true"]
-        return marked[0] if marked else None
+        default_classes = [
+            storage_class
+            for storage_class in self.classes.values()
+            if storage_class.metadata.annotations.get(DEFAULT_CLASS) == "true"
+        ]
+        return default_classes[0] if default_classes else None
 
     def _waits_for_consumer(self, claim: Claim) -> bool:
-        found = self._class(claim)
-        return found is not None and found.volume_binding_mode == LATER
+        storage_class = self._class(claim)
+        return storage_class is not None and storage_class.volume_binding_mode == LATER
 
-    # Where it may lie
+    # Node filters
 
     def checks(self, pod: Pod) -> Iterator[Check]:
-        """What a node must pass, as things are."""
+        """Yield the checks that a node must pass for the pod's volumes, as they are now."""
         for name in claims_of(pod):
             claim = self.claims.get(f"{pod.metadata.namespace}/{name}")
             if claim is None:
@@ -148,20 +152,20 @@ class Storage:
     def _can_have(self, claim: Claim, node: Node) -> bool:
         if self._volume_for(claim, node) is not None:
             return True
-        found = self._class(claim)
-        if found is None or found.provisioner in ("", BY_HAND):
+        storage_class = self._class(claim)
+        if storage_class is None or storage_class.provisioner in ("", BY_HAND):
             return False
-        terms = found.allowed_topologies
+        terms = storage_class.allowed_topologies
         labels = node.metadata.labels
         return not terms or any(
             all(labels.get(rule.key) in rule.values for rule in term.match_label_expressions) for term in terms
         )
 
     def _volume_for(self, claim: Claim, node: Node) -> PersistentVolume | None:
-        """The smallest volume that is there, free, good enough and in reach."""
+        """Return the smallest existing volume that is free, suitable and in reach of the node."""
         fits = [volume for volume in self.volumes.values() if self._is_free(volume, claim) and _suits(volume, claim)]
         near = [volume for volume in fits if reaches(volume, node)]
-        return min(near, key=lambda one: (_size(one.spec.capacity), one.metadata.name), default=None)
+        return min(near, key=lambda candidate: (_size(candidate.spec.capacity), candidate.metadata.name), default=None)
 
     def _is_free(self, volume: PersistentVolume, claim: Claim) -> bool:
         key = f"{claim.metadata.namespace}/{claim.metadata.name}"
@@ -174,39 +178,41 @@ class Storage:
 
     def _can_attach(self, pod: Pod, node: Node) -> bool:
         name = node.metadata.name
-        found = self.drivers.get(name)
+        csi_node = self.drivers.get(name)
         limits = {
-            one.name: one.allocatable.count
-            for one in ((found.spec.drivers or ()) if found is not None else ())
-            if one.allocatable
+            driver_info.name: driver_info.allocatable.count
+            for driver_info in ((csi_node.spec.drivers or ()) if csi_node is not None else ())
+            if driver_info.allocatable
         }
         if not limits:
             return True
-        there = [claim for claim, users in self._users.items() if name in users.values()]
-        wanted = [f"{pod.metadata.namespace}/{claim}" for claim in claims_of(pod)]
-        before, after = self._attached(there), self._attached([*there, *wanted])
+        mounted = [claim for claim, users in self._users.items() if name in users.values()]
+        own = [f"{pod.metadata.namespace}/{claim}" for claim in claims_of(pod)]
+        before, after = self._attached(mounted), self._attached([*mounted, *own])
         return all(
             count is None or len(after.get(driver, ())) <= count or len(after[driver]) == len(before.get(driver, ()))
             for driver, count in limits.items()
         )
 
     def _attached(self, claims: Iterable[str]) -> dict[str, set[str]]:
-        """By driver: the volumes that these claims have, or will have."""
-        found: dict[str, set[str]] = {}
+        """Return, by driver, the volumes that these claims have or will get."""
+        volumes_by_driver: dict[str, set[str]] = {}
         for key in claims:
             claim = self.claims.get(key)
             volume = self.volumes.get(claim.spec.volume_name) if claim is not None else None
             if volume is not None and volume.spec.csi is not None:
-                found.setdefault(volume.spec.csi.driver, set()).add(volume.spec.csi.volume_handle or volume.metadata.name)
+                volumes_by_driver.setdefault(volume.spec.csi.driver, set()).add(
+                    volume.spec.csi.volume_handle or volume.metadata.name
+                )
             elif volume is None and claim is not None and (made_by := self._class(claim)) is not None:
-                found.setdefault(made_by.provisioner, set()).add(key)
-        return found
+                volumes_by_driver.setdefault(made_by.provisioner, set()).add(key)
+        return volumes_by_driver
 
-    # What must be done first
+    # Binding of claims
 
     def to_bind(self, pod: Pod, node: Node) -> tuple[ToBind, ...]:
-        """Claims of the pod that must get their volumes for this node; what is chosen for them is promised to nobody else."""
-        found = []
+        """Return the pod's claims that must get a volume for this node. Chosen volumes are reserved for their claims."""
+        bindings = []
         for name in claims_of(pod):
             key = f"{pod.metadata.namespace}/{name}"
             claim = self.claims.get(key)
@@ -216,19 +222,19 @@ class Storage:
             if volume is not None:
                 self.promised[volume.metadata.name] = key
                 self.version += 1
-            found.append(ToBind(claim, node.metadata.name, volume))
-        return tuple(found)
+            bindings.append(ToBind(claim, node.metadata.name, volume))
+        return tuple(bindings)
 
     def release(self, wanted: Iterable[ToBind]) -> None:
-        """Nothing is promised any more: it is done, or was given up."""
-        for one in wanted:
-            if one.volume is not None:
-                self.promised.pop(one.volume.metadata.name, None)
+        """Release the volumes reserved for these claims: the binding is done, or was given up."""
+        for binding in wanted:
+            if binding.volume is not None:
+                self.promised.pop(binding.volume.metadata.name, None)
         self.version += 1
 
 
 def reaches(volume: PersistentVolume, node: Node) -> bool:
-    """Whether the volume can be had on the node."""
+    """Return whether the node reaches the volume."""
     for key in ZONES:
         zones = volume.metadata.labels.get(key)
         if zones is not None and node.metadata.labels.get(key) not in zones.split("__"):
@@ -238,19 +244,19 @@ def reaches(volume: PersistentVolume, node: Node) -> bool:
 
 
 def _suits(volume: PersistentVolume, claim: Claim) -> bool:
-    asked = claim.spec
+    spec = claim.spec
     return (
-        volume.spec.storage_class_name == (asked.storage_class_name or "")
-        and set(asked.access_modes) <= set(volume.spec.access_modes)
-        and volume.spec.volume_mode == asked.volume_mode
-        and _size(volume.spec.capacity) >= _size(asked.resources.requests)
+        volume.spec.storage_class_name == (spec.storage_class_name or "")
+        and set(spec.access_modes) <= set(volume.spec.access_modes)
+        and volume.spec.volume_mode == spec.volume_mode
+        and _size(volume.spec.capacity) >= _size(spec.resources.requests)
         and volume.metadata.deletion_timestamp is None
-        and (asked.selector is None or rule_of(asked.selector).holds(volume.metadata.labels))
+        and (spec.selector is None or rule_of(spec.selector).holds(volume.metadata.labels))
     )
 
 
 def _check(found: object) -> None:
-    """Raise for what cannot be read of it now, so that it is not met when a pod looks for a volume."""
+    """Raise for a quantity that cannot be parsed, now rather than when a pod needs a volume."""
     if isinstance(found, PersistentVolume):
         _size(found.spec.capacity)
     elif isinstance(found, Claim):

@@ -1,4 +1,4 @@
-"""Says on pods why they wait, and records what happened as Events; never in the way of a binding."""
+"""Writes on pods why they wait, and records Events; both give way to bindings."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from fairway.state.job import Hold
 log = logging.getLogger("fairway.scheduler")
 
 CAPACITY = frozenset({"cpu", "memory", "gpu", "tasks", "nodes", "placement", "rack"})
-"""Reasons that more nodes would help with: node autoscalers look for them."""
+"""Reasons that more nodes would resolve: node autoscalers look for them."""
 REASONS = {"unsupported": "UnsupportedConstraint", "fault": "SchedulerError"}
-"""Words for reasons that are neither of queues nor of room."""
+"""Condition reasons for holds that concern neither queues nor capacity."""
 MOST_UNSAID = 20_000
-"""Events that wait to be written; older ones are dropped."""
+"""Limit of Events waiting to be written; beyond it the oldest are dropped."""
 WRITERS = 8
 MOST_TRIES = 8
-"""So often an Event is written before it is dropped."""
+"""Attempts to write an Event before it is dropped."""
 STATUS = "write status"
 MANAGER = "fairway-scheduler"
 
 
 class Telling:
-    """Writes conditions and Events in the background."""
+    """Writes pod conditions, and Events in the background."""
 
     def __init__(self, client: Client, clock: Clock, identity: str, faults: Faults) -> None:
         self._faults = faults
@@ -44,22 +44,22 @@ class Telling:
         self._clock = clock
         self._identity = identity
         self._unsaid: deque[tuple[Mapping[str, Any], int]] = deque(maxlen=MOST_UNSAID)
-        """Each with how often it was tried."""
+        """Each with the number of attempts so far."""
         self._something = asyncio.Event()
         self._told: dict[str, str] = {}
-        """By uid of the pod: why it waits, as it was told."""
+        """By uid of the pod: the reason that was written last."""
         self._number = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
 
     def bound(self, pod: Pod, node: str) -> None:
-        """A pod got its place."""
+        """Record that a pod was bound."""
         self._told.pop(pod.metadata.uid, None)
         words = f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {node}"
         self._event(pod, "Normal", "Scheduled", "Binding", words)
 
     async def waits(self, pod: Pod, hold: Hold) -> bool:
-        """A pod waits for this reason; said once for each reason. False when that is left to say."""
+        """Write why a pod waits, once for each reason. Return False when the write is still due."""
         if self._told.get(pod.metadata.uid) == hold.message:
             return True
         subject = f"pod:{key_of(pod)}"
@@ -72,7 +72,7 @@ class Telling:
 
     async def _say_why(self, pod: Pod, hold: Hold) -> None:
         reason = "Unschedulable" if hold.reason in CAPACITY or "/" in hold.reason else "FairwayQueue"
-        told = {
+        condition = {
             "type": "PodScheduled",
             "status": "False",
             "reason": REASONS.get(hold.reason, reason),
@@ -83,7 +83,7 @@ class Telling:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid},
-            "status": {"conditions": [told]},
+            "status": {"conditions": [condition]},
         }
         try:
             await self._client.apply_status(kinds.PODS, body, manager=MANAGER)
@@ -93,16 +93,16 @@ class Telling:
         self._event(pod, "Warning", "FailedScheduling", "Scheduling", hold.message)
 
     def happened(self, resource: Resource[Any], thing: Thing, reason: str, words: str) -> None:
-        """Something happened to an object that is the scheduler's own doing: work on it fails, or works again."""
+        """Record an Event about the scheduler's own work on an object: it fails, or has recovered."""
         kind = "Normal" if reason == "Recovered" else "Warning"
         self._event(thing, kind, reason, "Scheduling", words, resource)
 
     def forget(self, pod: Pod) -> None:
-        """The pod is gone."""
+        """Forget a removed pod."""
         self._told.pop(pod.metadata.uid, None)
 
     def make_way(self, *, busy: bool) -> None:
-        """While pods are being bound, Events take little of what the API server can do."""
+        """Slow Events down while pods are being bound, so that they take little of the API server's capacity."""
         if busy:
             self._quiet.clear()
         else:
@@ -128,8 +128,8 @@ class Telling:
             try:
                 await self._client.create(kinds.EVENTS, body, body["metadata"]["namespace"])
             except errors.AlreadyExists:
-                continue  # The answer to an earlier try was lost.
-            except Exception as problem:  # noqa: BLE001 - the failure is the Event's: others are written.
+                continue  # The response to an earlier try was lost.
+            except Exception as problem:  # noqa: BLE001 - the failure concerns this Event only.
                 self._faults.fail(SCHEDULER, "create event", problem)
                 self._write_later(body, tries + 1, problem)
             else:

@@ -1,4 +1,4 @@
-"""Gives claims their volumes before their pods are bound: whoever makes volumes is told the node, and waited for."""
+"""Binds claims to volumes before their pods are bound: selects the node for provisioners, and waits for the volumes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("fairway.scheduler")
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 VOLUME_TIMEOUT = 120.0
-"""Seconds after which a volume that does not come is not waited for any more."""
+"""Seconds to wait for a volume."""
 
 _MARK = "/metadata/annotations/" + SELECTED_NODE.replace("/", "~1")
 
@@ -30,33 +30,33 @@ class VolumeTimeoutError(FairwayError):
 
 
 class Volumes:
-    """Has claims bound, and takes back what was asked when one is not."""
+    """Binds claims, and undoes the request when one does not get its volume."""
 
     def __init__(self, client: Client, claim: Callable[[str], Claim | None], done: Callable[[Iterable[ToBind]], None]) -> None:
-        """`claim` reads one as it is now by its key; `done` is told of claims that are not waited for any more."""
+        """`claim` returns the present state of a claim by its key; `done` is called with claims that are no longer waited for."""
         self._client = client
         self._claim = claim
         self._done = done
         self._heard = asyncio.Condition()
 
     async def hear(self) -> None:
-        """Some claim has changed."""
+        """Wake the waiters: a claim has changed."""
         async with self._heard:
             self._heard.notify_all()
 
     async def bind(self, wanted: Sequence[ToBind]) -> None:
-        """Wait until all have their volumes. Raises what went wrong; then nothing is asked for any more."""
+        """Wait until all claims have their volumes. On failure, withdraw the requests and raise the cause."""
         if not wanted:
             return
         try:
             async with asyncio.timeout(VOLUME_TIMEOUT):
-                for one in wanted:
-                    await self._ask(one)
+                for binding in wanted:
+                    await self._ask(binding)
                 async with self._heard:
-                    await self._heard.wait_for(lambda: all(self._is_bound(one) for one in wanted))
+                    await self._heard.wait_for(lambda: all(self._is_bound(binding) for binding in wanted))
         except TimeoutError as error:
             await self._take_back(wanted)
-            names = ", ".join(one.claim.metadata.name for one in wanted if not self._is_bound(one))
+            names = ", ".join(binding.claim.metadata.name for binding in wanted if not self._is_bound(binding))
             message = f"the volume claims {names} were not bound within {VOLUME_TIMEOUT:g} s"
             raise VolumeTimeoutError(message, fix="see what the storage class's provisioner says of them") from error
         except Exception:
@@ -66,8 +66,8 @@ class Volumes:
             self._done(wanted)
 
     def _is_bound(self, one: ToBind) -> bool:
-        found = self._claim(key_of(one.claim))
-        return found is not None and found.metadata.uid == one.claim.metadata.uid and found.status.phase == "Bound"
+        current = self._claim(key_of(one.claim))
+        return current is not None and current.metadata.uid == one.claim.metadata.uid and current.status.phase == "Bound"
 
     async def _ask(self, one: ToBind) -> None:
         if one.volume is not None:
@@ -80,7 +80,7 @@ class Volumes:
         await self._client.patch(kinds.CLAIMS, claim.name, claim.namespace, [_is_still(claim.uid), change])
 
     async def _promise(self, one: ToBind) -> None:
-        """A volume that is there is written down as this claim's; the volume controller does the rest."""
+        """Reserve an existing volume for this claim; the volume controller completes the binding."""
         assert one.volume is not None
         claim = one.claim.metadata
         holder = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.namespace, "name": claim.name}
@@ -93,17 +93,21 @@ class Volumes:
         await self._client.patch(kinds.VOLUMES, one.volume.metadata.name, "", changes)
 
     async def _take_back(self, wanted: Sequence[ToBind]) -> None:
-        """No node is chosen any more for what has no volume: another may be, the next time."""
-        for one in wanted:
-            if self._is_bound(one) or one.volume is not None:
+        """Remove the selected node from claims without a volume: another node may be selected the next time."""
+        for binding in wanted:
+            if self._is_bound(binding) or binding.volume is not None:
                 continue
-            claim = one.claim.metadata
-            changes = [_is_still(claim.uid), {"op": "test", "path": _MARK, "value": one.node}, {"op": "remove", "path": _MARK}]
+            claim = binding.claim.metadata
+            changes = [
+                _is_still(claim.uid),
+                {"op": "test", "path": _MARK, "value": binding.node},
+                {"op": "remove", "path": _MARK},
+            ]
             try:
                 await self._client.patch(kinds.CLAIMS, claim.name, claim.namespace, changes)
             except (errors.NotFound, errors.Invalid, errors.Conflict):
-                continue  # It is gone, or somebody else has chosen.
-            except Exception as error:  # noqa: BLE001 - the others are taken back all the same.
+                continue  # The claim was deleted, or another process has selected a node.
+            except Exception as error:  # noqa: BLE001 - the others are undone all the same.
                 log.warning("the node chosen for %s/%s stays chosen: %s", claim.namespace, claim.name, error)
 
 

@@ -1,1 +1,1 @@
-"""Services on a cluster: a Deployment a revision, a router in front, and the planner of one machine behind."""
+"""Services on Kubernetes: a Deployment for each revision, a router in front, and the same planner as on a single machine."""

@@ -1,6 +1,6 @@
-"""Brings the objects of a service in step with what the planner wants. Level-triggered: any event may be lost.
+"""The controller of services: brings Kubernetes objects in step with the plan. Level-triggered: any event may be lost.
 
-Replica counts are written here and nowhere else; whoever scales a Deployment by hand is overruled.
+Replica counts are written only here; a Deployment that was scaled by hand is set back.
 """
 
 from __future__ import annotations
@@ -34,44 +34,44 @@ from fairway.state.task import Task
 
 MANAGER = "fairway-serving"
 ROUTERS = 2
-"""Routers of a service: one may go without anybody noticing."""
+"""Router pods of a service: one may fail without an interruption."""
 PATIENCE = 2.0
-"""Seconds for which a Deployment may let the right pod go by itself, before it is deleted."""
+"""Seconds that a Deployment gets to delete the marked pod by itself before the controller deletes it."""
 LOOK_AGAIN = 1.0
 
 log = logging.getLogger("fairway.operator")
 
 
 class Wishes(Protocol):
-    """What is wanted, from the planner and whoever gives keys."""
+    """The desired state: from the planner, and from the issuer of keys."""
 
     def service(self, key: ServiceKey) -> Service | None:
-        """The service of that name."""
+        """Return the service of that name, if there is one."""
         ...
 
     def plan(self, key: ServiceKey) -> RoutePlan | None:
-        """Where its requests go."""
+        """Return the route plan of the service."""
         ...
 
     def plan_text(self, plan: RoutePlan) -> bytes:
-        """The plan as routers read it."""
+        """Return the plan in the encoding that routers read."""
         ...
 
     def snapshot(self) -> Snapshot:
-        """The runs, of which some are replicas."""
+        """Return the runs; replicas are among them."""
         ...
 
     def tokens(self, key: ServiceKey) -> tuple[str, str]:
-        """What its pods prove themselves with, and what its router asks for."""
+        """Return the token with which the service's pods authenticate, and the token that its router demands."""
         ...
 
     def key_records(self, key: ServiceKey) -> bytes:
-        """What is kept of its API keys, as routers read it."""
+        """Return the records of the service's API keys in the encoding that routers read."""
         ...
 
 
 class Mirrors:
-    """What there is."""
+    """The observed state."""
 
     def __init__(
         self, pods: Mirror[Pod], deployments: Mirror[Deployment], services: Mirror[ServiceObject], objects: Mirror[Custom]
@@ -83,7 +83,7 @@ class Mirrors:
 
 
 class ServiceObjects:
-    """The objects of every service; `look` is the work of a controller."""
+    """The objects of all services; `look` is the work function of a controller."""
 
     def __init__(
         self,
@@ -99,37 +99,37 @@ class ServiceObjects:
         self._installation = installation
         self._endpoint = endpoint
         self.authority = ""
-        """By which pods know the operator, in PEM; empty: they are led there without TLS."""
+        """The certificates by which pods verify the operator, in PEM; empty where pods reach it without TLS."""
         self._wishes = wishes
         self._gateways = Gateways(client, installation, now)
         self._now = now
         self._plans: dict[ServiceKey, Manifest] = {}
         """The ConfigMap that was applied last, by service."""
         self._keys: dict[ServiceKey, str] = {}
-        """The Secret that is there, by service."""
+        """The Secret that exists, by service."""
         self._key_secrets: dict[ServiceKey, str] = {}
-        """The Secret with the hashes of API keys that was made last, by service."""
+        """The Secret with the hashes of API keys that was created last, by service."""
         self._leaving: dict[str, float] = {}
-        """Pods that are to go, by uid, and since when they are marked."""
+        """Pods that are to be deleted, by uid, with the time when they were marked."""
         self.fronts: dict[ServiceKey, str] = {}
-        """The name of the Service that people ask, by service."""
+        """The name of the Service that clients use, by service."""
         self.trouble: dict[ServiceKey, str] = {}
-        """Why the objects of a service are not as they should be, in words."""
+        """Why the objects of a service are not as they should be, as a message."""
 
     def by_gateway(self, key: ServiceKey) -> bool:
-        """Whether requests to a service come by a gateway, not by our router."""
+        """Return whether requests to a service come through a gateway instead of Fairway's router."""
         return self._gateways.leads(key)
 
     def way(self, key: ServiceKey) -> Way:
-        """By whom a service is asked, and why."""
+        """Return which path requests to a service take, and why."""
         return self._gateways.ways.get(key, Way())
 
     def way_changed(self, tell: Callable[[ServiceKey], None]) -> None:
-        """Have this called when a service is asked by another, or for another reason."""
+        """Register a callback for changes of a service's request path or of its reason."""
         self._gateways.changed = tell
 
     async def look(self, text: str) -> float | None:
-        """Bring one service in step."""
+        """Reconcile one service."""
         key = ServiceKey(*text.split("/", 1))
         service = self._wishes.service(key)
         if service is None:
@@ -158,7 +158,7 @@ class ServiceObjects:
         await self._make_keys(key, manifests.owned(manifests.secret(key, around.secret, *keys), children))
         way = await self._gateways.way(service, plan, front, children)
         if way.unheard:
-            # It may still send requests to replicas that are to go.
+            # The gateway may still send requests to replicas that are to be deleted.
             return way.again
         again = await self._revisions(service, owner, around)
         if way.gateway is not None and way.leads:
@@ -174,31 +174,31 @@ class ServiceObjects:
     async def _lead(
         self, key: ServiceKey, front: ServiceObject, gateway: Gateway, owner: Manifest | None, children: Manifest
     ) -> None:
-        """The gateway follows the route: the Service leads there, then there alone, and our router goes."""
+        """Route by the gateway: the Service points to it, at last exclusively; then Fairway's router is deleted."""
         name, port = front.metadata.name, front.spec.ports[0].port
         await self._gateways.lead(key, name, gateway, children)
         await self._serve(manifests.owned(front_service(key, name, port), owner))
         await self._gateways.alone(key, name)
-        known = self._mirrors.deployments.get(f"{key.namespace}/{naming.router_name(key)}")
-        if known is not None and known.metadata.labels.get(marks.SERVICE) == key.name:
-            await self._delete(known)
+        router_deployment = self._mirrors.deployments.get(f"{key.namespace}/{naming.router_name(key)}")
+        if router_deployment is not None and router_deployment.metadata.labels.get(marks.SERVICE) == key.name:
+            await self._delete(router_deployment)
 
     async def _lead_to_router(
         self, key: ServiceKey, front: ServiceObject, way: Way, owner: Manifest | None, children: Manifest
     ) -> float | None:
-        """Our router leads, as soon as it can. Seconds until it may, or until somebody else might."""
-        known = self._mirrors.deployments.get(f"{key.namespace}/{naming.router_name(key)}")
-        if not front.spec.selector and (known is None or not known.status.ready_replicas):
+        """Route by Fairway's router as soon as it is ready. Return the seconds until the next look, if one is due."""
+        router_deployment = self._mirrors.deployments.get(f"{key.namespace}/{naming.router_name(key)}")
+        if not front.spec.selector and (router_deployment is None or not router_deployment.status.ready_replicas):
             return LOOK_AGAIN
         name, port = front.metadata.name, front.spec.ports[0].port
-        was_led = not front.spec.selector
+        led_by_gateway = not front.spec.selector
         front = await self._serve(manifests.owned(manifests.front_service(key, name, port), owner))
-        if not self._installation.gateway and not was_led:
+        if not self._installation.gateway and not led_by_gateway:
             return None
         return sooner(await self._gateways.leave(key, front, way, children), way.again)
 
     async def _make_keys(self, key: ServiceKey, body: Manifest) -> None:
-        """A Secret of this name has these keys: what is there already is right."""
+        """Create the Secret with these tokens. Its name depends on them, so that an existing one is right."""
         name = body["metadata"]["name"]
         if self._keys.get(key) == name:
             return
@@ -207,14 +207,14 @@ class ServiceObjects:
         self._keys[key] = name
 
     async def _expose(self, service: Service, children: Manifest) -> Exposure:
-        """The Secrets that the router reads; the one with the keys is made when they are others."""
+        """Return the Secrets that the router reads. The one with the API keys is created anew when they change."""
         endpoint, key = service.spec.endpoint, service.key
         name = ""
         if endpoint.keys == "required":
-            keys = self._wishes.key_records(key)
-            name = keys_name(key, children["uid"], keys)
+            key_records = self._wishes.key_records(key)
+            name = keys_name(key, children["uid"], key_records)
             if self._key_secrets.get(key) != name:
-                body = manifests.owned(keys_secret(key, name, keys), children)
+                body = manifests.owned(keys_secret(key, name, key_records), children)
                 with contextlib.suppress(errors.AlreadyExists):
                     await self._client.create(kinds.SECRETS, body, key.namespace)
                 self._key_secrets[key] = name
@@ -229,24 +229,24 @@ class ServiceObjects:
 
     async def _revisions(self, service: Service, owner: Manifest | None, around: manifests.Around) -> float | None:
         key, snapshot = service.key, self._wishes.snapshot()
-        wanted = seating.counts(snapshot.jobs.values()).get(key, {})
+        wanted_counts = seating.counts(snapshot.jobs.values()).get(key, {})
         leaving = seating.leavers(self._mirrors.pods.indexed(naming.BY_SERVICE, str(key)), _tasks(snapshot, key))
         for pod in leaving:
             await self._mark(pod)
-        kept = {*wanted, *_in_use(service)}
+        kept = {*wanted_counts, *_in_use(service)}
         for revision in service.revisions:
             if revision.number in kept:
-                count = wanted.get(revision.number, 0)
+                count = wanted_counts.get(revision.number, 0)
                 body = manifests.deployment(service, revision, count, around)
                 await self._deploy(manifests.owned(body, owner))
                 await self._serve(manifests.owned(manifests.revision_service(key, revision.number, revision.spec), owner))
         if service.stable:
-            # Before that, whatever serves may be all that there is of a record that was lost.
+            # Before that, an object may be the only trace of a service whose record was lost.
             await self._forget_others(key, {naming.revision_name(key, number) for number in kept})
-        return await self._let_go(leaving, wanted)
+        return await self._let_go(leaving, wanted_counts)
 
     async def _mark(self, pod: Pod) -> None:
-        """Have the Deployment let this one go before the others."""
+        """Lower the pod's deletion cost, so that its Deployment deletes it before others."""
         if seating.is_going(pod) or pod.metadata.uid in self._leaving:
             return
         test = {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}
@@ -256,41 +256,44 @@ class ServiceObjects:
         self._leaving[pod.metadata.uid] = self._now()
 
     async def _let_go(self, leaving: list[Pod], wanted: Mapping[int, int]) -> float | None:
-        """Delete those that no Deployment lets go: because it should have as many as before, or chose another one."""
-        left = [pod for pod in leaving if not seating.is_going(pod)]
+        """Delete marked pods that their Deployment keeps: its count has not fallen, or it has chosen another pod."""
+        staying = [pod for pod in leaving if not seating.is_going(pod)]
         self._leaving = {uid: at for uid, at in self._leaving.items() if self._now() < at + 100 * PATIENCE}
-        for pod in left:
+        for pod in staying:
             number = marks.read_count(pod.metadata.labels.get(marks.REVISION), 0)
             of_revision = [
-                one
-                for one in self._mirrors.pods.indexed(naming.BY_SERVICE, naming.by_service(pod)[0])
-                if one.metadata.labels.get(marks.REVISION) == str(number) and not seating.is_going(one) and not one.over
+                other
+                for other in self._mirrors.pods.indexed(naming.BY_SERVICE, naming.by_service(pod)[0])
+                if other.metadata.labels.get(marks.REVISION) == str(number) and not seating.is_going(other) and not other.over
             ]
             marked = self._leaving.get(pod.metadata.uid, self._now())
             if len(of_revision) <= wanted.get(number, 0) or self._now() >= marked + PATIENCE:
                 await self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
-        return LOOK_AGAIN if left else None
+        return LOOK_AGAIN if staying else None
 
     async def _forget_others(self, key: ServiceKey, kept: set[str]) -> None:
-        """Revisions that nobody needs."""
-        for found in self._children(key):
-            if marks.REVISION in found.metadata.labels and found.metadata.name not in kept:
-                await self._delete(found)
+        """Delete the objects of revisions that are no longer needed."""
+        for child in self._children(key):
+            if marks.REVISION in child.metadata.labels and child.metadata.name not in kept:
+                await self._delete(child)
 
     # The front
 
     async def _front(self, service: Service, plan: RoutePlan, owner: Manifest | None) -> ServiceObject:
-        """The Service that people ask, by the service's own name unless somebody else has it. A new one leads to our router."""
+        """Apply the Service that clients use. It has the service's name, or NAME-serving when that is taken.
+
+        A new one points to Fairway's router.
+        """
         key, port = service.key, plan.port or naming.usual_port(tls=service.spec.endpoint.tls.on)
         for name in (key.name, f"{key.name}-serving"):
-            known = self._mirrors.services.get(f"{key.namespace}/{name}")
-            mine = known is not None and known.metadata.labels.get(marks.SERVICE) == key.name
-            if known is not None and not mine:
+            existing = self._mirrors.services.get(f"{key.namespace}/{name}")
+            is_ours = existing is not None and existing.metadata.labels.get(marks.SERVICE) == key.name
+            if existing is not None and not is_ours:
                 continue
-            if known is None and await self._is_foreign(kinds.SERVICES, key, name):
+            if existing is None and await self._is_foreign(kinds.SERVICES, key, name):
                 continue
             self.fronts[key] = name
-            led = known is not None and not known.spec.selector
+            led = existing is not None and not existing.spec.selector
             body = front_service(key, name, port) if led else manifests.front_service(key, name, port)
             return await self._serve(manifests.owned(body, owner))
         message = f"both names for the Service of {key} are taken: {key.name} and {key.name}-serving"
@@ -298,45 +301,48 @@ class ServiceObjects:
 
     async def _is_foreign(self, resource: Resource[Any], key: ServiceKey, name: str) -> bool:
         try:
-            found = await self._client.get(resource, name, key.namespace)
+            existing = await self._client.get(resource, name, key.namespace)
         except errors.NotFound:
             return False
-        return bool(found.metadata.labels.get(marks.SERVICE) != key.name)
+        return bool(existing.metadata.labels.get(marks.SERVICE) != key.name)
 
-    # Writing
+    # Writes
 
     async def _deploy(self, body: Manifest) -> None:
         metadata, spec = body["metadata"], body["spec"]
-        known = self._mirrors.deployments.get(f"{metadata['namespace']}/{metadata['name']}")
-        if known is None:
+        existing = self._mirrors.deployments.get(f"{metadata['namespace']}/{metadata['name']}")
+        if existing is None:
             key = ServiceKey(metadata["namespace"], metadata["labels"][marks.SERVICE])
             if await self._is_foreign(kinds.DEPLOYMENTS, key, metadata["name"]):
                 message = f"there is a Deployment {metadata['namespace']}/{metadata['name']} of somebody else's"
                 raise ConflictError(message, fix="delete it, or call the ModelService otherwise")
-        same = known is not None and known.metadata.annotations.get(DIGEST) == metadata["annotations"][DIGEST]
-        if known is None or not same or known.spec.replicas != spec["replicas"]:
+        same = existing is not None and existing.metadata.annotations.get(DIGEST) == metadata["annotations"][DIGEST]
+        if existing is None or not same or existing.spec.replicas != spec["replicas"]:
             await self._client.apply(kinds.DEPLOYMENTS, body, manager=MANAGER)
 
     async def _serve(self, body: Manifest) -> ServiceObject:
         metadata, spec = body["metadata"], {"selector": {}, **body["spec"]}
-        known = self._mirrors.services.get(f"{metadata['namespace']}/{metadata['name']}")
+        existing = self._mirrors.services.get(f"{metadata['namespace']}/{metadata['name']}")
         ports = [port["port"] for port in spec["ports"]]
-        if known is not None and (known.spec.selector, [port.port for port in known.spec.ports]) == (spec["selector"], ports):
-            return known
+        if existing is not None and (existing.spec.selector, [port.port for port in existing.spec.ports]) == (
+            spec["selector"],
+            ports,
+        ):
+            return existing
         return await self._client.apply(kinds.SERVICES, body, manager=MANAGER)
 
     def _is_wanted(self, key: ServiceKey) -> bool:
-        """Whether an object that is there owns what there is of the service: the record does not know it yet, or lost it."""
-        found = self._mirrors.objects.get(str(key))
-        if found is None or found.metadata.deletion_timestamp is not None:
+        """Return whether an existing ModelService owns objects of the service: the record does not have it yet, or lost it."""
+        custom = self._mirrors.objects.get(str(key))
+        if custom is None or custom.metadata.deletion_timestamp is not None:
             return False
         owners = (owner for child in self._children(key) for owner in child.metadata.owner_references)
-        return any(owner.uid == found.metadata.uid for owner in owners)
+        return any(owner.uid == custom.metadata.uid for owner in owners)
 
     async def _remove(self, key: ServiceKey) -> None:
-        """Nothing of the service is left; what its other objects own goes with them."""
-        for found in self._children(key):
-            await self._delete(found)
+        """Delete the objects of the service; the objects owned by those are removed with them."""
+        for child in self._children(key):
+            await self._delete(child)
         self._plans.pop(key, None)
         self._keys.pop(key, None)
         self._key_secrets.pop(key, None)
@@ -346,8 +352,10 @@ class ServiceObjects:
 
     def _children(self, key: ServiceKey) -> list[Deployment | ServiceObject]:
         everything = [*self._mirrors.deployments, *self._mirrors.services]
-        mine = (key.namespace, key.name)
-        return [one for one in everything if (one.metadata.namespace, one.metadata.labels.get(marks.SERVICE)) == mine]
+        service_names = (key.namespace, key.name)
+        return [
+            child for child in everything if (child.metadata.namespace, child.metadata.labels.get(marks.SERVICE)) == service_names
+        ]
 
     async def _delete(self, found: Deployment | ServiceObject) -> None:
         metadata = found.metadata
@@ -357,9 +365,9 @@ class ServiceObjects:
 
 
 def owner_of(service: Service, found: Custom | None) -> Manifest | None:
-    """The object that a service comes from, as the owner of its parts; `found`: what is seen of it.
+    """Return the owner reference for the objects of a service: the ModelService it comes from; `found` is its observed state.
 
-    It may not be seen yet. One that has gone owns nothing: its parts stay until what the service was asked is finished.
+    The object may not be observed yet. A deleted one owns nothing: the objects stay until the service has ended.
     """
     uid = service.labels.get(UID)
     if uid is None or (service.deleting if found is None else found.metadata.uid != uid):
@@ -368,7 +376,7 @@ def owner_of(service: Service, found: Custom | None) -> Manifest | None:
 
 
 def sooner(one: float | None, other: float | None) -> float | None:
-    """The smaller of two waits; None: there is none."""
+    """Return the smaller of two waits; None stands for no wait."""
     return min((wait for wait in (one, other) if wait is not None), default=None)
 
 
@@ -377,7 +385,7 @@ def _reference(api: str, kind: str, name: str, uid: str) -> Manifest:
 
 
 def _in_use(service: Service) -> set[int]:
-    """Revisions whose Deployments stay, also without a replica: the one that serves, and those of a release under way."""
+    """Return the revisions whose Deployments stay even without a replica: the serving one, and those of a rollout in progress."""
     release = service.rollout
     moving = {release.source, release.target} if release is not None and is_active(release) else set()
     return {service.stable, *moving}

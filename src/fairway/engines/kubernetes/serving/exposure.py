@@ -1,4 +1,4 @@
-"""What the endpoint of a document means on a cluster: the router pod's files, and what a cluster does in another way. Pure."""
+"""Maps a service's endpoint to Kubernetes: the router pod's files, and settings that a cluster does not support. Pure."""
 
 from __future__ import annotations
 
@@ -24,35 +24,38 @@ class Exposure:
     """The Secrets that a router pod reads."""
 
     keys: str = ""
-    """With the hashes of the API keys; empty: no key is needed."""
+    """The Secret with the hashes of the API keys; empty: no key is required."""
     tls: str = ""
-    """With certificate and key, of type kubernetes.io/tls; empty: plain HTTP."""
+    """The Secret with certificate and key, of type kubernetes.io/tls; empty: plain HTTP."""
 
     @property
     def arguments(self) -> list[str]:
-        """More of the router's command line."""
+        """Additional arguments of the router's command line."""
         return ["--keys", f"{KEYS_FOLDER}/{KEYS_FILE}"] if self.keys else []
 
     @property
     def volumes(self) -> list[Manifest]:
-        """The Secrets as volumes, for the router's group alone."""
-        wanted = (("keys", self.keys), ("tls", self.tls))
-        return [{"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}} for name, secret in wanted if secret]
+        """The Secrets as volumes, readable by the router's group only."""
+        secrets = (("keys", self.keys), ("tls", self.tls))
+        return [{"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}} for name, secret in secrets if secret]
 
     @property
     def mounts(self) -> list[Manifest]:
-        """Where they are mounted. Kubelets bring a renewed certificate there, and the router reads it again."""
-        wanted = (("keys", self.keys, KEYS_FOLDER), ("tls", self.tls, POD_TLS_FOLDER))
-        return [{"name": name, "mountPath": folder, "readOnly": True} for name, secret, folder in wanted if secret]
+        """The mounts of the Secrets. Kubelets update a renewed certificate there, and the router reads it again."""
+        secrets = (("keys", self.keys, KEYS_FOLDER), ("tls", self.tls, POD_TLS_FOLDER))
+        return [{"name": name, "mountPath": folder, "readOnly": True} for name, secret, folder in secrets if secret]
 
 
 def keys_name(service: ServiceKey, owner: str, keys: bytes) -> str:
-    """The Secret with these hashes: another one for other keys, so that the operator needs no right to read or change Secrets."""
+    """Return the name of the Secret with these hashes.
+
+    Other keys give another name, so that the operator needs no right to read or change Secrets.
+    """
     return f"{service.name}-keys-{hashlib.sha256(owner.encode() + b' ' + keys).hexdigest()[:8]}"
 
 
 def keys_secret(service: ServiceKey, name: str, keys: bytes) -> Manifest:
-    """The Secret with the hashes of the API keys of a service."""
+    """Return the Secret with the hashes of a service's API keys."""
     metadata = {"name": name, "namespace": service.namespace, "labels": naming.labels(service, naming.ROUTER)}
     return {
         "apiVersion": "v1",
@@ -64,39 +67,41 @@ def keys_secret(service: ServiceKey, name: str, keys: bytes) -> Manifest:
 
 
 def cluster_plan(plan: RoutePlan, cluster_domain: str) -> RoutePlan:
-    """The plan for router pods: where the document names hosts, the names that the cluster gives count beside them."""
+    """Return the plan for router pods: where the document names hosts, add the Service's names within the cluster."""
     if not plan.hosts:
         return plan
     key = ServiceKey(*plan.service.split("/", 1))
-    own = []
+    cluster_hosts = []
     for front in (key.name, f"{key.name}-serving"):
         within = f"{front}.{key.namespace}"
-        own += [front, within, f"{within}.svc", naming.host(key, front, cluster_domain)]
-    return replace(plan, hosts=(*plan.hosts, *own))
+        cluster_hosts += [front, within, f"{within}.svc", naming.host(key, front, cluster_domain)]
+    return replace(plan, hosts=(*plan.hosts, *cluster_hosts))
 
 
 def with_keys(plan: RoutePlan, keys: tuple[KeyRule, ...]) -> RoutePlan:
-    """The plan as routers are told it: with keys, where it asks for them. What lies in a ConfigMap has none."""
+    """Return the plan to send to routers: with the keys, where it requires them. The plan in the ConfigMap has none."""
     if plan.access is None or not plan.access.keys_required:
         return plan
     return replace(plan, access=replace(plan.access, keys=keys))
 
 
 def cluster_lacks(service: Service) -> list[str]:
-    """What of an endpoint a cluster does in another way, each with what to write."""
+    """Return messages about endpoint settings that a cluster does not support, each with what to write instead."""
     endpoint, usual = service.spec.endpoint, Endpoint()
-    found = []
+    problems = []
     if endpoint.bind != usual.bind:
-        found.append(f"bind {endpoint.bind} is for one machine: leave it out, a Service or a gateway leads to the service here")
+        problems.append(
+            f"bind {endpoint.bind} is for one machine: leave it out, a Service or a gateway leads to the service here"
+        )
     if endpoint.tls.mode == "self-signed":
-        found.append("tls self-signed is for one machine: write tls: {secret: NAME}, a Secret of type kubernetes.io/tls")
+        problems.append("tls self-signed is for one machine: write tls: {secret: NAME}, a Secret of type kubernetes.io/tls")
     if endpoint.tls.certificate:
-        found.append("tls.certificate is a file of one machine: write tls: {secret: NAME}, a Secret of type kubernetes.io/tls")
-    return found
+        problems.append("tls.certificate is a file of one machine: write tls: {secret: NAME}, a Secret of type kubernetes.io/tls")
+    return problems
 
 
 def needs_own(spec: ServiceSpec) -> str:
-    """Why requests of such an endpoint must pass our router, in words; empty where a gateway may send them to replicas."""
+    """Return why requests to such a service must pass Fairway's router; empty where a gateway may send them to replicas."""
     endpoint = spec.endpoint
     if endpoint.keys == "required":
         return "it asks for API keys, which Fairway's own router checks"
@@ -106,7 +111,7 @@ def needs_own(spec: ServiceSpec) -> str:
 
 
 def no_gateway(spec: ServiceSpec) -> str:
-    """Why no gateway can lead to such a service at all, in words; empty when one can."""
+    """Return why no gateway can lead to such a service at all; empty when one can."""
     if spec.endpoint.tls.on:
         return (
             "its own router ends TLS, and a route of the Gateway API leads there in plain HTTP; for TLS by the gateway leave "

@@ -1,7 +1,7 @@
-"""Requests that come by a gateway: a plan as an HTTPRoute of the Gateway API. Pure.
+"""Translates a route plan into an HTTPRoute of the Gateway API. Pure.
 
-A gateway splits by weights, matches headers and, if it can, copies requests. It lets none wait for a replica and keeps nobody on
-a revision, so a service that needs that has our own router.
+A gateway splits by weights, matches headers and, if it can, mirrors requests. It does not queue requests for a replica and has no
+sticky sessions, so that a service that needs those gets Fairway's router.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ Manifest = dict[str, Any]
 _CALL = {"type": "Exact", "name": "content-type", "value": "application/grpc"}
 API = "gateway.networking.k8s.io/v1"
 COPIES = ("HTTPRouteRequestMirror", "HTTPRouteRequestPercentageMirror")
-"""What a gateway that copies a part of the requests says it can do."""
+"""The features of a gateway that can mirror a fraction of the requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """The gateway that an administrator chose, as it is now."""
+    """The gateway that the administrator chose, in its present state."""
 
     namespace: str
     name: str
     address: str
-    """An IP address or a name of its own."""
+    """Its IP address or host name."""
     port: int
     listener: str = ""
-    """Which of its listeners takes the routes; empty: any."""
+    """The listener that takes the routes; empty: any."""
     features: frozenset[str] | None = None
-    """What its class says it can do beyond what all can; None: it does not say."""
+    """The optional features that its class lists; None: it lists none."""
     secured: tuple[str, ...] = ()
-    """Its listeners with TLS that take the names of hosts in the service's document."""
+    """Its TLS listeners that accept host names of the service's document."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
 
 def needs_own(spec: ServiceSpec) -> str:
-    """Why no gateway can route to such a service, in words; empty when one can."""
+    """Return why no gateway can route to such a service; empty when one can."""
     if spec.replicas.min == 0:
         return "it may have no replica, and a gateway lets no request wait for one"
     exposed = exposure.needs_own(spec)
@@ -60,7 +60,7 @@ def needs_own(spec: ServiceSpec) -> str:
 
 
 def lacks(spec: ServiceSpec, plan: RoutePlan, gateway: Gateway) -> str:
-    """Why this gateway cannot do what the service wants of it, in words; one that does not say what it can do is tried."""
+    """Return what this gateway lacks for the service; empty when nothing. A class that lists no features is tried."""
     copies = spec.rollout.strategy is RolloutStrategy.SHADOW or plan.mirror is not None
     missing = [name for name in COPIES if gateway.features is not None and name not in gateway.features]
     if copies and missing:
@@ -69,7 +69,10 @@ def lacks(spec: ServiceSpec, plan: RoutePlan, gateway: Gateway) -> str:
 
 
 def hosts(service: ServiceKey, front: str, cluster_domain: str) -> list[str]:
-    """The names by which a gateway knows the service. The name alone is not one of them: two namespaces may have the same."""
+    """Return the host names of the service for the gateway.
+
+    The bare name is not among them: services of two namespaces may share it.
+    """
     return [
         f"{front}.{service.namespace}",
         f"{front}.{service.namespace}.svc",
@@ -80,9 +83,9 @@ def hosts(service: ServiceKey, front: str, cluster_domain: str) -> list[str]:
 def http_route(
     service: ServiceKey, plan: RoutePlan, front: str, gateway: Gateway, cluster_domain: str, newest: int = 0
 ) -> Manifest | None:
-    """The route of a service: header matches first, then the parts of the traffic; None while nobody could answer.
+    """Return the route of a service: header matches first, then the weights; None while no replica is ready.
 
-    `newest`: the revision that gets everything as long as nobody is ready, where there is no route yet.
+    `newest` is the revision that gets all requests as long as no replica is ready, where no route exists yet.
     """
     ready = {backend.revision for backend in plan.backends}
     weights = [(number, weight) for number, weight in plan.weights if weight and number in ready]
@@ -108,15 +111,16 @@ def http_route(
 
 
 def _for_calls(rule: Manifest) -> Manifest:
-    """The same rule for calls of gRPC: they go to the port of the same replicas that a gateway speaks HTTP/2 to."""
-    found = dict(rule)
-    found["matches"] = [{**each, "headers": [*each.get("headers", []), _CALL]} for each in rule.get("matches") or [{}]]
-    found["backendRefs"] = [{**each, "port": naming.GRPC_PORT} for each in rule["backendRefs"]]
+    """Return the rule for gRPC calls: to the port of the same replicas to which the gateway speaks HTTP/2."""
+    grpc_rule = dict(rule)
+    grpc_rule["matches"] = [{**entry, "headers": [*entry.get("headers", []), _CALL]} for entry in rule.get("matches") or [{}]]
+    grpc_rule["backendRefs"] = [{**entry, "port": naming.GRPC_PORT} for entry in rule["backendRefs"]]
     if "filters" in rule:
-        found["filters"] = [
-            {**each, "requestMirror": {**each["requestMirror"], "backendRef": _with_grpc_port(each)}} for each in rule["filters"]
+        grpc_rule["filters"] = [
+            {**entry, "requestMirror": {**entry["requestMirror"], "backendRef": _with_grpc_port(entry)}}
+            for entry in rule["filters"]
         ]
-    return found
+    return grpc_rule
 
 
 def _with_grpc_port(copy: Manifest) -> Manifest:
@@ -124,25 +128,25 @@ def _with_grpc_port(copy: Manifest) -> Manifest:
 
 
 def tls_route(route: Manifest, hosts: tuple[str, ...], gateway: Gateway) -> Manifest:
-    """The same route for the names of hosts in the document, at the listeners with TLS alone: never in plain HTTP."""
+    """Return the route for the host names of the document, attached to TLS listeners only: never plain HTTP."""
     parents = [{"name": gateway.name, "namespace": gateway.namespace, "sectionName": name} for name in gateway.secured]
     metadata = {**route["metadata"], "name": tls_route_name(route["metadata"]["name"])}
     return {**route, "metadata": metadata, "spec": {**route["spec"], "parentRefs": parents, "hostnames": list(hosts)}}
 
 
 def tls_route_name(service: str) -> str:
-    """The route by TLS; no service has a name with a dot."""
+    """Return the name of the TLS route. It has a dot, so that no service can have it."""
     return f"{service}.tls"
 
 
 def route_to_router(service: ServiceKey, front: str, port: int, gateway: Gateway, cluster_domain: str) -> Manifest:
-    """The route of a service that has our own router: who still asks the gateway, or asks it from outside, gets there too."""
+    """Return a route to Fairway's router, for clients that still use the gateway or come from outside the cluster."""
     rules = [{"backendRefs": [{"name": front, "port": port, "weight": 1}]}]
     return _route(service, hosts(service, front, cluster_domain), gateway, rules)
 
 
 def front_service(service: ServiceKey, name: str, port: int) -> Manifest:
-    """The Service that people ask while a gateway leads: where it leads is in a slice of ours."""
+    """Return the Service for clients while the gateway leads. It has no selector; `front_slice` points it to the gateway."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -152,12 +156,12 @@ def front_service(service: ServiceKey, name: str, port: int) -> Manifest:
 
 
 def slice_name(front: str) -> str:
-    """The EndpointSlice that leads from the Service to the gateway."""
+    """Return the name of the EndpointSlice that points the Service to the gateway."""
     return f"{front}-gateway"
 
 
 def front_slice(service: ServiceKey, front: str, gateway: Gateway) -> Manifest:
-    """Where the Service leads: to the gateway."""
+    """Return the EndpointSlice that points the Service to the gateway."""
     labels = {**naming.labels(service), "kubernetes.io/service-name": front}
     return {
         "apiVersion": "discovery.k8s.io/v1",
@@ -170,7 +174,7 @@ def front_slice(service: ServiceKey, front: str, gateway: Gateway) -> Manifest:
 
 
 def is_ip(address: str) -> bool:
-    """Whether it is an IP address, not a name."""
+    """Return whether the text is an IP address instead of a host name."""
     try:
         ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What gateways of others are found to be, and what they say of our routes. Pure."""
+"""Interprets the observed state of gateways and their verdicts on Fairway's routes. Pure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ GROUP = "gateway.networking.k8s.io"
 
 
 def features(gateway_class: Found | None) -> frozenset[str] | None:
-    """What a class says it can do beyond what all can; None: nothing is said. Older ones list names, newer ones objects."""
+    """Return the optional features that a class lists, or None. Older APIs list names, newer ones objects."""
     listed = (gateway_class or {}).get("status", {}).get("supportedFeatures", ())
-    names = frozenset(one if isinstance(one, str) else one.get("name", "") for one in listed)
+    names = frozenset(feature if isinstance(feature, str) else feature.get("name", "") for feature in listed)
     return names or None
 
 
 def gateway(body: Found, can: frozenset[str] | None, namespace: Found, host: str) -> Gateway | str:
-    """The gateway, for services of a namespace with this name; or why it takes none of them, in words."""
+    """Return the gateway for services of a namespace with this host name; or a message why it cannot take them."""
     metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
     name = f"{metadata['namespace']}/{metadata['name']}"
-    addresses = [one["value"] for one in status.get("addresses") or () if is_ip(one["value"])]
+    addresses = [address["value"] for address in status.get("addresses") or () if is_ip(address["value"])]
     if not addresses:
         return f"gateway {name} has no IP address yet"
     not_ready = _false(status.get("conditions"), "Programmed")
@@ -39,7 +39,7 @@ def gateway(body: Found, can: frozenset[str] | None, namespace: Found, host: str
 
 
 def secured(body: Found, namespace: Found, hosts: Sequence[str]) -> tuple[str, ...]:
-    """The listeners that end TLS by a certificate and take routes of a namespace for one of these names."""
+    """Return the listeners that terminate TLS with a certificate and take a namespace's routes for one of these hosts."""
     home = body["metadata"]["namespace"]
     return tuple(
         listener["name"]
@@ -56,64 +56,64 @@ def _ends_tls(listener: Found) -> bool:
 
 
 def asks_for_labels(body: Found) -> bool:
-    """Whether a gateway chooses the namespaces of routes by their labels."""
-    allowed = [one.get("allowedRoutes") or {} for one in body.get("spec", {}).get("listeners", ())]
-    return any((one.get("namespaces") or {}).get("from") == "Selector" for one in allowed)
+    """Return whether the gateway selects the namespaces of routes by label."""
+    allowed_routes = [item.get("allowedRoutes") or {} for item in body.get("spec", {}).get("listeners", ())]
+    return any((item.get("namespaces") or {}).get("from") == "Selector" for item in allowed_routes)
 
 
 def verdict(route: Found, by: Gateway) -> str | None:
-    """What the gateway says of a route: empty when it follows it, in words why not, None while it has not looked at it."""
-    said = [one for one in route.get("status", {}).get("parents", ()) if _is_of(one, by)]
+    """Return the gateway's verdict on a route: empty when it is in force, else the reason; None while there is none yet."""
+    parents = [entry for entry in route.get("status", {}).get("parents", ()) if _is_of(entry, by)]
     generation = route["metadata"].get("generation", 0)
-    words: str | None = None
-    for parent in said:
-        conditions = {one["type"]: one for one in parent.get("conditions", ())}
+    verdict_text: str | None = None
+    for parent in parents:
+        conditions = {entry["type"]: entry for entry in parent.get("conditions", ())}
         accepted = conditions.get("Accepted")
-        if accepted is None or any(one.get("observedGeneration", 0) < generation for one in conditions.values()):
+        if accepted is None or any(entry.get("observedGeneration", 0) < generation for entry in conditions.values()):
             continue
-        words = (
+        verdict_text = (
             _false(conditions.values(), "Accepted")
             or _false(conditions.values(), "ResolvedRefs")
             or _partial(conditions.get("PartiallyInvalid"))
         )
-        if not words:
+        if not verdict_text:
             return ""
-    return words
+    return verdict_text
 
 
 def leads_to(route: Found, service: str) -> bool:
-    """Whether a route leads to this Service."""
-    return any(one["name"] == service for rule in route["spec"].get("rules", ()) for one in rule.get("backendRefs") or ())
+    """Return whether a route points to this Service."""
+    return any(backend["name"] == service for rule in route["spec"].get("rules", ()) for backend in rule.get("backendRefs") or ())
 
 
 def kept_whole(asked: Found, answered: Found) -> bool:
-    """Whether the API server kept every part of the copies: an older Gateway API drops fields that it does not know."""
+    """Return whether the API server kept the fractions of mirrored requests: an older Gateway API drops unknown fields."""
 
     def parts(body: Found) -> list[Any]:
-        filters = [one for rule in body["spec"]["rules"] for one in rule.get("filters", ())]
-        return [one["requestMirror"].get("fraction") for one in filters if "requestMirror" in one]
+        filters = [rule_filter for rule in body["spec"]["rules"] for rule_filter in rule.get("filters", ())]
+        return [rule_filter["requestMirror"].get("fraction") for rule_filter in filters if "requestMirror" in rule_filter]
 
     return parts(asked) == parts(answered)
 
 
 def _refusal(listener: Found, home: str, namespace: Found, host: str) -> str:
-    """Why a listener takes no route of a namespace for this name; empty when it does."""
+    """Return why a plain HTTP listener takes no route of a namespace for this host; empty when it does."""
     if listener.get("protocol") != "HTTP":
         return f"is for {listener.get('protocol')}, not for plain HTTP"
     return _unfit(listener, home, namespace, host)
 
 
 def _unfit(listener: Found, home: str, namespace: Found, host: str) -> str:
-    """The same, whatever protocol it is for."""
+    """Return the same regardless of the listener's protocol."""
     allowed = listener.get("allowedRoutes") or {}
     kinds = allowed.get("kinds") or ()
-    if kinds and not any((one.get("group", GROUP), one["kind"]) == (GROUP, "HTTPRoute") for one in kinds):
+    if kinds and not any((kind.get("group", GROUP), kind["kind"]) == (GROUP, "HTTPRoute") for kind in kinds):
         return "takes no HTTPRoute"
     if not _admits(allowed.get("namespaces") or {}, home, namespace):
         return f"takes no route from the namespace {namespace['metadata']['name']} (allowedRoutes)"
-    wanted = listener.get("hostname") or ""
-    if wanted and wanted != host and not (wanted.startswith("*.") and host.endswith(wanted[1:])):
-        return f"is for {wanted}, not for {host}"
+    hostname = listener.get("hostname") or ""
+    if hostname and hostname != host and not (hostname.startswith("*.") and host.endswith(hostname[1:])):
+        return f"is for {hostname}, not for {host}"
     return ""
 
 
@@ -131,8 +131,10 @@ def _admits(rule: Found, home: str, namespace: Found) -> bool:
 
 
 def _selects(selector: Found, labels: Found) -> bool:
-    wanted = selector.get("matchLabels") or {}
-    return wanted.items() <= labels.items() and all(_holds(one, labels) for one in selector.get("matchExpressions") or ())
+    match_labels = selector.get("matchLabels") or {}
+    return match_labels.items() <= labels.items() and all(
+        _holds(expression, labels) for expression in selector.get("matchExpressions") or ()
+    )
 
 
 def _holds(rule: Found, labels: Found) -> bool:
@@ -154,10 +156,10 @@ def _is_of(parent: Found, by: Gateway) -> bool:
 
 
 def _false(conditions: Any, kind: str) -> str:
-    """Why a condition does not hold; empty when it does, or nobody said."""
-    for one in conditions or ():
-        if one["type"] == kind and one["status"] == "False":
-            return f"{one.get('reason', kind)}: {one.get('message') or 'no more is said'}"
+    """Return why a condition is false; empty when it is true or not reported."""
+    for condition in conditions or ():
+        if condition["type"] == kind and condition["status"] == "False":
+            return f"{condition.get('reason', kind)}: {condition.get('message') or 'no more is said'}"
     return ""
 
 

@@ -1,6 +1,6 @@
-"""The gateway that an administrator chose: looked for, told the routes of services, and asked whether it follows them.
+"""The administrator's gateway: finds it, writes the routes of services, and checks whether it follows them.
 
-Nobody is led to it before it said so, and nobody is led away before our router can take over.
+Requests are switched to the gateway only when it has accepted the route, and away from it only when the router can take over.
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ SLICES: Resource[Manifest] = Resource(dict, "discovery.k8s.io", "v1", "endpoints
 ENDPOINTS: Resource[Manifest] = Resource(dict, "", "v1", "endpoints", "Endpoints")
 MANAGER = "fairway-serving"
 LOOK_EVERY = 10.0
-"""Seconds between two looks whether the gateway is there."""
+"""Seconds between two checks whether the gateway exists."""
 ASK_EVERY = 30.0
-"""Seconds between two looks whether a gateway still follows a route."""
+"""Seconds between two checks whether the gateway still follows a route."""
 SOON = 1.0
-"""Seconds until a route is looked at again that the gateway has not judged."""
+"""Seconds until a route that the gateway has not judged is checked again."""
 SETTLE = 3.0
-"""Seconds after a change in which a refusal does not count."""
+"""Seconds after a change in which a rejection is ignored."""
 PATIENCE = 15.0
-"""Seconds in which a gateway should judge a route: after that our router serves meanwhile."""
+"""Seconds that a gateway gets to judge a route; after that the router serves meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """By whom a service is asked."""
+    """The path that requests to a service take."""
 
     gateway: Gateway | None = None
-    """The one that can take routes of the service, whoever leads."""
+    """The gateway that can take the service's routes, whether or not requests go through it."""
     leads: bool = False
-    """Whether requests come by the gateway; else by our router."""
+    """Whether requests go through the gateway; otherwise through Fairway's router."""
     own: bool = False
-    """Whether the service needs our router, whatever the gateway says."""
+    """Whether the service needs Fairway's router whatever the gateway supports."""
     waits: bool = False
-    """Whether the gateway may lead soon, so that our router need not be started for it."""
+    """Whether the gateway may take over soon, so that the router need not be started for that time."""
     unheard: bool = False
-    """Whether the gateway leads and has not taken up yet where requests go now."""
+    """Whether requests go through the gateway and it has not taken up the newest route yet."""
     word: str = ""
-    """Why so."""
+    """The reason, for users."""
     again: float | None = None
-    """Seconds until it should be looked at again."""
+    """Seconds until the next check."""
 
 
 class Gateways:
-    """Looks for the gateway, and writes what leads to services by it."""
+    """Finds the gateway, and writes the objects that route services through it."""
 
     def __init__(self, client: Client, installation: Installation, now: Callable[[], float]) -> None:
         self._client = client
@@ -74,39 +74,39 @@ class Gateways:
         self._looked = float("-inf")
         self._routes: dict[ServiceKey, Manifest] = {}
         self._slices: dict[ServiceKey, Manifest] = {}
-        """What was written last, by service."""
+        """The object that was written last, by service."""
         self._hosts: dict[ServiceKey, tuple[tuple[str, ...], Gateway]] = {}
-        """Names of hosts that documents name, and the gateway that takes them."""
+        """The host names of documents, and the gateway that takes them."""
         self._tls_routes: dict[ServiceKey, Manifest | None] = {}
-        """The route by TLS that was written last; None: there is none."""
+        """The TLS route that was written last; None: there is none."""
         self._left: set[ServiceKey] = set()
         """Services that have no route any more."""
         self._wrote: dict[ServiceKey, float] = {}
-        """When the route was."""
+        """When the route was written."""
         self._asked: dict[ServiceKey, float] = {}
-        """When a gateway was first asked to lead, by service."""
+        """When the gateway was first asked to route, by service."""
         self.ways: dict[ServiceKey, Way] = {}
-        """By whom each service is asked, as it was seen last."""
+        """The path of each service, as of the last check."""
         self.changed: Callable[[ServiceKey], None] = lambda _key: None
-        """Called when a service is asked by another, or for another reason."""
+        """Called when a service's path or its reason changes."""
 
     def leads(self, key: ServiceKey) -> bool:
-        """Whether the service is asked by the gateway."""
+        """Return whether requests to the service go through the gateway."""
         return self.ways.get(key, Way()).leads
 
     def forget(self, key: ServiceKey) -> None:
-        """The service is gone; its route goes with whoever owns it."""
-        for kept in (self._routes, self._slices, self._wrote, self._asked, self.ways, self._hosts, self._tls_routes):
-            kept.pop(key, None)
+        """Forget a removed service; its route is removed with its owner."""
+        for table in (self._routes, self._slices, self._wrote, self._asked, self.ways, self._hosts, self._tls_routes):
+            table.pop(key, None)
         self._left.discard(key)
 
     async def way(self, service: Service, plan: RoutePlan, front: ServiceObject, owner: Manifest) -> Way:
-        """By whom the service is asked from now on; the Services of revisions that have a replica are there."""
-        before, found = self.ways.get(service.key), await self._way(service, plan, front, owner)
-        self.ways[service.key] = found
-        if found != before:
+        """Return the service's path from now on. The Services of revisions that have a replica must exist."""
+        before, new_way = self.ways.get(service.key), await self._way(service, plan, front, owner)
+        self.ways[service.key] = new_way
+        if new_way != before:
             self.changed(service.key)
-        return found
+        return new_way
 
     async def _way(self, service: Service, plan: RoutePlan, front: ServiceObject, owner: Manifest) -> Way:
         if not self._installation.gateway:
@@ -120,38 +120,42 @@ class Gateways:
         if isinstance(gateway, str):
             return Way(word=gateway, again=LOOK_EVERY)
         self._hosts[key] = (hosts, gateway)
-        own = routes.needs_own(service.spec) or routes.lacks(service.spec, plan, gateway)
+        needs_router = routes.needs_own(service.spec) or routes.lacks(service.spec, plan, gateway)
         led = not front.spec.selector
-        if own:
+        if needs_router:
             self._asked.pop(key, None)
             unheard = False
             if led or self._splits(key, name):
-                # Until our router has taken over, requests go where they should, if not copied.
-                said = await self._judged(service, replace(plan, mirror=None), name, gateway, owner)
-                unheard = said is None and self._is_new(key)
+                # Until the router has taken over, requests keep their route, if without copies.
+                verdict = await self._judged(service, replace(plan, mirror=None), name, gateway, owner)
+                unheard = verdict is None and self._is_new(key)
             return Way(
-                gateway, own=True, unheard=unheard, word=own + _unsecured(gateway, hosts), again=SOON if unheard else LOOK_EVERY
+                gateway,
+                own=True,
+                unheard=unheard,
+                word=needs_router + _unsecured(gateway, hosts),
+                again=SOON if unheard else LOOK_EVERY,
             )
-        said = await self._judged(service, plan, name, gateway, owner)
-        if said == "":
+        verdict = await self._judged(service, plan, name, gateway, owner)
+        if verdict == "":
             return Way(gateway, leads=True, word=f"by gateway {gateway}{_unsecured(gateway, hosts)}", again=ASK_EVERY)
-        if said is None:
+        if verdict is None:
             since = self._asked.setdefault(key, self._now())
             word = f"gateway {gateway} has not said yet whether it follows the route"
             waits = self._now() < since + PATIENCE
             return Way(gateway, led, waits=waits, unheard=led and self._is_new(key), word=word, again=SOON)
-        return Way(gateway, word=f"gateway {gateway} does not follow the route: {said}", again=LOOK_EVERY)
+        return Way(gateway, word=f"gateway {gateway} does not follow the route: {verdict}", again=LOOK_EVERY)
 
     def _splits(self, key: ServiceKey, front: str) -> bool:
-        """Whether the route that was written leads to revisions, not to our router."""
+        """Return whether the route written last points to revisions instead of the router."""
         return key in self._routes and not gateway_found.leads_to(self._routes[key], front)
 
     def _is_new(self, key: ServiceKey) -> bool:
-        """Whether the route was written so lately that the gateway may not have looked at it."""
+        """Return whether the route was written so recently that the gateway may not have seen it."""
         return self._now() < self._wrote.get(key, float("-inf")) + PATIENCE
 
     async def _usable(self, key: ServiceKey, front: str, hosts: tuple[str, ...]) -> Gateway | str:
-        """The gateway, for this service; or why there is none, in words."""
+        """Return the gateway for this service; or a message why there is none."""
         name = self._installation.gateway
         if self._now() >= self._looked + LOOK_EVERY:
             self._found = await self._look(*name.split("/", 1))
@@ -162,16 +166,16 @@ class Gateways:
         if gateway_found.asks_for_labels(self._found[0]):
             namespace = await self._client.get(NAMESPACES, key.namespace)
         host = naming.host(key, front, self._installation.cluster_domain)
-        found = gateway_found.gateway(*self._found, namespace, host)
-        if isinstance(found, str) or not hosts:
-            return found
-        return replace(found, secured=gateway_found.secured(self._found[0], namespace, hosts))
+        gateway = gateway_found.gateway(*self._found, namespace, host)
+        if isinstance(gateway, str) or not hosts:
+            return gateway
+        return replace(gateway, secured=gateway_found.secured(self._found[0], namespace, hosts))
 
     async def _look(self, namespace: str, name: str) -> tuple[Manifest, frozenset[str] | None] | None:
         try:
             body = await self._client.get(GATEWAYS, name, namespace)
         except errors.NotFound:
-            # Neither the gateway nor, perhaps, the whole API is there.
+            # Neither the gateway nor, perhaps, the Gateway API is installed.
             return None
         try:
             of_class = await self._client.get(CLASSES, body["spec"]["gatewayClassName"])
@@ -180,7 +184,10 @@ class Gateways:
         return body, gateway_found.features(of_class)
 
     async def _judged(self, service: Service, plan: RoutePlan, front: str, gateway: Gateway, owner: Manifest) -> str | None:
-        """What the gateway says of the route, written before if it is another. While nobody is ready it goes on as before."""
+        """Write the route if it has changed, and return the gateway's verdict.
+
+        With no replica ready, the route stays as it was.
+        """
         key, domain = service.key, self._installation.cluster_domain
         route = routes.http_route(key, plan, front, gateway, domain)
         try:
@@ -194,13 +201,13 @@ class Gateways:
             return None
         if route is not None and not gateway_found.kept_whole(route, answer):
             return "a part of the requests is copied, and the Gateway API of this cluster is too old for parts"
-        said = gateway_found.verdict(answer, gateway)
-        # It may hear of a route before it hears of the Services that the route names.
+        verdict = gateway_found.verdict(answer, gateway)
+        # It may see a route before it sees the Services that the route names.
         early = self._now() < self._wrote.get(key, float("-inf")) + SETTLE
-        return None if said and early else said
+        return None if verdict and early else verdict
 
     async def _route(self, key: ServiceKey, body: Manifest | None) -> Manifest:
-        """The route as it is, written before if it is to be another."""
+        """Write the route if it has changed, and return its observed state."""
         if body is None or self._routes.get(key) == body:
             if body is not None:
                 await self._secure(key, body)
@@ -212,43 +219,52 @@ class Gateways:
         return answer
 
     async def _secure(self, key: ServiceKey, route: Manifest) -> None:
-        """Write the route by TLS beside the other, where the document names hosts and the gateway has a certificate for them."""
+        """Write the TLS route beside the other, where the document names hosts and the gateway has a certificate for them."""
         hosts, gateway = self._hosts.get(key, ((), None))
-        wanted = routes.tls_route(route, hosts, gateway) if gateway is not None and hosts and gateway.secured else None
-        if wanted == self._tls_routes.get(key):
+        tls_route = routes.tls_route(route, hosts, gateway) if gateway is not None and hosts and gateway.secured else None
+        if tls_route == self._tls_routes.get(key):
             return
-        if wanted is not None:
-            await self._client.apply(HTTP_ROUTES, wanted, manager=MANAGER)
+        if tls_route is not None:
+            await self._client.apply(HTTP_ROUTES, tls_route, manager=MANAGER)
         else:
             await self._remove_route_named(key, routes.tls_route_name(key.name))
-        self._tls_routes[key] = wanted
+        self._tls_routes[key] = tls_route
 
     async def lead(self, key: ServiceKey, front: str, gateway: Gateway, owner: Manifest) -> None:
-        """Have the front's Service lead to the gateway, beside whatever it leads to now."""
+        """Point the front's Service to the gateway, in addition to its present endpoints."""
         body = owned(routes.front_slice(key, front, gateway), owner)
         if self._slices.get(key) != body:
             await self._client.apply(SLICES, body, manager=MANAGER)
             self._slices[key] = body
 
     async def alone(self, key: ServiceKey, front: str) -> None:
-        """Have it lead nowhere else: what a Service with a selector led to stays when the selector goes."""
+        """Remove the Service's other endpoints: those of a former selector stay when the selector is removed."""
         _, others = await self._leading(key, front)
         if others:
-            # First what would be copied into slices again.
+            # Delete the Endpoints first: its contents would be copied into slices again.
             await self._client.delete(ENDPOINTS, front, key.namespace)
-        for one in others:
-            await self._client.delete(SLICES, one["metadata"]["name"], key.namespace, uid=one["metadata"]["uid"])
+        for endpoint_slice in others:
+            await self._client.delete(
+                SLICES, endpoint_slice["metadata"]["name"], key.namespace, uid=endpoint_slice["metadata"]["uid"]
+            )
 
     async def leave(self, key: ServiceKey, front: ServiceObject, way: Way, owner: Manifest) -> float | None:
-        """The front's Service selects our router: lead nowhere else once that is ready. Seconds until it may be, else None."""
+        """Remove the front's endpoint at the gateway once the selected router is ready.
+
+        Return the wait until the next look, or None.
+        """
         name = front.metadata.name
-        mine, others = await self._leading(key, name)
-        if mine is not None:
-            if not any(end.get("conditions", {}).get("ready") for one in others for end in one.get("endpoints") or ()):
+        own_slice, others = await self._leading(key, name)
+        if own_slice is not None:
+            if not any(
+                end.get("conditions", {}).get("ready")
+                for endpoint_slice in others
+                for end in endpoint_slice.get("endpoints") or ()
+            ):
                 return SOON
-            await self._client.delete(SLICES, mine["metadata"]["name"], key.namespace, uid=mine["metadata"]["uid"])
+            await self._client.delete(SLICES, own_slice["metadata"]["name"], key.namespace, uid=own_slice["metadata"]["uid"])
             self._slices.pop(key, None)
-            # The gateway must not be led to the front while the front still leads to the gateway.
+            # The gateway must not point to the front while the front still points to the gateway.
             return SOON
         if way.gateway is not None and way.own:
             port, domain = front.spec.ports[0].port, self._installation.cluster_domain
@@ -258,31 +274,35 @@ class Gateways:
         return None
 
     async def _remove_route(self, key: ServiceKey) -> None:
-        """No gateway takes the route: it goes, also when another operator had written it."""
+        """Delete the route, also when a former operator has written it: no gateway takes it."""
         self._routes.pop(key, None)
         await self._remove_route_named(key, key.name)
         if self._tls_routes.pop(key, None) is not None:
             await self._remove_route_named(key, routes.tls_route_name(key.name))
-        # Only now: a deletion that failed is tried again.
+        # Only now: a deletion that failed is retried.
         self._left.add(key)
 
     async def _remove_route_named(self, key: ServiceKey, name: str) -> None:
         try:
-            found = (await self._client.get(HTTP_ROUTES, name, key.namespace))["metadata"]
+            metadata = (await self._client.get(HTTP_ROUTES, name, key.namespace))["metadata"]
         except errors.NotFound:
             return
-        if found.get("labels", {}).get(marks.SERVICE) == key.name:
-            await self._client.delete(HTTP_ROUTES, name, key.namespace, uid=found["uid"])
+        if metadata.get("labels", {}).get(marks.SERVICE) == key.name:
+            await self._client.delete(HTTP_ROUTES, name, key.namespace, uid=metadata["uid"])
 
     async def _leading(self, key: ServiceKey, front: str) -> tuple[Manifest | None, list[Manifest]]:
-        """Our slice of the front's Service, and those of others."""
-        listed = await self._client.list(SLICES, key.namespace, labels=f"kubernetes.io/service-name={front}")
-        mine = [one for one in listed.items if one["metadata"]["name"] == routes.slice_name(front)]
-        return (mine[0] if mine else None), [one for one in listed.items if one not in mine]
+        """Return Fairway's slice of the front's Service, and the other slices."""
+        slices = await self._client.list(SLICES, key.namespace, labels=f"kubernetes.io/service-name={front}")
+        own_slices = [
+            endpoint_slice for endpoint_slice in slices.items if endpoint_slice["metadata"]["name"] == routes.slice_name(front)
+        ]
+        return (own_slices[0] if own_slices else None), [
+            endpoint_slice for endpoint_slice in slices.items if endpoint_slice not in own_slices
+        ]
 
 
 def _unsecured(gateway: Gateway, hosts: tuple[str, ...]) -> str:
-    """What to say where a gateway has no certificate for the names of the document."""
+    """Return a note when the gateway has no certificate for the host names of the document."""
     if not hosts or gateway.secured:
         return ""
     return f"; no listener of it with a certificate (HTTPS, certificateRefs) takes {', '.join(hosts)}, so they are not routed"

@@ -1,6 +1,6 @@
-"""ModelService objects and services: an object's document is applied once a generation, and the object says what becomes of it.
+"""Takes in ModelService objects: applies each generation of a document once, and writes the service's state to its status.
 
-What is decided about a service otherwise (a release by `fairway rollout`, an undo) stands until the object changes.
+Other decisions about a service (a release by `fairway rollout`, an undo) stand until the object changes.
 """
 
 from __future__ import annotations
@@ -32,62 +32,62 @@ from fairway.state.service import Service, ServiceKey
 
 STATUS_MANAGER = "fairway-serving-status"
 TRY_AGAIN = 10.0
-"""Seconds until an object that was refused is looked at again: its model may have come."""
+"""Seconds until an object that was refused is retried: its model may have been registered since."""
 SOON = 1.0
 
 log = logging.getLogger("fairway.operator")
 
 
 class Applied(Protocol):
-    """What the intake asks of the application."""
+    """The operations of the application that the intake uses."""
 
     async def apply(self, ask: ServiceAsk) -> tuple[Service, str]:
-        """Make it so."""
+        """Create or update the service."""
         ...
 
     async def checked(self, ask: ServiceAsk) -> Service:
-        """The service as an apply would leave it."""
+        """Return the service as an apply would leave it, without applying."""
         ...
 
     async def scale(self, key: ServiceKey, floor: int) -> Service:
-        """Never fewer replicas than this."""
+        """Set the floor: the minimum of replicas."""
         ...
 
     async def delete(self, key: ServiceKey) -> None:
-        """Take it away; returns when nothing is left."""
+        """Delete the service; return when it has ended."""
         ...
 
     def is_kept(self, key: ServiceKey) -> bool:
-        """Whether there is a service of that name."""
+        """Return whether a service of that name exists."""
         ...
 
     def find(self, key: ServiceKey) -> Standing:
-        """One service."""
+        """Return one service."""
         ...
 
 
 class Around(Protocol):
-    """What is known of a service's objects."""
+    """Provides the state of a service's Kubernetes objects."""
 
     def front(self, key: ServiceKey) -> str:
-        """The name of the Service that people ask."""
+        """Return the name of the Service that clients use."""
         ...
 
     def trouble(self, key: ServiceKey) -> str:
-        """Why its objects are not as they should be."""
+        """Return why the service's objects are not as they should be."""
         ...
 
     def plan(self, key: ServiceKey) -> RoutePlan | None:
-        """Where its requests go."""
+        """Return the route plan of the service."""
         ...
 
     def way(self, key: ServiceKey) -> Way:
-        """By whom it is asked."""
+        """Return the path that its requests take."""
         ...
 
 
 class ServiceIntake:
-    """Brings one object and its service in step; `look` is the work of a controller."""
+    """Reconciles ModelService objects with services; `look` is the work function of a controller."""
 
     def __init__(
         self,
@@ -109,49 +109,49 @@ class ServiceIntake:
         self._deleting: dict[ServiceKey, asyncio.Task[None]] = {}
 
     async def look(self, text: str) -> float | None:
-        """Apply a new or changed object, end the service of one that is gone, and write the status."""
+        """Apply a new or changed object, end the service of a deleted one, and write the status."""
         key = ServiceKey(*text.split("/", 1))
-        found, standing = self._objects.get(text), self._known(key)
-        if found is not None and found.metadata.deletion_timestamp is not None:
-            found = None
-        if standing is not None and not self._is_of(standing, found):
+        custom, standing = self._objects.get(text), self._known(key)
+        if custom is not None and custom.metadata.deletion_timestamp is not None:
+            custom = None
+        if standing is not None and not self._is_of(standing, custom):
             return self._end(key) if await self._is_gone(standing) else SOON
-        if found is None:
+        if custom is None:
             return None
         again = None
-        if standing is None or found.status.get("observedGeneration") != found.metadata.generation:
-            again = await self._take(found, key)
+        if standing is None or custom.status.get("observedGeneration") != custom.metadata.generation:
+            again = await self._take(custom, key)
             standing = self._known(key)
         if standing is not None and again is None:
-            await self._tell(found, self._status(found, standing))
-            self._tell_events(found, key)
+            await self._tell(custom, self._status(custom, standing))
+            self._tell_events(custom, key)
         return again
 
     def _known(self, key: ServiceKey) -> Standing | None:
         return self._services.find(key) if self._services.is_kept(key) else None
 
     def _is_of(self, standing: Standing, found: Custom | None) -> bool:
-        """Whether the service comes from this object; one that comes from none is nobody's to end."""
+        """Return whether the service comes from this object. A service that comes from no object is never ended here."""
         uid = standing.service.labels.get(UID)
         return uid is None if found is None else uid in (None, found.metadata.uid)
 
     async def _is_gone(self, standing: Standing) -> bool:
-        """Whether the object has really gone: a service that was made with its object is known before the object is seen here."""
+        """Ask the API server whether the object is deleted: its service may be recorded before the mirror shows the object."""
         service = standing.service
         by_name = f"metadata.name={service.key.name}"
-        listed = await self._client.list(kinds.MODEL_SERVICES, service.key.namespace, fields=by_name)
-        uids = {one.metadata.uid for one in listed.items if one.metadata.deletion_timestamp is None}
+        objects = await self._client.list(kinds.MODEL_SERVICES, service.key.namespace, fields=by_name)
+        uids = {custom.metadata.uid for custom in objects.items if custom.metadata.deletion_timestamp is None}
         return service.labels.get(UID) not in uids
 
     def _end(self, key: ServiceKey) -> float:
-        """Let the service go; an object of the same name waits until it has."""
+        """Delete the service. An object of the same name waits until it has ended."""
         if key not in self._deleting:
             self._deleting[key] = asyncio.create_task(self._services.delete(key))
             self._deleting[key].add_done_callback(lambda _done: self._deleting.pop(key, None))
         return SOON
 
     async def _take(self, found: Custom, key: ServiceKey) -> float | None:
-        """Apply the object's document; None when it was taken, else when to try again."""
+        """Apply the object's document. Return None when it was accepted, else the seconds until the next attempt."""
         asking = CALLER.set(named_by(found.metadata.annotations))
         try:
             ask, floor = ask_of(found)
@@ -201,12 +201,12 @@ class ServiceIntake:
 
 
 def _lasting(told: dict[str, Any]) -> dict[str, Any]:
-    """Without the numbers of the moment: alone they are not worth a write."""
+    """Return the status without the figures that change all the time: they alone are not worth a write."""
     return {name: value for name, value in told.items() if name != "why"}
 
 
 def ask_of(found: Custom) -> tuple[ServiceAsk, int]:
-    """What the object asks for, and its floor. Raises `FairwayError` with every mistake of the document."""
+    """Return the request of an object, and its floor. Raises `FairwayError` with every mistake of the document."""
     metadata, spec = found.metadata, found.spec_data()
     floor = int(spec.pop("floor", 0))
     plain = {

@@ -1,7 +1,7 @@
-"""Logs of replicas outlive their pods: read while a pod runs, because nothing holds a Deployment's pod until its log was read.
+"""Keeps the logs of replicas: they are read while a pod runs, because nothing delays the deletion of a Deployment's pod.
 
-Of each replica the last megabyte is kept, however long it runs and whatever it prints. What breaks off is taken up at the time,
-to the second: a line may be there twice, none is missing.
+The last megabyte of each replica's log is kept, however long it runs and whatever it prints. A stream that breaks off is resumed
+by time, to the second: a line may appear twice, none is missing.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from fairway.state.task import TaskKey
 log = logging.getLogger("fairway.operator")
 
 LIMIT = 1 << 20
-"""Bytes that are kept of a replica's log at the least; twice as many at the most."""
+"""Bytes that are kept of a replica's log at least; at most twice as many."""
 STEADY = 60.0
-"""Seconds after which a stream that breaks off was a good one: the next tries begin with the shortest pause."""
+"""Seconds after which a broken stream counts as successful: retries start with the shortest pause again."""
 LAST_WORDS = 10.0
-"""Seconds that the rest of a log may take to come after its pod has gone: nothing holds the pod until then."""
+"""Seconds to wait for the rest of a log after its pod was deleted."""
 
 
 class ReplicaLogs(Tailing):
     """Follows the logs of replicas; `notice` is the listener of a mirror of pods."""
 
     def __init__(self, keeping: Keeping, pod: Callable[[str], Pod | None], limit: int = LIMIT) -> None:
-        """`pod`: the newest that is known of one, by namespace and name."""
-        super().__init__(lambda found: keeping.stream(found, LogQuery(follow=True)), self._part_of)
+        """`pod` returns the newest known state of a pod, by namespace and name."""
+        super().__init__(lambda followed: keeping.stream(followed, LogQuery(follow=True)), self._part_of)
         self._keeping = keeping
         self._pod = pod
         self._limit = limit
         self._ending: dict[asyncio.Task[None], JobKey] = {}
-        """Those whose pod has gone, with the replica that it was."""
+        """Tasks whose pod was deleted, with the replica that it was."""
 
     def notice(self, key: str, before: Pod | None, now: Pod | None) -> None:
-        """A pod changed: the listener of a mirror. What one that has gone printed last may still be on its way."""
+        """React to a change of a pod. What a deleted pod printed last may still be on its way."""
         if now is not None:
             super().notice(key, before, now)
         elif before is not None and key in self._tasks:
@@ -77,13 +77,13 @@ class ReplicaLogs(Tailing):
                 if ended and _is_over(self._pod(key)):
                     return
         finally:
-            # Also when we are told meanwhile that the pod is gone: what ended by itself is whole.
+            # Also when the pod's deletion is reported meanwhile: a log that ended by itself is complete.
             if ended and place.exists():
                 with crash.reach("engine.rename"):
                     os.replace(place, self._keeping.path(_key_of(pod)))
 
     async def _take_up(self, pod: Pod, place: Path) -> None:
-        """From its beginning, or from when something of it was read last."""
+        """Stream the log from its beginning, or from the time of the last byte read."""
         since = place.stat().st_mtime if place.exists() else None
         file = place.open("ab", buffering=0)
         try:
@@ -104,9 +104,10 @@ class ReplicaLogs(Tailing):
     # Reading
 
     async def logs(self, job: Job, pod: Pod | None, query: LogQuery) -> AsyncIterator[LogChunk]:
-        """What a replica printed in all of its pods: from the node of one that runs, else from the record.
+        """Yield what a replica printed in all of its pods: from the node while a pod runs, else from the record.
 
-        A word at the end says so where a pod went before all of it was read; what is still on its way is waited for.
+        A note at the end tells where a pod was deleted before all of its log was read. Logs that are still being read are waited
+        for.
         """
         ending = [task for task, run in self._ending.items() if run == job.key]
         if ending:
@@ -130,7 +131,7 @@ def _key_of(pod: Pod) -> TaskKey:
 
 
 def _is_over(pod: Pod | None) -> bool:
-    """Whether the replica's program has ended; the kubelet may have started it again since."""
+    """Return whether the replica's program has ended; the kubelet may have restarted it since."""
     if pod is None or pod.over:
         return True
     statuses = [status for status in pod.status.container_statuses if status.name == TASK]
@@ -138,7 +139,7 @@ def _is_over(pod: Pod | None) -> bool:
 
 
 def _shortened(file: FileIO, place: Path, limit: int) -> FileIO:
-    """The same file with its last lines alone."""
+    """Reduce the file to its last lines; return it open."""
     file.close()
     with place.open("rb") as whole:
         whole.seek(-limit, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""What routers and replicas in pods say they counted: bounded, so that no sum, rate or record of it can fail. Pure."""
+"""Validates the counters that routers and replicas report: bounded, so that no sum, rate or record of them can fail. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from fairway.state.load import LATENCY_BOUNDS, ReplicaLoad, RevisionLoad, RouteL
 from fairway.units.number import finite, int64
 
 MOST = 2**53
-"""Of a counter: exact as a float, and sums of many routers stay within 64 bits."""
+"""Limit of a counter: exact as a float, and sums over many routers stay within 64 bits."""
 MOST_SECONDS = 1e15
 MOST_ENTRIES = 10_000
-"""Revisions, backends or outcomes."""
+"""Limit of revisions, backends or outcomes."""
 LONGEST_NAME = 500
 _SQUARES = 1e200
-"""Of sums that are reported by others: their squares and quotients stay finite."""
+"""Limit of reported sums: their squares and quotients stay finite."""
 
 
 class BadLoadError(ValueError):
-    """A load that cannot be: which field, and what it says."""
+    """A reported load has an impossible value; the message names the field and the value."""
 
 
 def checked_route(load: RouteLoad) -> RouteLoad:
-    """The load of a router. Raises `BadLoadError` where one of its numbers cannot be."""
+    """Return the load of a router. Raises `BadLoadError` for an impossible number."""
     _check(load)
     for name, table in (("revisions", load.revisions), ("backends", load.backends)):
         if len(table) > MOST_ENTRIES:
@@ -44,7 +44,7 @@ def checked_route(load: RouteLoad) -> RouteLoad:
 
 
 def checked_replica(load: ReplicaLoad) -> ReplicaLoad:
-    """The load of a replica. Raises `BadLoadError` where one of its numbers cannot be."""
+    """Return the load of a replica. Raises `BadLoadError` for an impossible number."""
     _check(load)
     return load
 
@@ -53,28 +53,28 @@ def _check_revision(revision: RevisionLoad) -> None:
     if len(revision.latency) not in (0, len(LATENCY_BOUNDS) + 1):
         message = f"latency has {len(revision.latency)} buckets, and {len(LATENCY_BOUNDS) + 1} were expected"
         raise BadLoadError(message)
-    if any(not _is_count(one) for one in revision.latency):
+    if any(not _is_count(number) for number in revision.latency):
         message = "latency has a bucket that is no count"
         raise BadLoadError(message)
     if len(revision.outcomes) > MOST_ENTRIES:
         message = f"outcomes has {len(revision.outcomes)} entries"
         raise BadLoadError(message)
-    for name, (often, *sums) in revision.outcomes.items():
-        if len(name) > LONGEST_NAME or not _is_count(often) or any(not _is_sum(one) for one in sums):
+    for name, (count, *sums) in revision.outcomes.items():
+        if len(name) > LONGEST_NAME or not _is_count(count) or any(not _is_sum(number) for number in sums):
             message = f"outcome {name[:40]!r} has numbers that cannot be"
             raise BadLoadError(message)
 
 
 def _check(load: Any) -> None:
-    """Counters are counts, seconds are finite; what else there is has no type that can be wrong."""
+    """Check that counters are counts and durations finite; fields of other types cannot be wrong."""
     checks: dict[str, Callable[[Any], bool]] = {"int": _is_count, "float": _is_duration}
-    for one in dataclasses.fields(load):
-        kind, value = str(one.type), getattr(load, one.name)
+    for attribute in dataclasses.fields(load):
+        kind, value = str(attribute.type), getattr(load, attribute.name)
         check = checks.get(kind.removesuffix(" | None"))
         if check is None or (value is None and kind.endswith("None")):
             continue
         if not check(value):
-            message = f"{one.name} is {_shown(value)}"
+            message = f"{attribute.name} is {_shown(value)}"
             raise BadLoadError(message)
 
 

@@ -1,4 +1,4 @@
-"""The objects of a service. Pure: the same service gives the same objects, so that nothing is written twice."""
+"""Builds the Kubernetes objects of a service. Pure: the same service gives the same objects, so that nothing is written twice."""
 
 from __future__ import annotations
 
@@ -44,58 +44,61 @@ PROOF = "operator"
 """The volume with a pod's token."""
 SECRETS = "fairway-secrets"
 LINGER = 5
-"""Seconds that a pod which is told to go serves on, so that everybody hears that it goes."""
+"""Seconds for which a pod that is being deleted goes on serving, until every router has learnt of it."""
 KILL_MARGIN = 10
 SENDING = 30
-"""Seconds more for a pod that samples, in which the last of it is brought away."""
+"""Additional seconds for a pod that samples requests, in which the last samples are uploaded."""
 SAMPLES_ROOM = "1Gi"
-"""Of samples that wait in a pod. Its server keeps 256 MB and what it writes: it must never come to where pods are evicted."""
+"""Volume size for samples waiting in a pod.
+
+The server keeps 256 MB plus what it is writing: pods must never be evicted for it.
+"""
 DRAIN = 60
-"""Seconds that a router has to finish what is under way."""
+"""Seconds that a router gets to finish requests in progress."""
 AWAY = 30
-"""Seconds after which pods of a node that does not answer are replaced."""
+"""Seconds after which pods of an unreachable node are replaced."""
 USER = 65532
-"""As whom our own processes run: nobody that anything belongs to."""
+"""The user id of Fairway's own processes in pods: it owns no files."""
 SCRAPED = {
     "prometheus.io/scrape": "true",
     "prometheus.io/port": str(naming.ROUTER_PORT),
     "prometheus.io/path": "/fairway/metrics",
 }
-"""On the pods of a router: where Prometheus finds the page of the whole service. A PodMonitor takes the port `http`."""
+"""Annotations of router pods, where Prometheus finds the metrics of the whole service. A PodMonitor uses the port `http`."""
 DIGEST = f"{marks.DOMAIN}/digest"
-"""On a Deployment: what it was made of, so that one that is as it should be is left alone."""
+"""Annotation of a Deployment: the digest of its spec, so that an unchanged one is not written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What pods of a service find on the cluster."""
+    """The surroundings of a service's pods on the cluster."""
 
     installation: Installation
     endpoint: str
-    """Where the operator gives models."""
+    """The operator's endpoint, where models are downloaded."""
     secret: str
-    """The Secret with the service's keys."""
+    """The Secret with the service's tokens."""
     authority: str = ""
     """The operator's certificate authority, in PEM; empty where there is no TLS."""
 
     @property
     def trust(self) -> list[Manifest]:
-        """The variable by which what runs in a pod knows the operator."""
+        """The environment variable by which programs in a pod verify the operator."""
         return [{"name": AUTHORITY, "value": self.authority}] if self.authority else []
 
     @property
     def token(self) -> list[Manifest]:
-        """The volume with what proves a pod to the operator, where there is TLS."""
+        """The volume with the token that authenticates a pod to the operator, where TLS is used."""
         return [{"name": PROOF, **projected()}] if self.authority else []
 
     @property
     def token_mount(self) -> list[Manifest]:
-        """Where that is mounted."""
+        """The mount of that volume."""
         return [{"name": PROOF, "mountPath": TOKEN_FOLDER, "readOnly": True}] if self.authority else []
 
 
 def deployment(service: Service, revision: Revision, count: int, around: Around) -> Manifest:
-    """The Deployment of a revision with so many replicas. Raises `RefusedError` when nobody said what it runs in."""
+    """Return the Deployment of a revision with that many replicas. Raises `RefusedError` when no image is known for it."""
     labels = naming.replica_labels(service.key, revision.number)
     job = _run(service, revision)
     annotations = {
@@ -108,7 +111,7 @@ def deployment(service: Service, revision: Revision, count: int, around: Around)
     spec = {
         "replicas": count,
         "selector": {"matchLabels": labels},
-        # Nothing of a revision changes but the installation's own image: what is there goes when its successor is ready.
+        # Only the installation's own image changes within a revision: a pod is removed when its successor is ready.
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         "revisionHistoryLimit": 1,
         "template": _with_gpus(template, job, around.installation),
@@ -118,9 +121,9 @@ def deployment(service: Service, revision: Revision, count: int, around: Around)
 
 
 def revision_service(service: ServiceKey, revision: int, spec: ServiceSpec | None = None) -> Manifest:
-    """The Service of a revision: what a gateway sends its part of the requests to.
+    """Return the Service of a revision, to which a gateway sends its share of the requests.
 
-    A model's has a second port, for calls of gRPC: a gateway speaks to a port as its `appProtocol` says.
+    A model's Service has a second port for gRPC calls: a gateway chooses the protocol of a port by its `appProtocol`.
     """
     labels = naming.replica_labels(service, revision)
     ports: list[Manifest] = [{"name": "http", "port": naming.USUAL_PORT, "targetPort": naming.REPLICA_PORT}]
@@ -134,26 +137,26 @@ def revision_service(service: ServiceKey, revision: int, spec: ServiceSpec | Non
 
 
 def front_service(service: ServiceKey, name: str, port: int) -> Manifest:
-    """The Service that people ask: it points to the router."""
+    """Return the Service that clients use: it selects the router."""
     ports = [{"name": "http", "port": port, "targetPort": naming.ROUTER_PORT}]
     head = _head("v1", "Service", service, name, naming.labels(service, naming.ROUTER))
     return {**head, "spec": {"selector": naming.labels(service, naming.ROUTER), "ports": ports}}
 
 
 def secret(service: ServiceKey, name: str, given: str, control: str) -> Manifest:
-    """The keys of the service's pods, for fetching its model and for telling its router; and of those who report outcomes."""
+    """Return the Secret with the tokens to download the model, to control the router, and to report outcomes."""
     head = _head("v1", "Secret", service, name, naming.labels(service))
     return {**head, "stringData": {"token": given, "router": control, "outcome": outcome_token(control)}}
 
 
 def plan_map(service: ServiceKey, plan: bytes) -> Manifest:
-    """The ConfigMap with the plan that a router begins with, whoever is there to tell it a newer one."""
+    """Return the ConfigMap with the plan with which a router starts, even while no operator runs."""
     head = _head("v1", "ConfigMap", service, naming.router_name(service), naming.labels(service, naming.ROUTER))
     return {**head, "data": {PLAN_FILE: plan.decode()}}
 
 
 def router(service: ServiceKey, count: int, around: Around, exposure: Exposure = Exposure()) -> Manifest:
-    """The Deployment of the router."""
+    """Return the Deployment of the router."""
     installation = around.installation
     labels = naming.labels(service, naming.ROUTER)
     control = naming.CONTROL_TLS if around.authority else "control"
@@ -197,19 +200,19 @@ def router(service: ServiceKey, count: int, around: Around, exposure: Exposure =
 
 
 def owned(body: Manifest, owner: Manifest | None) -> Manifest:
-    """The object as a child of another."""
+    """Return the object with an owner reference."""
     return {**body, "metadata": {**body["metadata"], "ownerReferences": [owner]}} if owner else body
 
 
 def runtime_of(revision: Revision, installation: Installation) -> Runtime:
-    """What a revision's replicas run in: the document's image, the table's by format, or Fairway's own for ONNX."""
+    """Return the image of a revision's replicas: the document's, the installation's for the format, or Fairway's own for ONNX."""
     image = revision.spec.environment.image
     if image:
         return Runtime(image)
     kind = revision.model_format if revision.model else "command"
-    found = installation.runtimes.get(f"serve-{kind}")
-    if found is not None:
-        return found
+    runtime = installation.runtimes.get(f"serve-{kind}")
+    if runtime is not None:
+        return runtime
     if kind == "onnx":
         return Runtime(installation.image, PYTHON)
     message = f"r{revision.number} names no image, and the cluster has none that serves {kind}"
@@ -222,7 +225,10 @@ def _run(service: Service, revision: Revision, python: str = PYTHON) -> Job:
 
 
 def code_of(revision: Revision) -> str:
-    """The digest of the code that a command comes with; empty when it has none. Raises `RefusedError` for what is no digest."""
+    """Return the digest of the code uploaded with a command; empty when there is none.
+
+    Raises `RefusedError` for anything else.
+    """
     code = revision.origin.code_digest
     if not revision.spec.command or not code:
         return ""
@@ -241,9 +247,9 @@ def _pod(service: Service, revision: Revision, around: Around) -> Manifest:
     volumes += [{"name": "model", "emptyDir": {}}] if revision.model else []
     volumes += [{"name": "code", "emptyDir": {}}] if code_of(revision) else []
     volumes += [{"name": naming.SAMPLES, "emptyDir": {"sizeLimit": SAMPLES_ROOM}}] if samples else []
-    tells = bool(around.authority) and not spec.command  # A server of ours says how busy it is.
-    volumes += around.token if tells else []
-    beside = [*([_reporter(around)] if tells else []), *([_sender(around)] if samples else [])]
+    reports_load = bool(around.authority) and not spec.command  # Fairway's own server reports how busy it is.
+    volumes += around.token if reports_load else []
+    sidecars = [*([_reporter(around)] if reports_load else []), *([_sender(around)] if samples else [])]
     grace = int(quantity.seconds(spec.grace)) + LINGER + KILL_MARGIN + (SENDING if samples else 0)
     return {
         "enableServiceLinks": False,
@@ -253,7 +259,7 @@ def _pod(service: Service, revision: Revision, around: Around) -> Manifest:
         **({"schedulerName": installation.scheduler} if installation.scheduler else {}),
         **({"nodeSelector": dict(role.placement.labels)} if role.placement.labels else {}),
         "securityContext": _unprivileged() if runtime.image == installation.image else _usual(),
-        "initContainers": [*_fetchers(revision, around), *beside],
+        "initContainers": [*_fetchers(revision, around), *sidecars],
         "containers": [_container(job, revision, runtime)],
         "volumes": [*volumes, *runtime.volumes],
     }
@@ -272,7 +278,7 @@ def _container(job: Job, revision: Revision, runtime: Runtime) -> Manifest:
         data={"model": MODEL} if revision.model else {},
         runtime="",
     )
-    # The template is the same for all replicas, so what names one of them names the revision.
+    # The template is the same for all replicas, so that names within it name the revision.
     launch = render(job.series, job.spec, Topology(job.series, job.key.namespace, (member,)), member, folders)
     process = launch.processes[0]
     env: list[Manifest] = [{"name": name, "value": value} for name, value in {**runtime.env, **process.env}.items()]
@@ -283,7 +289,7 @@ def _container(job: Job, revision: Revision, runtime: Runtime) -> Manifest:
     mounts += [{"name": "code", "mountPath": CODE}] if code_of(revision) else []
     mounts += [_samples_mount()] if SAMPLES_LABEL in job.labels else []
     return {
-        # The same name as in runs, so that ends and logs are read the same way.
+        # The same container name as in runs, so that exit states and logs are read the same way.
         "name": "task",
         "image": runtime.image,
         "command": [*process.argv, *([] if spec.command else ["--host", "0.0.0.0"])],
@@ -297,7 +303,7 @@ def _container(job: Job, revision: Revision, runtime: Runtime) -> Manifest:
             "timeoutSeconds": 3,
             "failureThreshold": 3,
         },
-        # Whoever ends a pod, its Service and the routers hear of it before its process does.
+        # Its Service and the routers learn that the pod ends before its process does, whatever ends it.
         "lifecycle": {"preStop": {"sleep": {"seconds": LINGER}}},
         "resources": _resources(need, role.limits.cpu, role.limits.memory),
         "volumeMounts": [*mounts, *runtime.mounts],
@@ -306,7 +312,7 @@ def _container(job: Job, revision: Revision, runtime: Runtime) -> Manifest:
 
 
 def _probe(spec: ServiceSpec) -> Manifest:
-    """How the kubelet asks whether a replica is ready. It speaks HTTP/1.1 and gRPC, so that HTTP/2 is asked for a connection."""
+    """Return the readiness probe. The kubelet supports HTTP/1.1 and gRPC; for HTTP/2 it only opens a connection."""
     if spec.protocol is ServiceProtocol.GRPC:
         return {"grpc": {"port": naming.REPLICA_PORT}}
     if spec.protocol is ServiceProtocol.HTTP2:
@@ -315,10 +321,10 @@ def _probe(spec: ServiceSpec) -> Manifest:
 
 
 def _fetchers(revision: Revision, around: Around) -> list[Manifest]:
-    """The steps that bring the model, or the code, into the pod."""
+    """Return the init containers that download the model or the code."""
     code = code_of(revision)
-    wanted = [("model", f"models/{revision.model}", MODEL)] if revision.model else []
-    wanted += [("code", f"code?digest={code}", CODE)] if code else []
+    downloads = [("model", f"models/{revision.model}", MODEL)] if revision.model else []
+    downloads += [("code", f"code?digest={code}", CODE)] if code else []
     return [
         {
             "name": name,
@@ -332,12 +338,12 @@ def _fetchers(revision: Revision, around: Around) -> list[Manifest]:
             "volumeMounts": [{"name": name, "mountPath": folder}],
             "terminationMessagePolicy": "FallbackToLogsOnError",
         }
-        for name, what, folder in wanted
+        for name, what, folder in downloads
     ]
 
 
 def _sender(around: Around) -> Manifest:
-    """Brings what the replica samples to the operator. A sidecar: it begins before the replica and is told to end after it."""
+    """Return the sidecar that uploads samples to the operator. It starts before the replica and is stopped after it."""
     return {
         "name": naming.SAMPLES,
         "image": around.installation.image,
@@ -358,7 +364,10 @@ def _sender(around: Around) -> Manifest:
 
 
 def _reporter(around: Around) -> Manifest:
-    """Says over TLS how busy the replica is, whatever image that runs; the pod's token is in this container alone."""
+    """Return the sidecar that reports the replica's load over TLS, whatever the replica's image.
+
+    Only it mounts the pod's token.
+    """
     return {
         "name": naming.LOAD,
         "image": around.installation.image,
@@ -376,12 +385,15 @@ def _reporter(around: Around) -> Manifest:
 
 
 def _samples_mount() -> Manifest:
-    """A volume of its own: whoever the replica runs as, the other one may remove what it has brought away."""
+    """Return the mount of the samples' own volume.
+
+    The sidecar can remove uploaded files there whatever user the replica runs as.
+    """
     return {"name": naming.SAMPLES, "mountPath": SAMPLES}
 
 
 def _unprivileged() -> Manifest:
-    """Of pods with our own image: admitted where pods must be `restricted`."""
+    """Return the security context of pods with Fairway's image: admitted under the `restricted` pod security standard."""
     return {**_usual(), "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER}
 
 
@@ -399,12 +411,12 @@ def _from_secret(name: str, variable: str, key: str) -> Manifest:
 
 def _resources(need: Need, cpu: str | None, memory: str | None) -> Manifest:
     counted = {name: str(count) for name, count in need.other.items()}
-    asked = {
+    requests = {
         **({"cpu": f"{round(need.cpu * 1000)}m"} if need.cpu else {}),
         **({"memory": str(need.memory)} if need.memory else {}),
     }
-    capped = {name: str(value) for name, value in (("cpu", cpu), ("memory", memory)) if value is not None}
-    return {"requests": {**counted, **asked}, "limits": {**counted, **capped}}
+    limits = {name: str(value) for name, value in (("cpu", cpu), ("memory", memory)) if value is not None}
+    return {"requests": {**counted, **requests}, "limits": {**counted, **limits}}
 
 
 def _node_marks(job: Job) -> dict[str, str]:
@@ -413,7 +425,7 @@ def _node_marks(job: Job) -> dict[str, str]:
 
 
 def _with_gpus(template: Manifest, job: Job, installation: Installation) -> Manifest:
-    """The same whatever nodes there are: a template that changed with them would replace pods that serve well."""
+    """Add the GPU settings. They do not depend on the nodes: a template that changed with them would replace healthy pods."""
     role = job.spec.roles[ROLE]
     need = need_of(role, 0.0)
     who = gpu.giver(need, role.placement, tuple, installation)
@@ -421,20 +433,20 @@ def _with_gpus(template: Manifest, job: Job, installation: Installation) -> Mani
 
 
 def _tolerations(texts: tuple[str, ...]) -> list[Manifest]:
-    """`*` tolerates all; `key`, `key=value` and `key=value:Effect` one."""
-    found: list[Manifest] = []
+    """Parse tolerations: `*` tolerates all taints; `key`, `key=value` and `key=value:Effect` one."""
+    tolerations: list[Manifest] = []
     for text in texts:
         if text == "*":
             return [{"operator": "Exists"}]
         name, _, effect = text.partition(":")
         key, equals, value = name.partition("=")
-        one: Manifest = {"key": key, "operator": "Equal", "value": value} if equals else {"key": key, "operator": "Exists"}
-        found.append({**one, **({"effect": effect} if effect else {})})
-    return found
+        toleration: Manifest = {"key": key, "operator": "Equal", "value": value} if equals else {"key": key, "operator": "Exists"}
+        tolerations.append({**toleration, **({"effect": effect} if effect else {})})
+    return tolerations
 
 
 def _soon_away() -> list[Manifest]:
-    """Five minutes, which is the default, are long for those who ask."""
+    """Return tolerations that replace pods of lost nodes early: the default of five minutes is too long for clients."""
     return [
         {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": AWAY}
         for what in ("not-ready", "unreachable")
@@ -442,7 +454,7 @@ def _soon_away() -> list[Manifest]:
 
 
 def _apart(labels: dict[str, str]) -> Manifest:
-    """Rather not on one node."""
+    """Return a preference for different nodes."""
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
     wish = {"weight": 100, "podAffinityTerm": term}
     return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
@@ -453,7 +465,7 @@ def _head(api: str, kind: str, service: ServiceKey, name: str, labels: dict[str,
 
 
 def _digested(body: Manifest) -> Manifest:
-    """With the digest of everything but the count, which the mirror shows itself."""
+    """Return the object with the digest of its spec. The replica count is left out: the mirror shows it."""
     spec = {name: value for name, value in body["spec"].items() if name != "replicas"}
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]

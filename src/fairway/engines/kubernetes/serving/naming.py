@@ -1,4 +1,4 @@
-"""What the parts of a service are called on a cluster. Pure."""
+"""Names, labels, ports and addresses of a service's Kubernetes objects. Pure."""
 
 from __future__ import annotations
 
@@ -17,104 +17,104 @@ BY_SERVICE = "service"
 REPLICA = "replica"
 ROUTER = "router"
 SAMPLES = "samples"
-"""The container beside a replica that brings its samples to the operator."""
+"""The sidecar that uploads a replica's request samples to the operator."""
 REPLICA_PORT = 20000
-"""Where a replica listens; every pod has a network of its own."""
+"""The port of a replica; every pod has a network of its own."""
 ROUTER_PORT = 8080
 CONTROL_PORT = 8081
 LOAD_PORT = 20010
-"""Where a container beside a replica says how busy the replica is, over TLS."""
+"""The port at which the load sidecar reports how busy the replica is, over TLS."""
 CONTROL_TLS, LOAD_TLS = "control-tls", "load-tls"
-"""Names of the ports of pods that speak TLS there. Kubernetes refuses changes to the ports of a pod."""
+"""Names of pod ports that use TLS. Kubernetes does not allow the ports of a pod to change."""
 LOAD = "load"
-"""The container beside a replica that says how busy it is."""
+"""The sidecar that reports the replica's load."""
 USUAL_PORT = 80
+"""The port of a service whose document names none."""
 GRPC_PORT = 8001
-"""Of the Service of a model's revision: the same replicas, asked over HTTP/2."""
+"""The second port of a model revision's Service: the same replicas over HTTP/2."""
 H2C = "kubernetes.io/h2c"
-"""The `appProtocol` of a port that speaks HTTP/2 without TLS."""
-"""Where a service is asked when its document names no port."""
+"""The `appProtocol` of a port with HTTP/2 without TLS."""
 USUAL_TLS_PORT = 443
-"""The same for one whose router speaks TLS."""
+"""The same for a service whose router uses TLS."""
 
 
 def by_service(pod: Pod) -> tuple[str, ...]:
-    """Under which service a pod is found; none when it is of no service."""
+    """Return the index keys of a pod: its service, if it has one."""
     service = pod.metadata.labels.get(marks.SERVICE)
     return (f"{pod.metadata.namespace}/{service}",) if service is not None else ()
 
 
 def router_peer(pod: Pod) -> Peer:
-    """The control port of a router. The pod's spec decides whether it is TLS, not what the pod answers."""
+    """Return the control endpoint of a router. The pod's spec decides whether it uses TLS, not what the pod answers."""
     port = _port(pod, CONTROL_TLS)
     return Peer(f"{pod.status.pod_ip}:{port or CONTROL_PORT}", pod_name(pod.metadata.uid) if port else "")
 
 
 def load_peer(pod: Pod) -> Peer:
-    """The port with the load of a replica. The pod's spec decides whether it is TLS."""
+    """Return the endpoint with a replica's load. The pod's spec decides whether it uses TLS."""
     port = _port(pod, LOAD_TLS)
     return Peer(f"{pod.status.pod_ip}:{port or REPLICA_PORT}", pod_name(pod.metadata.uid) if port else "")
 
 
 def _port(pod: Pod, name: str) -> int:
-    """The port of that name; 0 when the pod has none."""
+    """Return the number of the named port; 0 when the pod has none."""
     containers = (*pod.spec.containers, *pod.spec.init_containers)
-    return next((port.container_port for one in containers for port in one.ports if port.name == name), 0)
+    return next((port.container_port for container in containers for port in container.ports if port.name == name), 0)
 
 
 def is_replica_run(run: JobKey) -> bool:
-    """Whether a run is a replica of a service."""
+    """Return whether a run is a replica of a service."""
     return run.namespace.endswith(OWN_NAMESPACE)
 
 
 def namespace_of(run: JobKey) -> str:
-    """The cluster's namespace in which a replica's pod lies."""
+    """Return the cluster namespace of a replica's pod."""
     return run.namespace.removesuffix(OWN_NAMESPACE)
 
 
 def service_of(run: JobKey) -> str:
-    """The service of a replica, as `BY_SERVICE` knows it: `default.services/mnist-r3-7` gives `default/mnist`."""
+    """Return the service of a replica, as a key of `BY_SERVICE`: `default.services/mnist-r3-7` gives `default/mnist`."""
     return f"{namespace_of(run)}/{run.name.rpartition('-r')[0]}"
 
 
 def revision_name(service: ServiceKey, revision: int) -> str:
-    """The Deployment and the Service of a revision: `mnist-r3`."""
+    """Return the name of a revision's Deployment and Service: `mnist-r3`."""
     return f"{service.name}-r{revision}"
 
 
 def router_name(service: ServiceKey) -> str:
-    """The Deployment of the router, and the ConfigMap with its plan."""
+    """Return the name of the router's Deployment, and of the ConfigMap with its plan."""
     return f"{service.name}-router"
 
 
 def secret_name(service: ServiceKey, owner: str, token: str) -> str:
-    """The Secret with the keys of a service's pods: another one for every owner (by uid), with which it goes, and other keys."""
+    """Return the name of the Secret with the tokens of a service's pods. It differs by owner (by uid) and by token."""
     return f"{service.name}-{hashlib.sha256(f'{owner} {token}'.encode()).hexdigest()[:8]}"
 
 
 def labels(service: ServiceKey, part: str = "") -> dict[str, str]:
-    """By these everything of a service, or of one of its parts, is found."""
-    found = {marks.MANAGED_BY: marks.MANAGER, marks.SERVICE: service.name}
-    return {**found, marks.PART: part} if part else found
+    """Return the labels that select all objects of a service, or of one part of it."""
+    common = {marks.MANAGED_BY: marks.MANAGER, marks.SERVICE: service.name}
+    return {**common, marks.PART: part} if part else common
 
 
 def replica_labels(service: ServiceKey, revision: int) -> dict[str, str]:
-    """By these the pods of a revision are found."""
+    """Return the labels that select the pods of a revision."""
     return {**labels(service, REPLICA), marks.REVISION: str(revision)}
 
 
 def host(service: ServiceKey, name: str, cluster_domain: str) -> str:
-    """The name by which a Service is asked from anywhere in the cluster."""
+    """Return the host name of a Service within the cluster."""
     return f"{name}.{service.namespace}.svc.{cluster_domain}"
 
 
 def usual_port(*, tls: bool) -> int:
-    """Where a service is asked when its document names no port."""
+    """Return the port of a service whose document names none."""
     return USUAL_TLS_PORT if tls else USUAL_PORT
 
 
 def url(service: ServiceKey, name: str, port: int, cluster_domain: str, *, tls: bool = False) -> str:
-    """Where a service is asked; empty until it listens."""
+    """Return the URL of a service; empty until it listens."""
     if not port:
         return ""
     scheme = "https" if tls else "http"

@@ -1,7 +1,7 @@
-"""The engine's part for replicas of services: runs whose pods a Deployment makes.
+"""The engine's part for replicas of services: runs whose pods a Deployment creates.
 
-Nothing is created here. How many pods there are follows from the runs (`seating.counts`), which a controller writes into the
-Deployments; here pods are recognised as replicas, and what becomes of them is told.
+Nothing is created here. The number of pods follows from the runs (`seating.counts`); a controller writes it into the Deployments.
+This module assigns pods to replicas and reports their states.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("fairway.operator")
 
 
 class Replicas:
-    """Pods as replicas."""
+    """Assigns pods to replicas, and observes them."""
 
     def __init__(self, client: Client, pods: Mirror[Pod], logs: ReplicaLogs, gpu_nodes: Mirror[GpuNode] | None = None) -> None:
         self._client = client
@@ -42,16 +42,16 @@ class Replicas:
         self._taken: dict[str, TaskKey] = {}
         """Pods that were labelled, by uid, until the mirror shows it."""
         self.trusted: ssl.SSLContext | None = None
-        """Verifies agents; None where the operator has no authority."""
+        """Verifies agents; None where the operator has no certificate authority."""
         self.snapshot: Callable[[], Snapshot] = Snapshot
-        """What the loop knows; set by whoever has one."""
+        """Returns the loop's present snapshot; set by the owner."""
         self.changed: Callable[[ServiceKey], None] = lambda _key: None
-        """Called when the pods of a service, or the wishes for them, may be others than before."""
+        """Called when the pods of a service, or the desired number of them, may have changed."""
         self.forgotten: Callable[[JobKey], None] = lambda _key: None
-        """Called when the record of a replica goes."""
+        """Called when the record of a replica is dropped."""
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Begin: the mirror is complete."""
+        """Start listening. The mirror must be complete."""
 
         def told(key: str, before: Pod | None, now: Pod | None) -> None:
             del key
@@ -66,23 +66,23 @@ class Replicas:
         self._pods.listen(self._logs.notice)
 
     async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
-        """What is asked follows from the runs; only somebody must write it."""
-        found: list[TaskReport] = []
+        """Carry out actions. Pods follow from the runs, so that it suffices to trigger the controller."""
+        reports: list[TaskReport] = []
         for action in actions:
             match action:
                 case CreateTask():
-                    found.append(TaskReport(action.task.key, action.task.phase, ready=True))
+                    reports.append(TaskReport(action.task.key, action.task.phase, ready=True))
                 case BindGang():
                     self.changed(seating.service_of(action.job))
                 case EvictTask():
-                    found += self._evict(action.key)
+                    reports += self._evict(action.key)
                 case ForgetJob() | ForgetLogs():
                     self._logs.forget(action.key)
                     if isinstance(action, ForgetJob):
                         self.forgotten(action.key)
                 case _:
                     continue
-        return found
+        return reports
 
     def _evict(self, key: TaskKey) -> list[TaskReport]:
         run = self.snapshot().jobs.get(key.run)
@@ -91,15 +91,15 @@ class Replicas:
         return [] if self._pod_of(key) is not None else [TaskReport(key, TaskPhase.STOPPED, exit=Exit(by_us=True))]
 
     async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
-        """What the pods of these replicas say; replicas without one are given one that is free."""
-        found = []
+        """Return the states of these replicas; assign a free pod to each that has none."""
+        reports = []
         for key in keys:
             task, run = self._task(key), self.snapshot().jobs.get(key.run)
             if task is None or run is None:
-                found.append(TaskReport(key, TaskPhase.LOST, exit=Exit(disrupted="nobody knows it any more")))
+                reports.append(TaskReport(key, TaskPhase.LOST, exit=Exit(disrupted="nobody knows it any more")))
                 continue
-            found.append(await self._observe(task, run))
-        return found
+            reports.append(await self._observe(task, run))
+        return reports
 
     async def _observe(self, task: Task, run: Job) -> TaskReport:
         pod = self._pod_of(task.key)
@@ -107,13 +107,13 @@ class Replicas:
             return seating.report(task, pod, "")
         service = seating.service_of(run)
         pods, revision = list(self._pods.indexed(naming.BY_SERVICE, str(service))), run.labels[marks.REVISION]
-        for one in seating.free(pods, revision):
-            if one.metadata.uid not in self._taken and await self._take(one, task.key):
-                return seating.report(task, one, "")
+        for candidate in seating.free(pods, revision):
+            if candidate.metadata.uid not in self._taken and await self._take(candidate, task.key):
+                return seating.report(task, candidate, "")
         return seating.report(task, None, seating.waiting(pods, revision))
 
     async def _take(self, pod: Pod, key: TaskKey) -> bool:
-        """Label the pod as the replica; False when it could not be, and then it is tried again."""
+        """Label the pod as the replica. Return False when that failed; it is retried then."""
         changes = [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}]
         for name, value in seating.seat_label(key).items():
             changes.append({"op": "add", "path": f"/metadata/labels/{name.replace('/', '~1')}", "value": value})
@@ -129,14 +129,17 @@ class Replicas:
         return self.snapshot().tasks.get(key.run, {}).get(key)
 
     def _pod_of(self, key: TaskKey) -> Pod | None:
-        """The pod that is this replica."""
+        """Return the pod that is assigned to the replica."""
         for pod in self._pods.indexed(naming.BY_SERVICE, naming.service_of(key.run)):
             if seating.sits(pod, key) or self._taken.get(pod.metadata.uid) == key:
                 return pod
         return None
 
     def run_in(self, service: ServiceKey, name: str) -> tuple[JobKey, bool]:
-        """The replica that a pod of a service is, and whether it was told to end there. `NotFoundError`: there is no such pod."""
+        """Return the replica that a pod of a service is, and whether the pod is being deleted.
+
+        Raises `NotFoundError` when the service has no such pod.
+        """
         pod = self._pods.get(f"{service.namespace}/{name}")
         if pod is None or str(service) not in naming.by_service(pod):
             message = f"{service} has no pod {name}"
@@ -148,12 +151,12 @@ class Replicas:
         return JobKey(f"{service.namespace}{OWN_NAMESPACE}", replica), seating.is_going(pod)
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
-        """What replicas use, as far as anybody says so."""
+        """Return what replicas use, as far as it is reported."""
         pods = {key: pod for key in keys if (pod := self._pod_of(key)) is not None}
         return await pod_usage.look(self._client, pods, self._gpu_nodes, self.trusted)
 
     async def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
-        """What the replica printed: from its node while it runs, from the record when it has ended."""
+        """Yield what the replica printed: from its node while it runs, from the record when it has ended."""
         pods = self._pods.indexed(naming.BY_SERVICE, naming.service_of(job.key))
         pod = next((pod for pod in pods if pod.metadata.labels.get(marks.REPLICA) == job.key.name), None)
         async for chunk in self._logs.logs(job, pod, query):

@@ -1,4 +1,7 @@
-"""The `Router` port over router pods: told by us while we are there, and by the plan that the cluster keeps when we are not."""
+"""The `Router` port over router pods.
+
+The operator sends plans to them; without an operator they follow the plan in a ConfigMap.
+"""
 
 from __future__ import annotations
 
@@ -24,34 +27,34 @@ from fairway.state.route import RoutePlan, RouteTrouble
 from fairway.state.service import ServiceKey
 
 HEARD_WITHIN = 30.0
-"""Seconds in which every router must have heard a change of API keys."""
+"""Seconds in which every router must have received a change of API keys."""
 AGAIN = 1.0
-"""Seconds until a router that could not be reached is tried again."""
+"""Seconds until an unreachable router is retried."""
 
 log = logging.getLogger("fairway.operator")
 
 
 class Talk(Protocol):
-    """How a router is talked to, by its control port and its token. `OSError`: it does not answer, or is not who it should be."""
+    """The client for a router's control port, with its token. Raises `OSError` when it does not answer or is not authentic."""
 
     async def put(self, peer: Peer, token: str, plan: RoutePlan) -> None:
-        """Tell one the plan."""
+        """Send a plan to a router."""
         ...
 
     async def look(self, peer: Peer, token: str) -> RouteLoad:
-        """What one has counted."""
+        """Return what a router has counted."""
         ...
 
     async def follow(self, peer: Peer, token: str, wake: Callable[[], None]) -> None:
-        """Call `wake` when one sees something urgent, until it hangs up."""
+        """Call `wake` whenever the router reports something urgent, until it closes the connection."""
         ...
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         ...
 
     def together(self, loads: list[RouteLoad]) -> RouteLoad:
-        """What several of one service saw."""
+        """Merge the loads of several routers of a service."""
         ...
 
 
@@ -68,8 +71,8 @@ class _Line:
 class ClusterRouter:
     """Router pods of all services.
 
-    A plan is in force at every router that can be reached when `put` returns; the others get it when they can be, or read it
-    when they start.
+    A plan is in force at every reachable router when `put` returns. The others get it when they can be reached, or read it when
+    they start.
     """
 
     def __init__(
@@ -88,36 +91,39 @@ class ClusterRouter:
         self._wake: Callable[[], None] = lambda: None
         self._lines: dict[str, _Line] = {}
         self.plans: dict[ServiceKey, RoutePlan] = {}
-        """What was put last, by service."""
+        """The plan that was put last, by service."""
         self._tallies: dict[ServiceKey, Tally] = {}
         self.refused: dict[ServiceKey, str] = {}
-        """Services of which a router counted what cannot be, in words; it is left out until it counts again."""
+        """Services of which a router reported impossible counts, with the message.
+
+        It is ignored until its counts are possible again.
+        """
         self.by_gateway: Callable[[ServiceKey], bool] = lambda _key: False
-        """Whether a service is asked by a gateway; then its replicas say what came."""
+        """Whether requests to a service go through a gateway; its replicas report the load then."""
         self.loads: Callable[[ServiceKey], Mapping[str, ReplicaLoad]] = lambda _key: {}
-        """What the replicas of a service say of themselves, by name."""
+        """The loads that the replicas of a service report, by name."""
         self.changed: Callable[[ServiceKey], None] = lambda _key: None
-        """Called when a service has another plan, or none."""
+        """Called when a service has a new plan, or none any more."""
         self.keys: Callable[[ServiceKey], tuple[KeyRule, ...]] = lambda _key: ()
         """The API keys of a service."""
         self.cluster_domain = "cluster.local"
         self.dropped: Callable[[str], None] = lambda _service: None
-        """Called when a service is gone."""
+        """Called when a service is removed."""
 
     async def start(self, wake: Callable[[], None]) -> None:
-        """Begin: the mirrors are complete."""
+        """Start listening. The mirrors must be complete."""
         self._wake = wake
         self._pods.listen(self._pod_changed)
 
     async def close(self) -> None:
-        """Let go. Routers go on."""
+        """Close all connections. Routers go on."""
         for line in self._lines.values():
             self._hang_up(line)
         self._lines.clear()
         self._talk.close()
 
     async def put(self, plan: RoutePlan) -> int:
-        """Follow this plan from now on; the port at which the service is asked."""
+        """Put a plan in force; return the port of the service."""
         key = ServiceKey(*plan.service.split("/", 1))
         plan = cluster_plan(plan, self.cluster_domain)
         self.plans[key] = plan
@@ -127,29 +133,32 @@ class ClusterRouter:
         return plan.port or naming.usual_port(tls=plan.access is not None and plan.access.tls is not None)
 
     async def follow_keys(self, key: ServiceKey) -> None:
-        """Tell every router of a service the API keys as they are now. `UnavailableError` when one does not hear them in time."""
+        """Send the present API keys to every router of a service.
+
+        Raises `UnavailableError` when one does not take them in time.
+        """
         plan = self.plans.get(key)
         if plan is None or plan.access is None or not plan.access.keys_required:
             return
         self.changed(key)
-        deadline, heard = self._clock.now() + HEARD_WITHIN, set[str]()
+        deadline, updated = self._clock.now() + HEARD_WITHIN, set[str]()
         while True:
-            # Pods come and go meanwhile: those that count are those that are there at the end.
-            deaf = {place: line for place, line in self._lines.items() if line.service == key and place not in heard}
-            told = await asyncio.gather(*(self._tell(line, plan) for line in deaf.values()))
-            heard |= {place for place, hears in zip(deaf, told, strict=True) if hears}
-            deaf = {place: line for place, line in self._lines.items() if line.service == key and place not in heard}
-            if not deaf:
+            # Pods come and go meanwhile: what counts are those that exist at the end.
+            pending = {place: line for place, line in self._lines.items() if line.service == key and place not in updated}
+            results = await asyncio.gather(*(self._tell(line, plan) for line in pending.values()))
+            updated |= {place for place, succeeded in zip(pending, results, strict=True) if succeeded}
+            pending = {place: line for place, line in self._lines.items() if line.service == key and place not in updated}
+            if not pending:
                 return
             if self._clock.now() > deadline:
                 break
             await asyncio.sleep(AGAIN / 2)
-        addresses = ", ".join(line.peer.address for line in deaf.values())
+        addresses = ", ".join(line.peer.address for line in pending.values())
         message = f"{key}: the router at {addresses} did not hear the change of its API keys; it is told again"
         raise UnavailableError(message, fix="see whether its pod runs, then ask again")
 
     async def drop(self, service: str) -> None:
-        """The service is gone: so is its router, soon."""
+        """Forget a removed service; its router is deleted soon."""
         key = ServiceKey(*service.split("/", 1))
         self.plans.pop(key, None)
         self._tallies.pop(key, None)
@@ -158,30 +167,32 @@ class ClusterRouter:
         self.changed(key)
 
     async def look(self) -> dict[str, RouteLoad]:
-        """What was measured, by service; one whose routers cannot be reached now is left out."""
+        """Return the loads by service, without services whose routers are unreachable now."""
         lines = [line for line in self._lines.values() if line.up]
         answers = await asyncio.gather(*(self._look_at(line) for line in lines))
-        found: dict[str, list[RouteLoad]] = {}
+        by_service: dict[str, list[RouteLoad]] = {}
         for line, load in zip(lines, answers, strict=True):
             if load is not None:
-                found.setdefault(str(line.service), []).append(load)
-        return {service: self._talk.together(counted) for service, counted in found.items()} | self._by_gateway()
+                by_service.setdefault(str(line.service), []).append(load)
+        return {service: self._talk.together(counted) for service, counted in by_service.items()} | self._by_gateway()
 
     def _by_gateway(self) -> dict[str, RouteLoad]:
-        now, found = self._clock.now(), {}
+        now, by_service = self._clock.now(), {}
         for key, plan in self.plans.items():
             if self.by_gateway(key):
                 tally = self._tallies.setdefault(key, Tally(f"gateway-{now}"))
-                found[str(key)] = tally.add(plan, self.loads(key), now)
-        return found
+                by_service[str(key)] = tally.add(plan, self.loads(key), now)
+        return by_service
 
     async def troubles(self) -> dict[str, RouteTrouble]:
-        """None: kubelets start a router's container again, and its Service sends to routers that are ready."""
+        """Return nothing: kubelets restart a router's container, and its Service sends requests to ready routers only."""
         return {}
 
     async def kept(self) -> list[str]:
-        """The services of which there is anything."""
-        return sorted({f"{one.metadata.namespace}/{one.metadata.labels[marks.SERVICE]}" for one in self._deployments})
+        """Return the services that have Deployments."""
+        return sorted(
+            {f"{deployment.metadata.namespace}/{deployment.metadata.labels[marks.SERVICE]}" for deployment in self._deployments}
+        )
 
     def _pod_changed(self, key: str, before: Pod | None, now: Pod | None) -> None:
         pod = now or before or Pod()
@@ -206,7 +217,7 @@ class ClusterRouter:
             line.attending.cancel()
 
     async def _keep_up(self, line: _Line) -> None:
-        """Tell the router what it should know, and listen to it, for as long as it is there."""
+        """Keep a router supplied with its plan and follow its reports as long as its pod exists."""
         token = self._token(line.service)
         while True:
             try:
@@ -217,13 +228,13 @@ class ClusterRouter:
                     line.up = True
                     await self._talk.follow(line.peer, token, self._wake)
             except (OSError, ValueError) as error:
-                # ValueError: it sends a line without an end.
+                # ValueError: the router sends a line without an end.
                 log.debug("the router of %s at %s: %s; tried again", line.service, line.peer.address, error)
             line.up = False
             await asyncio.sleep(AGAIN)
 
     async def _tell(self, line: _Line, plan: RoutePlan) -> bool:
-        """Tell one router the plan; whether it has heard it."""
+        """Send the plan to one router; return whether it was received."""
         try:
             await self._talk.put(line.peer, self._token(line.service), with_keys(plan, self.keys(line.service)))
         except OSError as error:
@@ -236,7 +247,7 @@ class ClusterRouter:
 
     async def _look_at(self, line: _Line) -> RouteLoad | None:
         try:
-            found = loads.checked_route(await self._talk.look(line.peer, self._token(line.service)))
+            load = loads.checked_route(await self._talk.look(line.peer, self._token(line.service)))
         except (OSError, ValueError, RecursionError) as error:
             bad = not isinstance(error, OSError)
             if bad and self.refused.get(line.service) != str(error):
@@ -246,4 +257,4 @@ class ClusterRouter:
             self._attend(line)
             return None
         self.refused.pop(line.service, None)
-        return found
+        return load

@@ -1,8 +1,8 @@
-"""Which pod is which replica, and what a pod says of it. Pure.
+"""Assigns pods to replicas, and derives a replica's state from its pod. Pure.
 
-A Deployment makes pods without names of ours. A replica that waits takes one of its revision as soon as that has a node; the
-pod is labelled with the replica, so that it is known again whoever looks. A pod whose replica is over, or was told to end,
-is to go.
+A Deployment creates pods that belong to no replica. A waiting replica takes a pod of its revision as soon as the pod has a node;
+the pod is labelled with the replica, so that every observer recognises it. A pod is to be deleted when its replica is over or is
+to end.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContaine
 
 
 def service_of(run: Job) -> ServiceKey:
-    """The service that a replica's run belongs to."""
+    """Return the service of a replica's run."""
     return ServiceKey(naming.namespace_of(run.key), run.labels.get(SERVICE_LABEL, ""))
 
 
 def counts(runs: Iterable[Job]) -> dict[ServiceKey, dict[int, int]]:
-    """How many replicas each revision should have: those that nobody told to end."""
-    found: dict[ServiceKey, dict[int, int]] = {}
+    """Return the desired number of replicas of each revision: those that are not over and not to end."""
+    by_service: dict[ServiceKey, dict[int, int]] = {}
     for run in runs:
         if naming.is_replica_run(run.key) and not run.phase.over and run.intent is Intent.RUN:
-            revisions = found.setdefault(service_of(run), {})
+            revisions = by_service.setdefault(service_of(run), {})
             number = int(run.labels.get(REVISION_LABEL, "0"))
             revisions[number] = revisions.get(number, 0) + 1
-    return found
+    return by_service
 
 
 def seat_label(key: TaskKey) -> dict[str, str]:
-    """The labels by which a pod is known to be the replica."""
+    """Return the labels that assign a pod to the replica."""
     return {marks.REPLICA: key.job, marks.ATTEMPT: str(key.attempt)}
 
 
 def sits(pod: Pod, key: TaskKey) -> bool:
-    """Whether the pod is the replica."""
+    """Return whether the pod is assigned to the replica."""
     labels = pod.metadata.labels
     return all(labels.get(name) == value for name, value in seat_label(key).items())
 
 
 def is_going(pod: Pod) -> bool:
-    """Whether somebody has told it to end."""
+    """Return whether the pod is being deleted."""
     return pod.metadata.deletion_timestamp is not None
 
 
 def is_ready(pod: Pod) -> bool:
-    """Whether requests may go there."""
-    found = condition(pod.status.conditions, "Ready")
-    return found is not None and found.status == "True" and not is_going(pod) and bool(pod.status.pod_ip)
+    """Return whether requests may be sent to the pod."""
+    ready = condition(pod.status.conditions, "Ready")
+    return ready is not None and ready.status == "True" and not is_going(pod) and bool(pod.status.pod_ip)
 
 
 def free(pods: Iterable[Pod], revision: str) -> list[Pod]:
-    """Pods of a revision that have a node and are no replica yet, those that are furthest first."""
-    found = [
+    """Return the pods of a revision that have a node but no replica yet, the most advanced first."""
+    pods_free = [
         pod
         for pod in pods
         if pod.metadata.labels.get(marks.REVISION) == revision
@@ -72,74 +72,74 @@ def free(pods: Iterable[Pod], revision: str) -> list[Pod]:
         and not is_going(pod)
         and not pod.over
     ]
-    return sorted(found, key=lambda pod: (not is_ready(pod), pod.metadata.creation_timestamp or "", pod.metadata.name))
+    return sorted(pods_free, key=lambda pod: (not is_ready(pod), pod.metadata.creation_timestamp or "", pod.metadata.name))
 
 
 def waiting(pods: Iterable[Pod], revision: str) -> str:
-    """Why pods of a revision have no node yet, in words; empty when nobody said."""
+    """Return why pods of a revision have no node yet; empty when no reason is reported."""
     for pod in pods:
         if pod.metadata.labels.get(marks.REVISION) == revision and not pod.spec.node_name and not is_going(pod):
-            told = condition(pod.status.conditions, "PodScheduled")
-            if told is not None and told.status == "False" and told.message:
-                return told.message
+            scheduled = condition(pod.status.conditions, "PodScheduled")
+            if scheduled is not None and scheduled.status == "False" and scheduled.message:
+                return scheduled.message
     return ""
 
 
 def leavers(pods: Iterable[Pod], tasks: Mapping[tuple[str, str], Task]) -> list[Pod]:
-    """Pods that are to go: replicas that are over, told to end, or not known. `tasks`: by replica and attempt."""
-    found = []
+    """Return the pods to delete: their replica is over, is to end, or is unknown. `tasks` are keyed by replica and attempt."""
+    leaving = []
     for pod in pods:
         labels = pod.metadata.labels
         if marks.REPLICA not in labels or labels.get(marks.PART) != naming.REPLICA:
             continue
         task = tasks.get((labels[marks.REPLICA], labels.get(marks.ATTEMPT, "")))
         if task is None or task.phase.over or task.evicting_since is not None:
-            found.append(pod)
-    return found
+            leaving.append(pod)
+    return leaving
 
 
 def report(task: Task, pod: Pod | None, why: str) -> TaskReport:
-    """What is known of a replica. `why`: what its revision's pods wait for, told while it has none."""
+    """Return the report of a replica. `why` is what its revision's pods wait for, used while it has no pod."""
     key = task.key
-    told = task.evicting_since is not None
+    evicted = task.evicting_since is not None
     if pod is None:
-        if told:
+        if evicted:
             return TaskReport(key, TaskPhase.STOPPED, exit=Exit(by_us=True))
         if task.node:
             return TaskReport(key, TaskPhase.LOST, exit=Exit(disrupted="its pod was deleted, and nobody saw how it ended"))
         return TaskReport(key, task.phase, message=why)
-    if told:
+    if evicted:
         return TaskReport(key, TaskPhase.STOPPED, exit=Exit(by_us=True)) if pod.over else TaskReport(key, task.phase)
-    seen = replace(observe.report(key, pod), leave=marks.read_leave(pod.metadata.annotations))
+    state = replace(observe.report(key, pod), leave=marks.read_leave(pod.metadata.annotations))
     crash = crashed(pod)
     if crash is not None:
         return replace(
-            seen, phase=TaskPhase.FAILED, exit=crash, message=crash.tail.strip().splitlines()[-1] if crash.tail else ""
+            state, phase=TaskPhase.FAILED, exit=crash, message=crash.tail.strip().splitlines()[-1] if crash.tail else ""
         )
-    if seen.phase.over or is_going(pod):
+    if state.phase.over or is_going(pod):
         disrupted = observe.disruption(pod) or "its pod was deleted by somebody"
-        return replace(seen, phase=TaskPhase.LOST, exit=Exit(disrupted=disrupted))
-    if seen.phase is TaskPhase.RUNNING:
-        return replace(seen, address=f"{pod.status.pod_ip}:{naming.REPLICA_PORT}")
-    if (seen.message or "").startswith(STUCK):
-        # It waits for somebody to mend it, and says so.
-        return replace(seen, phase=TaskPhase.PLACED)
-    return seen
+        return replace(state, phase=TaskPhase.LOST, exit=Exit(disrupted=disrupted))
+    if state.phase is TaskPhase.RUNNING:
+        return replace(state, address=f"{pod.status.pod_ip}:{naming.REPLICA_PORT}")
+    if (state.message or "").startswith(STUCK):
+        # It waits until a user fixes it; the message tells what.
+        return replace(state, phase=TaskPhase.PLACED)
+    return state
 
 
 def crashed(pod: Pod) -> Exit | None:
-    """How the replica's program, or the step that brings its model, ended by itself; None while neither did.
+    """Return how the replica's program, or an init container, ended by itself; None while neither did.
 
-    The kubelet starts it again; for us it is over, as on one machine: the planner counts failures and makes another.
+    The kubelet restarts it, but here the replica is over, as on a single machine: the planner counts failures and starts another.
     """
     if is_going(pod) or pod.over:
         return None
-    # Who brings samples away may fail: that costs samples alone.
+    # The sidecar that uploads samples may fail: that loses samples only.
     steps = [status for status in pod.status.init_container_statuses if status.name != naming.SAMPLES]
     for status in (*steps, *pod.status.container_statuses):
-        ended = _ended(status, in_the_beginning=status in steps)
-        if ended is not None:
-            return ended
+        exit_state = _ended(status, in_the_beginning=status in steps)
+        if exit_state is not None:
+            return exit_state
     return None
 
 

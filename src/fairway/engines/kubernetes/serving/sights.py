@@ -1,4 +1,4 @@
-"""Whether replicas are ready, as their nodes see it, and how busy they say they are."""
+"""Watches whether replicas are ready, as the kubelet reports, and how busy they report to be."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from fairway.state.service import ServiceKey
 log = logging.getLogger("fairway.operator")
 
 ASK_EVERY = 1.0
-"""Seconds between two questions how busy a replica is."""
+"""Seconds between two load requests to a replica."""
 
 AskLoad = Callable[[Peer, Clock], Awaitable[ReplicaLoad | None]]
-"""How busy a server says it is."""
+"""Requests the load of a replica; returns None when it reports none."""
 
 
 class PodWatch:
@@ -42,7 +42,7 @@ class PodWatch:
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Begin: the mirror is complete."""
+        """Start listening. The mirror must be complete."""
         self._wake = wake
 
         def told(_key: str, before: Pod | None, now: Pod | None) -> None:
@@ -54,7 +54,7 @@ class PodWatch:
         self._pods.listen(told)
 
     def follow(self, targets: Mapping[str, Watched]) -> None:
-        """Look at exactly these from now on, by run."""
+        """Watch exactly these replicas from now on, by run."""
         for name in [name for name, target in self._targets.items() if targets.get(name) != target]:
             del self._targets[name]
             self._seen.pop(name, None)
@@ -66,7 +66,7 @@ class PodWatch:
                 self._note(name)
 
     def _note(self, name: str) -> None:
-        """Wake whoever waits when a replica becomes ready, or stops to be."""
+        """Wake the waiter when a replica becomes ready or stops being so."""
         target, before = self._targets.get(name), self._seen.get(name)
         if target is None:
             return
@@ -77,11 +77,11 @@ class PodWatch:
                 self._wake()
 
     def seen(self) -> Mapping[str, Sight]:
-        """What was seen of each."""
+        """Return the last state of each watched replica."""
         return self._seen
 
     def loads(self, key: ServiceKey) -> dict[str, ReplicaLoad]:
-        """How busy the replicas of a service say they are, by name."""
+        """Return the loads that the replicas of a service report, by name."""
         start = f"{key.namespace}{OWN_NAMESPACE}/{key.name}-"
         seen = self.seen().items()
         return {
@@ -91,7 +91,7 @@ class PodWatch:
         }
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Stop watching."""
         asking = list(self._asking.values())
         self.follow({})
         await asyncio.gather(*asking, return_exceptions=True)
@@ -110,16 +110,16 @@ class PodWatch:
         while target.tells_load:
             pod = self._ready_pod(name, target)
             if pod is not None:
-                load, known = await self._load(name, naming.load_peer(pod)), self.seen().get(name)
-                if load is not None and known is not None:
-                    self._seen[name] = replace(known, load=load)
+                load, sight = await self._load(name, naming.load_peer(pod)), self.seen().get(name)
+                if load is not None and sight is not None:
+                    self._seen[name] = replace(sight, load=load)
             await asyncio.sleep(ASK_EVERY)
 
     async def _load(self, name: str, peer: Peer) -> ReplicaLoad | None:
-        """How busy the replica says it is; None when it does not say, or says what cannot be."""
+        """Return the replica's load; None when it reports none, or an impossible one."""
         try:
-            found = await self._ask(peer, self._clock)
-            return checked_replica(found) if found is not None else None
+            load = await self._ask(peer, self._clock)
+            return checked_replica(load) if load is not None else None
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             log.debug("%s at %s does not say how busy it is: %s", name, peer.address, error)
             return None

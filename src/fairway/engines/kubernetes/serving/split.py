@@ -1,4 +1,4 @@
-"""One engine out of two: runs of jobs are pods of their own, replicas of services are pods of Deployments."""
+"""Combines two engines: runs of jobs have pods of their own, replicas of services have pods of Deployments."""
 
 from __future__ import annotations
 
@@ -15,70 +15,70 @@ from fairway.state.task import TaskKey, TaskReport
 
 
 class ClusterEngine:
-    """The `Engine` port: who a run belongs to is told by its namespace."""
+    """The `Engine` port. The namespace of a run decides which engine it belongs to."""
 
     def __init__(self, jobs: KubernetesEngine, replicas: Replicas) -> None:
         self._jobs = jobs
         self._replicas = replicas
 
     async def start(self, wake: Callable[[], None]) -> None:
-        """Begin."""
+        """Start both engines."""
         await self._jobs.start(wake)
         self._replicas.start(wake)
 
     async def close(self) -> None:
-        """Let go. Pods go on."""
+        """Close the engines. Pods go on."""
         await self._jobs.close()
 
     async def nodes(self) -> tuple[Node, ...]:
-        """What there is to run on."""
+        """Return the nodes."""
         return await self._jobs.nodes()
 
     async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
-        """Do it, in order."""
-        mine = [action for action in actions if is_replica_run(_run_of(action))]
-        others = [action for action in actions if not is_replica_run(_run_of(action))]
-        return [*await self._jobs.perform(others), *await self._replicas.perform(mine)]
+        """Carry out the actions, in order."""
+        for_replicas = [action for action in actions if is_replica_run(_run_of(action))]
+        for_jobs = [action for action in actions if not is_replica_run(_run_of(action))]
+        return [*await self._jobs.perform(for_jobs), *await self._replicas.perform(for_replicas)]
 
     async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
-        """What is known of each."""
-        asked = list(keys)
-        jobs = await self._jobs.observe([key for key in asked if not is_replica_run(key.run)])
-        return [*jobs, *await self._replicas.observe([key for key in asked if is_replica_run(key.run)])]
+        """Return the reports of these tasks."""
+        listed = list(keys)
+        jobs = await self._jobs.observe([key for key in listed if not is_replica_run(key.run)])
+        return [*jobs, *await self._replicas.observe([key for key in listed if is_replica_run(key.run)])]
 
     async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
-        """What is new of running jobs."""
+        """Return new observations of running jobs."""
         return await self._jobs.measure([job for job in jobs if not is_replica_run(job.key)])
 
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
-        """What a run's tasks printed."""
+        """Yield what a run's tasks printed."""
         return self._replicas.logs(job, query) if is_replica_run(job.key) else self._jobs.logs(job, query)
 
     async def kept(self) -> list[JobKey]:
-        """The runs of which anything is kept."""
+        """Return the runs that still have records."""
         return await self._jobs.kept()
 
     def release(self, key: JobKey) -> None:
-        """The run is over."""
+        """Release what is held for a finished run."""
         self._jobs.release(key)
 
     async def type_in(self, key: TaskKey, data: bytes) -> None:
-        """Pods have no input."""
+        """Raise: pods have no input."""
         await self._jobs.type_in(key, data)
 
     async def resize(self, key: TaskKey, rows: int, columns: int) -> None:
-        """Pods have no terminal."""
+        """Raise: pods have no terminal."""
         await self._jobs.resize(key, rows, columns)
 
     async def inside(self, key: TaskKey) -> TaskInside:
-        """A pod is entered through the API server."""
+        """Return how to enter the task's pod, which works through the API server."""
         return await self._jobs.inside(key)
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
-        """What tasks use."""
-        asked = list(keys)
-        jobs = await self._jobs.usage([key for key in asked if not is_replica_run(key.run)])
-        return jobs | await self._replicas.usage([key for key in asked if is_replica_run(key.run)])
+        """Return what the tasks use."""
+        listed = list(keys)
+        jobs = await self._jobs.usage([key for key in listed if not is_replica_run(key.run)])
+        return jobs | await self._replicas.usage([key for key in listed if is_replica_run(key.run)])
 
 
 def _run_of(action: Action) -> JobKey:

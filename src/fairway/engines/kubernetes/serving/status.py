@@ -1,4 +1,4 @@
-"""What a ModelService object says of its service. Pure."""
+"""Builds the status of a ModelService object. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def status_of(
     now: float,
     way: Way = Way(),
 ) -> Status:
-    """The status, whole. `trouble`: why its objects are not as they should be. `way`: by whom it is asked."""
+    """Return the complete status.
+
+    `trouble` is why the objects are not as they should be; `way` is the path that requests take.
+    """
     service = record.service
     view = service_view(record, Measured(), EndpointView(url))
     live = [replica for replica in record.replicas if replica.phase is not ReplicaPhase.GONE]
@@ -57,14 +60,14 @@ def status_of(
         "url": url,
         "revisions": [
             {
-                "number": one.number,
-                "serves": one.serves,
-                "phase": str(one.phase),
-                "ready": ready[one.number],
-                "traffic": f"{100 * weights.get(one.number, 0) / WHOLE:g}%",
-                **({"reason": one.reason} if one.reason else {}),
+                "number": item.number,
+                "serves": item.serves,
+                "phase": str(item.phase),
+                "ready": ready[item.number],
+                "traffic": f"{100 * weights.get(item.number, 0) / WHOLE:g}%",
+                **({"reason": item.reason} if item.reason else {}),
             }
-            for one in view.revisions
+            for item in view.revisions
         ],
         "conditions": [
             _condition("Available", available, view.phase, message, before, now),
@@ -75,7 +78,7 @@ def status_of(
 
 
 def _by_gateway(way: Way, before: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
-    """Whether requests come by the gateway, where the administrator named one, and why not."""
+    """Return the condition that tells whether requests go through the gateway, if the administrator configured one."""
     if not way.word:
         return []
     reason = "Followed" if way.leads else "OwnRouter"
@@ -83,17 +86,17 @@ def _by_gateway(way: Way, before: Mapping[str, Any], now: float) -> list[dict[st
 
 
 def refused(message: str, before: Mapping[str, Any], now: float) -> Status:
-    """The status of an object that is no service we can run, beside what it said before."""
+    """Return the status of an object that cannot be run as a service, based on its former status."""
     kept = {name: value for name, value in before.items() if name != "conditions"}
-    one = _condition("Accepted", "False", "Refused", message, before, now)
-    return {**kept, "phase": before.get("phase") or "Failing", "message": message, "conditions": [one]}
+    condition = _condition("Accepted", "False", "Refused", message, before, now)
+    return {**kept, "phase": before.get("phase") or "Failing", "message": message, "conditions": [condition]}
 
 
 def _condition(kind: str, status: str, reason: str, message: str, before: Mapping[str, Any], now: float) -> dict[str, Any]:
-    known = next((one for one in before.get("conditions", ()) if one.get("type") == kind), None)
-    since = known["lastTransitionTime"] if known is not None and known.get("status") == status else stamp(now)
+    former = next((condition for condition in before.get("conditions", ()) if condition.get("type") == kind), None)
+    since = former["lastTransitionTime"] if former is not None and former.get("status") == status else stamp(now)
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
 
 
 UID = f"{marks.DOMAIN}/uid"
-"""The label of a service that names the object it comes from."""
+"""The label of a service that holds the uid of the object it comes from."""

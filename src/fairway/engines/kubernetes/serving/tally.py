@@ -1,4 +1,4 @@
-"""What a gateway's requests came to, as the replicas themselves tell it: a router of ours would have counted them. Pure."""
+"""Counts the requests that come through a gateway from what the replicas report, in place of a router. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairway.state.route import RoutePlan
 
 @dataclass(slots=True)
 class Tally:
-    """Counters of one service that never go back, though replicas come and go."""
+    """Counters of one service that never decrease, though replicas come and go."""
 
     epoch: str
     _last: dict[str, ReplicaLoad] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class Tally:
     _client_errors: dict[int, int] = field(default_factory=dict)
 
     def add(self, plan: RoutePlan, loads: Mapping[str, ReplicaLoad], now: float) -> RouteLoad:
-        """Count what is new. `loads`: by name of the replica."""
+        """Add what is new in the loads, which are given by name of the replica."""
         for backend in plan.backends:
             load = loads.get(backend.name)
             if load is None:
@@ -37,7 +37,7 @@ class Tally:
             self._client_errors[number] = self._client_errors.get(number, 0) + client_errors
             self._last[backend.name] = load
         revisions = {number: self._revision(number) for number in sorted(self._answered)}
-        arrived = sum(one.arrived for one in revisions.values())
+        arrived = sum(revision_load.arrived for revision_load in revisions.values())
         backends = {
             name: BackendLoad(load.in_flight, load.served, load.failed, busy_seconds=load.busy_seconds)
             for name, load in loads.items()

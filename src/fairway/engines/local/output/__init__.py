@@ -1,1 +1,1 @@
-"""What comes out of tasks: what they print, and the numbers in it, in their reports and in event files."""
+"""Output of tasks: their logs, and metrics from printed lines, reports and event files."""

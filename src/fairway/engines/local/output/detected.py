@@ -1,4 +1,4 @@
-"""Metrics of a run that reports none: detected in its printed lines and in the files of its framework."""
+"""Detects metrics of a run that reports none, in its printed lines and in files of its framework."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fairway.runtime.growing import GrowingFile
 from fairway.state.job import Job
 
 NEWEST = 512 << 10
-"""Bytes of one log that one look takes; of a program that prints more, the newest lines are read."""
+"""Limit of bytes read from one log at a time; of a program that prints more, the newest lines are read."""
 MOST_POINTS = 100
-"""Points of one log that one look takes."""
+"""Limit of points taken from one log at a time."""
 
 
 class Detected:
-    """What one run's lines and files say. Nothing of it decides a stop condition."""
+    """Detects metrics in the lines and files of one run. Stop conditions ignore them."""
 
     def __init__(self, job: Job, work: Path, offset: Callable[[Path], int]) -> None:
         self._sources = Sources(job.spec.stop.decided_by)
@@ -31,27 +31,27 @@ class Detected:
         self._readers: dict[Path, LineReader] = {}
 
     def leave_files(self) -> None:
-        """Read no files any more."""
+        """Stop reading files."""
         self._files = None
 
     def positions(self) -> dict[Path, int]:
-        """How far the files were read."""
+        """Return the read positions of the files."""
         return self._files.positions() if self._files is not None else {}
 
     def from_files(self, refuse: number.Refuse) -> Iterator[MetricPoint]:
-        """New points of files."""
-        for kind, (moment, at, values) in self._files.new_points(refuse) if self._files is not None else ():
-            step, kept = self._sources.kept(kind, at, values)
-            if kept:
-                yield MetricPoint(moment, step, kept, "", AUTO)
+        """Yield new points from files."""
+        for kind, (moment, step_seen, values) in self._files.new_points(refuse) if self._files is not None else ():
+            step, metrics = self._sources.kept(kind, step_seen, values)
+            if metrics:
+                yield MetricPoint(moment, step, metrics, "", AUTO)
 
     def from_log(self, task: str, file: GrowingFile, refuse: number.Refuse) -> Iterator[MetricPoint]:
-        """New points of one log."""
+        """Yield new points from one log."""
         reader = self._readers.setdefault(file.path, LineReader())
         index = LogIndex(file.path.with_suffix(".index"))
-        for moment, at, values in islice(self._read(reader, file, index, refuse), MOST_POINTS):
-            step, kept = self._sources.kept(LINES, at, values)
-            entry = number.point(moment, step, dict(kept), refuse) if kept else None
+        for moment, step_seen, values in islice(self._read(reader, file, index, refuse), MOST_POINTS):
+            step, metrics = self._sources.kept(LINES, step_seen, values)
+            entry = number.point(moment, step, dict(metrics), refuse) if metrics else None
             if entry is not None:
                 yield MetricPoint(entry[0], entry[1], entry[2], task, AUTO)
 

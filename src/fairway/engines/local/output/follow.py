@@ -1,6 +1,6 @@
-"""Wakes a reader when files change: through inotify where there is one, else by looking now and then.
+"""Wakes a reader when files change: by inotify where available, else by polling.
 
-One inotify handle serves every reader of a process: the kernel allows a user only a hundred or so.
+All readers of a process share one inotify handle: the kernel allows a user only a hundred or so.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _EVENT = struct.Struct("iIII")
 _READ = 64 * 1024
 
 POLL = 0.05
-"""Seconds between looks at what inotify does not watch."""
+"""Polling interval for paths that inotify does not watch, in seconds."""
 
 
 class Watcher:
-    """Hands out subscriptions that share one inotify handle, opened with the first and closed with the last."""
+    """Creates subscriptions that share one inotify handle, opened with the first and closed with the last."""
 
     def __init__(self, inotify: bool = sys.platform == "linux") -> None:
         self._wanted = inotify
@@ -33,7 +33,7 @@ class Watcher:
         self._users = 0
 
     def subscribe(self) -> Subscription:
-        """A new subscription; close it. Call within the event loop that will wait on it."""
+        """Return a new subscription; close it after use. Call within the event loop that will wait on it."""
         if self._wanted and self._notify is None:
             self._notify = _Inotify.open(asyncio.get_running_loop())
         self._users += 1
@@ -47,7 +47,7 @@ class Watcher:
 
 
 class Subscription:
-    """What one reader watches. Changes that come while it is not waiting are remembered."""
+    """The paths that one reader watches. Changes while it is not waiting are kept."""
 
     def __init__(self, notify: _Inotify | None, release: Callable[[], None]) -> None:
         self._notify = notify
@@ -58,7 +58,7 @@ class Subscription:
         self._polled: dict[Path, tuple[int, int, int] | None] = {}
 
     def watch(self, path: Path) -> None:
-        """Wake when this file grows, or when something appears in this folder. Again is no harm."""
+        """Wake when this file grows, or when an entry is created in this folder. Repeated calls are harmless."""
         if path in self._watched or path in self._polled:
             return
         if self._notify is not None and self._notify.add(path, self):
@@ -67,7 +67,7 @@ class Subscription:
             self._polled[path] = _signature(path)
 
     def unwatch(self, path: Path) -> None:
-        """No longer."""
+        """Stop watching a path."""
         self._polled.pop(path, None)
         if path in self._watched:
             self._watched.discard(path)
@@ -75,31 +75,31 @@ class Subscription:
                 self._notify.remove(path, self)
 
     def touch(self, path: Path | None = None) -> None:
-        """Wake now, as if this had changed."""
+        """Wake now, as if the path had changed."""
         if path is not None:
             self._dirty.add(path)
         self._event.set()
 
     def lost(self, path: Path) -> None:
-        """The file is gone; whoever comes back under its name is to be watched anew."""
+        """Take in that a watched file was removed; a new file of its name must be watched anew."""
         self._watched.discard(path)
         self.touch(path)
 
     async def wait(self, timeout: float) -> set[Path]:
-        """The paths that changed since the last call; empty when the time has passed or somebody just woke us."""
+        """Return the paths that changed since the last call; empty after a timeout or a wake without a path."""
         deadline = asyncio.get_running_loop().time() + timeout
         while not self._event.is_set():
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
+            seconds_left = deadline - asyncio.get_running_loop().time()
+            if seconds_left <= 0:
                 break
-            await self._pause(min(left, POLL) if self._polled else left)
+            await self._pause(min(seconds_left, POLL) if self._polled else seconds_left)
             self._poll()
         self._event.clear()
         changed, self._dirty = self._dirty, set()
         return changed
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching everything."""
         for path in tuple(self._watched):
             self.unwatch(path)
         self._polled.clear()
@@ -122,14 +122,14 @@ class Subscription:
 
 def _signature(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)
+        state = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return state.st_ino, state.st_size, state.st_mtime_ns
 
 
 class _Inotify:
-    """The kernel's handle, and who wants to know of which path."""
+    """The inotify handle, and the subscriptions by path."""
 
     def __init__(self, library: ctypes.CDLL, handle: int, loop: asyncio.AbstractEventLoop) -> None:
         self._library = library
@@ -142,7 +142,7 @@ class _Inotify:
 
     @classmethod
     def open(cls, loop: asyncio.AbstractEventLoop) -> _Inotify | None:
-        """None where the kernel has no handle left for us."""
+        """Open a handle; return None when the kernel has none left for this user."""
         library = ctypes.CDLL(None, use_errno=True)
         handle = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         return cls(library, handle, loop) if handle >= 0 else None
@@ -152,11 +152,11 @@ class _Inotify:
         os.close(self._handle)
 
     def add(self, path: Path, reader: Subscription) -> bool:
-        """False where the kernel refuses: the path is not there, or there are too many watches."""
+        """Watch a path. Return False when the kernel refuses: the path does not exist, or there are too many watches."""
         if path not in self._descriptors:
-            # A folder tells of new names only: the files in it that matter are watched by themselves.
-            wanted = _IN_CREATE | _IN_MOVED_TO if path.is_dir() else _IN_MODIFY
-            descriptor = self._library.inotify_add_watch(self._handle, os.fsencode(path), ctypes.c_uint32(wanted))
+            # A folder reports new names only: the files in it that matter are watched by themselves.
+            mask = _IN_CREATE | _IN_MOVED_TO if path.is_dir() else _IN_MODIFY
+            descriptor = self._library.inotify_add_watch(self._handle, os.fsencode(path), ctypes.c_uint32(mask))
             if descriptor < 0:
                 return False
             self._descriptors[path] = descriptor
@@ -201,7 +201,7 @@ class _Inotify:
                 reader.touch(path)
 
     def _overflowed(self) -> None:
-        """The kernel dropped events: everything may have changed."""
+        """Wake all readers: the kernel dropped events, so that anything may have changed."""
         for path, readers in self._readers.items():
             for reader in readers:
                 reader.touch(path)

@@ -1,4 +1,4 @@
-"""One log file of one process: where to begin reading, and its content in pieces."""
+"""Reads one log file of one process: finds where to start, and yields the content in pieces."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fairway.runtime.regular import open_regular
 
 BLOCK = 256 * 1024
 _LINE_REACH = 64 * 1024
-"""How far the end of a line is looked for; what is longer is cut."""
+"""How far to search for the end of a line; longer lines are cut."""
 
 
 class LogFile:
-    """An open log. It may grow while it is read, and lose its beginning to a hole."""
+    """An open log. While it is read it may grow, and lose its beginning to a hole."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -24,64 +24,64 @@ class LogFile:
         self._index = LogIndex(path.with_suffix(".index"))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
 
     def size(self) -> int:
-        """Its length now."""
+        """Return the present length."""
         return os.fstat(self._handle).st_size
 
     def written(self) -> float:
-        """When it was written to last."""
+        """Return the time of the last write."""
         return os.fstat(self._handle).st_mtime
 
     def first(self) -> int:
-        """Where its content begins: 0, or the first whole line after a hole."""
+        """Return where the content begins: 0, or the first whole line after a hole."""
         size = self.size()
         try:
             start = os.lseek(self._handle, 0, os.SEEK_DATA)
         except OSError:
-            # Nothing but a hole, or a file system that cannot tell.
+            # Nothing but a hole, or a file system that does not support SEEK_DATA.
             start = size if size and os.fstat(self._handle).st_blocks == 0 else 0
         while start < size:
             block = os.pread(self._handle, BLOCK, start)
-            kept = block.lstrip(b"\0")
-            start += len(block) - len(kept)
-            if kept or not block:
+            content = block.lstrip(b"\0")
+            start += len(block) - len(content)
+            if content or not block:
                 break
         return self._next_line(start, size) if start else 0
 
     def removed(self) -> int:
-        """Bytes at its beginning that were given back because there was too much."""
+        """Return the number of bytes that were removed from the beginning to limit the size."""
         state = os.fstat(self._handle)
-        # The start of a hole is asked for only where fewer blocks are there than bytes.
+        # The end of a hole is searched for only when the file has fewer blocks than bytes.
         return self.first() if state.st_blocks * 512 < state.st_size else 0
 
     def since(self, moment: float, low: int, high: int) -> int:
-        """From where on lines were written at or after the moment, to the resolution of the index."""
+        """Return the position of the first line written at or after the moment, to the resolution of the index."""
         if self.written() < moment:
             return high
         at = self._index.length_before(moment)
         return min(max(low, self._line_begin(at, low)), high)
 
     def tail(self, count: int, low: int, high: int, pattern: LinePattern | None) -> tuple[int, int]:
-        """Where the last `count` lines (that match) begin, and how many there are. Reads backwards, only as far as needed."""
+        """Return where the last `count` (matching) lines begin, and their number. Reads backwards, only as far as needed."""
         if count <= 0:
             return high, 0
-        found = 0
+        matching = 0
         start = high
         for begin, line in self._lines_backwards(low, high):
             if pattern is None or pattern.search(line):
-                found += 1
+                matching += 1
                 start = begin
-                if found == count:
+                if matching == count:
                     break
-        return start, found
+        return start, matching
 
     def pieces(self, low: int, high: int) -> Iterator[tuple[float, bytes]]:
-        """The content in large pieces of whole lines, each with the time by which its first byte was written."""
+        """Yield large pieces of whole lines, each with the time by which its first byte was written."""
         written = self.written()
         while low < high:
             end = self._next_line(min(low + BLOCK, high), high)
@@ -89,7 +89,7 @@ class LogFile:
             low = end
 
     def timed_pieces(self, low: int, high: int) -> Iterator[tuple[float, bytes]]:
-        """The content in pieces of whole lines, a new one for every entry of the index: for merging several logs."""
+        """Yield pieces of whole lines, a new one for every entry of the index: for merging several logs."""
         for limit, time in self._limits(low, high):
             while low < limit:
                 end = self._next_line(min(low + BLOCK, limit), high)
@@ -97,7 +97,7 @@ class LogFile:
                 low = end
 
     def read(self, at: int, length: int) -> bytes:
-        """Bytes from a place, fewer at the end."""
+        """Return the bytes at a position, fewer at the end."""
         return os.pread(self._handle, length, at)
 
     def _limits(self, low: int, high: int) -> Iterator[tuple[int, float]]:
@@ -108,7 +108,7 @@ class LogFile:
         yield high, self.written()
 
     def _next_line(self, at: int, high: int) -> int:
-        """The first beginning of a line at or after the place; the end of the file counts as one."""
+        """Return the first beginning of a line at or after the position; the end of the file counts as one."""
         if at <= 0 or at >= high:
             return min(max(at, 0), high)
         reach = os.pread(self._handle, min(_LINE_REACH, high - at + 1), at - 1)
@@ -116,14 +116,14 @@ class LogFile:
         return at + newline if newline >= 0 else min(at - 1 + len(reach), high)
 
     def _line_begin(self, at: int, low: int) -> int:
-        """Where the line that holds the place begins; the carriage return of a progress bar begins one too."""
+        """Return where the line at the position begins. The carriage return of a progress bar starts a line, too."""
         base = max(low, at - _LINE_REACH)
         before = os.pread(self._handle, at - base, base) if at > base else b""
         newline = max(before.rfind(b"\n"), before.rfind(b"\r"))
         return base + newline + 1 if newline >= 0 else base
 
     def _lines_backwards(self, low: int, high: int) -> Iterator[tuple[int, bytes]]:
-        """(where it begins, the line) from the last to the first. A line longer than a few blocks comes cut."""
+        """Yield lines with their positions, from the last to the first. A line longer than a few blocks is cut."""
         rest: list[bytes] = []
         end = high
         while end > low:
@@ -139,7 +139,7 @@ class LogFile:
                 at = stop = newline
             rest.insert(0, block[:at])
             if len(rest) > 8:
-                # The line's beginning decides whether it matches; its far end need not stay in memory.
+                # The beginning of a line decides whether it matches; its end need not stay in memory.
                 rest.pop()
             end = begin
         if high > low:

@@ -1,7 +1,7 @@
 """The index of a log: lines of `offset time`, the length that the log had at a time, both rising.
 
-The bytes between two entries were written between their times. A log of a month has millions of
-entries, so places are found by bisecting the file, never by reading all of it.
+The bytes between two entries were written between their times. A log of a month has millions of entries, so that positions are
+found by bisecting the file, never by reading all of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairway.runtime.regular import open_regular
 from fairway.units import number
 
 _ENTRY_LIMIT = 128
-"""Bytes; no entry is longer."""
+"""Maximum length of an entry in bytes."""
 _BLOCK = 64 * 1024
 
 Entry = tuple[int, float]
@@ -23,26 +23,26 @@ _Test = Callable[[Entry], bool]
 
 
 class LogIndex:
-    """Reads one index file. A file that is missing, or a last line half written, is as if it were not there."""
+    """Reads one index file. A missing file, and a partly written last line, are treated as absent."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def length_before(self, moment: float) -> int:
-        """The longest length that the log is known to have had before the moment; 0 when nothing is known."""
+        """Return the largest length that the log is known to have had before the moment; 0 when none is known."""
         with _Opened(self._path) as file:
             place = file.bisect(lambda entry: entry[1] < moment)
             before = file.entry_ending_at(place)
             return before[0] if before else 0
 
     def time_of(self, offset: int) -> float | None:
-        """When the byte at the offset had been written, at the latest; None when not indexed yet."""
+        """Return the time by which the byte at the offset had been written; None when it is not indexed yet."""
         with _Opened(self._path) as file:
             entry = file.entry_at(file.bisect(lambda entry: entry[0] <= offset))
             return entry[1] if entry else None
 
     def entries_after(self, offset: int) -> Iterator[Entry]:
-        """Every entry beyond the offset, in order."""
+        """Yield every entry beyond the offset, in order."""
         with _Opened(self._path) as file:
             place = file.bisect(lambda entry: entry[0] <= offset)
             yield from file.entries_from(place)
@@ -67,22 +67,22 @@ class _Opened:
             os.close(self._handle)
 
     def bisect(self, early: _Test) -> int:
-        """The place of the first line that is not early."""
+        """Return the position of the first line that is not early."""
         low, high = 0, self._size
         while low < high:
             middle = (low + high) // 2
             start = self._line_start(middle, low)
-            found = self._line(start)
-            # A line that cannot be read is the last one, half written.
-            if found is not None and early(found[0]):
-                low = found[1]
+            entry_and_end = self._line(start)
+            # A line that cannot be parsed is the last one, partly written.
+            if entry_and_end is not None and early(entry_and_end[0]):
+                low = entry_and_end[1]
             else:
                 high = start
         return low
 
     def entry_at(self, place: int) -> Entry | None:
-        found = self._line(place)
-        return found[0] if found else None
+        entry_and_end = self._line(place)
+        return entry_and_end[0] if entry_and_end else None
 
     def entry_ending_at(self, place: int) -> Entry | None:
         return self.entry_at(self._line_start(place - 1, 0)) if place > 0 else None
@@ -91,7 +91,7 @@ class _Opened:
         rest = b""
         while place < self._size and (block := os.pread(self._handle, _BLOCK, place)):
             place += len(block)
-            # What is longer than an entry is none, wherever it ends.
+            # Text longer than an entry is none, wherever it ends.
             *lines, rest = (rest[-_ENTRY_LIMIT:] + block).split(b"\n")
             for line in lines:
                 entry = _parsed(line)
@@ -99,7 +99,7 @@ class _Opened:
                     yield entry
 
     def _line_start(self, place: int, low: int) -> int:
-        """Where the line that holds the place begins."""
+        """Return where the line at the position begins."""
         base = max(low, place - _ENTRY_LIMIT)
         before = os.pread(self._handle, place - base, base) if place > base else b""
         at = before.rfind(b"\n")

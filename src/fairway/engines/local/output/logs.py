@@ -1,4 +1,4 @@
-"""The output of a run's tasks, from the files that the tasks themselves append to."""
+"""Reads the output of a run's tasks from the log files to which the tasks append."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ ALL_ATTEMPTS = -1
 _ATTEMPT = re.compile(r"(?P<role>[\w.-]+)-(?P<index>[0-9]+)-(?P<attempt>[0-9]+)", re.ASCII)
 _LOG = re.compile(r"out-(?P<rank>[0-9]{1,9})\.log")
 _UNFINISHED_LIMIT = 1024 * 1024
-"""Bytes of a line without an end that a search waits for."""
+"""Limit of bytes in an unfinished line that a search waits for."""
 _PATIENCE = 2.0
-"""Seconds that a search may take on one piece."""
+"""Time limit of a search in one piece, in seconds."""
 _LIVE_BLOCK = 64 * 1024
 _LOOK_AGAIN = 1.0
-"""Seconds between questions whether the run is over, while its tasks run."""
+"""Seconds between checks whether the run is over, while its tasks run."""
 _LOOK_AGAIN_SOON = (0.005, 0.25)
-"""The same once they have all ended: from, growing to."""
+"""The same once all its tasks have ended: the first interval and the longest."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogName:
-    """Names one log: whose, which attempt, which process."""
+    """Identifies one log: by attempt, task and process."""
 
     attempt: int
     role: str
@@ -75,12 +75,12 @@ class LogReader:
     async def read(
         self, job: Job, query: LogQuery, is_over: Callable[[], bool], mask: tuple[bytes, ...] = ()
     ) -> AsyncIterator[LogChunk]:
-        """The chunks that the query asks for."""
+        """Yield the chunks that the query selects."""
         reading = _Reading(self._home.job(job.key) / "attempts", query, mask)
         subscription = self._subscribe(job.key) if query.follow else None
         try:
             if subscription is not None:
-                # Watch before the first look: nothing may appear unseen between the two.
+                # Watch before the first read, so that nothing appears unnoticed between the two.
                 reading.watch(subscription)
             async for chunk in reading.so_far():
                 yield chunk
@@ -93,7 +93,7 @@ class LogReader:
                 self._unsubscribe(job.key, subscription)
 
     def wake(self, key: JobKey) -> None:
-        """Let the followers of a run look again at once, for example because it is over."""
+        """Make the followers of a run check again at once, for example because it is over."""
         for subscription in self._followers.get(key, ()):
             subscription.touch()
 
@@ -111,8 +111,8 @@ class LogReader:
 
 
 def log_names(attempts: Path, query: LogQuery) -> list[LogName]:
-    """The logs that a query means, by attempt, role, index and process."""
-    found = [
+    """Return the logs that a query selects, by attempt, role, index and process."""
+    names = [
         LogName(int(match["attempt"]), match["role"], int(match["index"]), int(log["rank"]), Path(entry) / log.string)
         for entry, match in _attempt_folders(attempts)
         if (not query.role or match["role"] == query.role) and query.index in (None, int(match["index"]))
@@ -120,25 +120,25 @@ def log_names(attempts: Path, query: LogQuery) -> list[LogName]:
     ]
     if query.attempt is None:
         newest: dict[tuple[str, int], int] = {}
-        for name in found:
+        for name in names:
             newest[name.role, name.index] = max(name.attempt, newest.get((name.role, name.index), 0))
-        found = [name for name in found if name.attempt == newest[name.role, name.index]]
+        names = [name for name in names if name.attempt == newest[name.role, name.index]]
     elif query.attempt != ALL_ATTEMPTS:
-        found = [name for name in found if name.attempt == query.attempt]
-    return sorted(found)
+        names = [name for name in names if name.attempt == query.attempt]
+    return sorted(names)
 
 
 def removed_bytes(attempts: Path) -> dict[str, int]:
-    """How much of the newest logs was removed from their beginning, by the name of the process; whole ones are left out."""
-    found = {}
+    """Return the number of bytes removed from the beginning of the newest logs, by process name; complete logs are left out."""
+    removed_by_task = {}
     for name in log_names(attempts, LogQuery()):
         try:
             with closing(LogFile(name.path)) as file:
                 if removed := file.removed():
-                    found[name.task] = removed
+                    removed_by_task[name.task] = removed
         except OSError:
             continue
-    return found
+    return removed_by_task
 
 
 def _attempt_folders(attempts: Path) -> Iterator[tuple[str, re.Match[str]]]:
@@ -158,7 +158,7 @@ def _listed(folder: str | Path) -> list[str]:
 
 
 class _Source:
-    """One log being read: how far, and what was held back."""
+    """One log that is being read: its position, and the data held back."""
 
     def __init__(self, name: LogName, mask: tuple[bytes, ...], pattern: LinePattern | None, streams: bool = False) -> None:
         self.name = name
@@ -167,45 +167,45 @@ class _Source:
         self._skipped = 0
         """Bytes that were removed since the last chunk."""
         self.final = False
-        """Whether nothing more is written to it."""
+        """Whether the log is complete."""
         self._spans = StreamSpans(name.path) if streams else None
         self._filters = {stderr: _Filter(mask, pattern) for stderr in (False, True)}
 
     def place(self, query: LogQuery, wanted: int | None, pattern: LinePattern | None) -> int:
-        """Go to where the query begins; returns how many of the wanted lines are here."""
+        """Set the position to where the query begins; return how many of the wanted lines follow it."""
         high = self.file.size()
         low = self.file.first()
         if query.since is not None:
             low = self.file.since(query.since, low, high)
-        found = 0
+        lines_found = 0
         if wanted is not None:
-            low, found = self.file.tail(wanted, low, high, pattern)
+            low, lines_found = self.file.tail(wanted, low, high, pattern)
         self._skipped = low if wanted is None and query.since is None else 0
         self.at = low
-        return found
+        return lines_found
 
     def shown(self, data: bytes, written: float | None) -> list[LogChunk]:
-        """The part of the data, which ends where the reading is, that may be shown and is wanted."""
+        """Return the data to show, masked and filtered. The data ends at the present position."""
         data = self._without_hole(data)
         pieces = self._spans.split(self.at - len(data), data) if self._spans else [(False, data)]
         return self._chunks([(stderr, self._filters[stderr].feed(piece)) for stderr, piece in pieces], written)
 
     def rest(self) -> list[LogChunk]:
-        """What was held back, at the end."""
+        """Return the data held back, at the end of the log."""
         return self._chunks([(stderr, held.flush()) for stderr, held in self._filters.items()], None)
 
     def more(self) -> list[LogChunk]:
-        """What was written since; one block at most. None and no advance when there is nothing."""
+        """Return new data, one block at most; nothing, without advancing, when there is none."""
         size = self.end()
         if self.file.size() < self.at:
-            # Somebody emptied the file; begin again, as `tail -f` does.
+            # The file was truncated: start again, as `tail -f` does.
             self.at = 0
         data = self.file.read(self.at, min(_LIVE_BLOCK, size - self.at)) if size > self.at else b""
         self.at += len(data)
         return self.shown(data, self.file.written()) if data else []
 
     def end(self) -> int:
-        """Up to where it can be read: its length, or less while the stream of its last bytes is not known."""
+        """Return how far the log can be read: to its end, or less while the stream of the last bytes is not known."""
         size = self.file.size()
         return size if self._spans is None or self.final else self._spans.known(size)
 
@@ -214,30 +214,30 @@ class _Source:
         return self.end() != self.at
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self.file.close()
         if self._spans:
             self._spans.close()
 
     def _without_hole(self, data: bytes) -> bytes:
-        """The data without what was removed before it was read: a reader may be slower than the writer."""
+        """Return the data without bytes that were removed before they were read: a reader may be slower than the writer."""
         if data[:1] != b"\0":
             return data
         begin = self.at - len(data)
-        gone = min(max(0, self.file.removed() - begin), len(data))
-        self._skipped += gone
-        return data[gone:]
+        removed_count = min(max(0, self.file.removed() - begin), len(data))
+        self._skipped += removed_count
+        return data[removed_count:]
 
     def _chunks(self, pieces: list[tuple[bool, bytes]], written: float | None) -> list[LogChunk]:
-        found = [LogChunk(self.name.task, self.name.attempt, data, written, stderr) for stderr, data in pieces if data]
-        if found and self._skipped:
-            found[0] = replace(found[0], skipped=self._skipped)
+        chunks = [LogChunk(self.name.task, self.name.attempt, data, written, stderr) for stderr, data in pieces if data]
+        if chunks and self._skipped:
+            chunks[0] = replace(chunks[0], skipped=self._skipped)
             self._skipped = 0
-        return found
+        return chunks
 
 
 class _Filter:
-    """What may be shown of one stream and is wanted."""
+    """Masks and filters one stream."""
 
     def __init__(self, mask: tuple[bytes, ...], pattern: LinePattern | None) -> None:
         self._mask = Mask(mask)
@@ -253,7 +253,7 @@ class _Filter:
 
 
 class _MatchingLines:
-    """Lets whole lines through that match."""
+    """Passes on whole lines that match."""
 
     def __init__(self, pattern: LinePattern) -> None:
         self._pattern = pattern
@@ -265,11 +265,11 @@ class _MatchingLines:
         if lines and not lines[-1].endswith((b"\n", b"\r")) and len(lines[-1]) < _UNFINISHED_LIMIT:
             self._unfinished = lines.pop()
         begun = time.monotonic()
-        found = b"".join(line for line in lines if self._pattern.search(line))
+        matching = b"".join(line for line in lines if self._pattern.search(line))
         if time.monotonic() - begun > _PATIENCE:
             message = f"searching for {str(self._pattern)!r} takes too long on these lines"
             raise UsageError(message, fix="write an expression with fewer repetitions, or pipe the log through grep")
-        return found
+        return matching
 
     def flush(self) -> bytes:
         line, self._unfinished = self._unfinished, b""
@@ -277,7 +277,7 @@ class _MatchingLines:
 
 
 class _Reading:
-    """One call of `read`."""
+    """The state of one call of `read`."""
 
     def __init__(self, folder: Path, query: LogQuery, mask: tuple[bytes, ...]) -> None:
         self._folder = folder
@@ -286,19 +286,19 @@ class _Reading:
         self._pattern = compile_pattern(query.grep) if query.grep else None
         self._sources: dict[LogName, _Source] = {}
         self._ended: set[Path] = set()
-        """Folders of attempts whose processes are gone."""
+        """Folders of attempts whose processes have ended."""
         self._read: set[LogName] = set()
-        """Logs of such attempts, read to the end and closed."""
+        """Logs of ended attempts, read to the end and closed."""
 
     def close(self) -> None:
         for source in self._sources.values():
             source.close()
 
     async def so_far(self) -> AsyncIterator[LogChunk]:
-        """What is there already, in the order of time."""
+        """Yield the existing output, in the order of time."""
         for name in log_names(self._folder, self._query):
             self._open(name)
-        # Going to the place may mean a long search backwards: not on the event loop.
+        # Finding the position may take a long search backwards, which must not block the event loop.
         await asyncio.to_thread(self._place)
         ends = {source: source.end() for source in self._sources.values()}
         coarse = len(ends) == 1 and not self._query.timed
@@ -306,18 +306,18 @@ class _Reading:
         for written, _, source, data in heapq.merge(*streams, key=lambda piece: piece[:2]):
             for chunk in source.shown(data, written):
                 yield chunk
-            # Others of this process get their turn, however fast the reader is.
+            # Yield to other tasks of the event loop, however fast the reader is.
             await asyncio.sleep(0)
         if not self._query.follow:
             for chunk in self._rests():
                 yield chunk
 
     async def live(self, subscription: Subscription, is_over: Callable[[], bool]) -> AsyncIterator[LogChunk]:
-        """What is written from now on, each log in its turn."""
+        """Yield what is written from now on, log by log."""
         soon, limit = _LOOK_AGAIN_SOON
         changed: set[Path] | None = None
         while True:
-            # Asked before reading: whatever was written until it was over is read below.
+            # Checked before reading: whatever was written before the run was over is read below.
             over = is_over()
             changed = {path.with_suffix(".log") if path.suffix == MARKS else path for path in changed} if changed else None
             for source in self._sources.values():
@@ -341,7 +341,7 @@ class _Reading:
             yield chunk
 
     def watch(self, subscription: Subscription) -> None:
-        """Watch what is there now and what may come, and open logs that have appeared."""
+        """Watch the existing folders and logs, and open logs that have appeared."""
         self._watch_folders(subscription)
         for name in log_names(self._folder, self._query):
             if name not in self._read:
@@ -367,17 +367,17 @@ class _Reading:
         try:
             self._sources[name] = _Source(name, self._mask, self._pattern, self._query.streams)
         except OSError:
-            # Forgotten between the look and the opening, or replaced by something that is no file to read.
+            # Removed between the listing and the opening, or replaced by something that is not a regular file.
             return
 
     def _place(self) -> None:
-        """Put every log at its beginning; a tail counts backwards over the attempts of a process."""
-        wanted: dict[str, int] = {}
+        """Set the starting position of every log; a tail counts backwards over the attempts of a process."""
+        lines_left: dict[str, int] = {}
         for name in sorted(self._sources, reverse=True):
-            left = wanted.get(name.task, self._query.tail) if self._query.tail is not None else None
-            found = self._sources[name].place(self._query, left, self._pattern)
-            if left is not None:
-                wanted[name.task] = left - found
+            still_wanted = lines_left.get(name.task, self._query.tail) if self._query.tail is not None else None
+            lines_found = self._sources[name].place(self._query, still_wanted, self._pattern)
+            if still_wanted is not None:
+                lines_left[name.task] = still_wanted - lines_found
 
     def _round(self, changed: set[Path] | None) -> Iterator[LogChunk]:
         for source in list(self._sources.values()):
@@ -389,7 +389,7 @@ class _Reading:
             yield from source.rest()
 
     def _retire(self) -> Iterator[LogChunk]:
-        """Close logs that cannot grow any more: a run may start again a thousand times."""
+        """Close complete logs: a run may restart a thousand times."""
         for name, source in list(self._sources.items()):
             source.final = source.final or name.path.parent in self._ended
             if name.path.parent in self._ended and not source.unread:
@@ -402,7 +402,7 @@ class _Reading:
         return bool(self._read) and not self._sources
 
     def _attempt_is_over(self) -> bool:
-        """One attempt was asked for, and it has ended: nothing more will come."""
+        """Return whether the query selects one attempt and it has ended: nothing more will come."""
         return self._query.attempt not in (None, ALL_ATTEMPTS) and self._all_ended()
 
 

@@ -1,4 +1,4 @@
-"""The metrics of running jobs: what they report, what they write for TensorBoard, what they print."""
+"""Collects the metrics of running jobs: from their reports, their TensorBoard files and their printed lines."""
 
 from __future__ import annotations
 
@@ -30,26 +30,29 @@ from fairway.state.job import Job, JobKey
 from fairway.state.metric import MOST_METRICS
 
 MEMORY_FILE = "meter.json"
-"""In the run's folder: how far its files were read and the points handed over."""
+"""File in the run's folder: the positions up to which points were handed over."""
 
 LOOK_LIMIT = 8 << 20
-"""Bytes of reports, or of logs, that one look takes of one run; the rest waits, so that other runs get their turn."""
+"""Limit of bytes of reports, or of logs, read of one run at a time; the rest waits, so that other runs get their turn."""
 EVENT_LOOK_LIMIT = 1 << 20
 """The same for event files, which take far longer to decode."""
 DETECT_LIMIT = 1 << 20
-"""The same for lines in which metrics are looked for without an expression."""
+"""The same for lines searched for metrics without a pattern."""
 MOST_FILES = 1024
-"""Files of one attempt that are read: one a process."""
+"""Limit of files read per attempt: one per process."""
 MOST_SETS = 1000
-"""Different sets of names that a run may report. Further reports are kept name by name: the store keeps one curve a set."""
+"""Limit of different sets of names that a run may report; the store keeps one curve per set.
+
+Further reports are split by name.
+"""
 _MEMORY_LIMIT = 64 << 20
 
 _ATTEMPT = re.compile(r"(?P<task>[\w.-]+-[0-9]+)-(?P<attempt>[0-9]+)", re.ASCII)
 _FILE = re.compile(r"(?P<kind>metrics|out)-(?P<rank>[0-9]{1,9})\.(jsonl|log)")
 _BESIDE = 10.0
-"""Seconds; a run that was asked about since then runs beside this one."""
+"""Seconds; a run that was measured within this time counts as running beside others."""
 _IDLE = 300.0
-"""Seconds after which a run that is not asked about any more is put out of memory."""
+"""Seconds after which a run that is no longer measured is dropped from memory."""
 
 log = logging.getLogger("fairway.metrics")
 _Read = TypeVar("_Read")
@@ -62,10 +65,10 @@ class Meter:
 
     1. Each point is handed over once, also across restarts of the daemon; after a crash some of the
        last call may come twice.
-    2. A call for runs that wrote nothing costs a few stats a task.
+    2. A call for runs that wrote nothing costs a few stats per task.
     3. A file that is cut, damaged or half written gives what is whole in it, and no error.
-    4. Every point that is handed over can be stored. What is refused is named in the observation, once a kind.
-    5. Whatever a run wrote, the others are measured; one look reads a bounded part of it, and never waits.
+    4. Every point that is handed over can be stored. What is refused is named in the observation, once per kind.
+    5. Whatever a run wrote, the others are measured; one call reads a bounded part of it, and never waits.
     """
 
     def __init__(self, home: Home) -> None:
@@ -74,24 +77,24 @@ class Meter:
         self._failed: set[JobKey] = set()
 
     def measure(self, jobs: Iterable[Job]) -> list[Observation]:
-        """What is new of these runs; nothing for those where nothing is."""
+        """Return what is new of these runs, without those that have nothing new."""
         now = time.monotonic()
-        found = []
+        observations = []
         for job in jobs:
             try:
-                seen = self._measure(job, now)
-            except Exception as error:  # One run must not hide what the others report.
-                seen = None
+                observation = self._measure(job, now)
+            except Exception as error:  # A failure with one run must not hide the reports of the others.
+                observation = None
                 if job.key not in self._failed:
                     self._failed.add(job.key)
                     log.exception("what %s reports cannot be read", job.key)
                     why = f"report refused: what the run wrote cannot be read ({type(error).__name__}: {error})"
-                    seen = Observation(job.key, refused=(why,))
-            if seen is not None:
-                found.append(seen)
+                    observation = Observation(job.key, refused=(why,))
+            if observation is not None:
+                observations.append(observation)
         for key in [key for key, run in self._runs.items() if now - run.asked > _IDLE]:
             self._runs.pop(key).remember()
-        return found
+        return observations
 
     def _measure(self, job: Job, now: float) -> Observation | None:
         run = self._runs.get(job.key)
@@ -105,12 +108,12 @@ class Meter:
         return run.measure(job.key)
 
     def forget(self, key: JobKey) -> None:
-        """Drop what is known of a run, for example because its folder is deleted."""
+        """Drop the state of a run, for example because its folder is deleted."""
         self._runs.pop(key, None)
         self._failed.discard(key)
 
     def close(self) -> None:
-        """Remember how far every run was read."""
+        """Save the positions of every run."""
         for run in self._runs.values():
             run.remember()
         self._runs.clear()
@@ -127,12 +130,12 @@ class _Attempt:
 
 
 class _RunMeter:
-    """How far one run was read."""
+    """The read positions of one run."""
 
     def __init__(self, folder: Path, job: Job) -> None:
         self.asked = 0.0
         self.work = _work_folder(folder, job)
-        """Where the program runs."""
+        """The working folder of the program."""
         self._folder = folder
         self._attempts_folder = GrowingFolder(folder / "attempts")
         self._attempts: dict[str, _Attempt] = {}
@@ -151,7 +154,7 @@ class _RunMeter:
         self._detected = Detected(job, self.work, self._offset) if job.spec.metrics.auto else None
 
     def measure(self, key: JobKey) -> Observation | None:
-        """What is new since the last call, which is taken to have been remembered by the caller."""
+        """Return what is new since the last call, whose results the caller is taken to have stored."""
         self.remember()
         self._looks += 1
         self._look_for_attempts()
@@ -165,34 +168,34 @@ class _RunMeter:
         return Observation(key, tuple(sorted(points, key=lambda point: point.time)), step, moment, refused)
 
     def remember(self) -> None:
-        """Note on disk how far the points were handed over by the call before this one."""
+        """Save the positions up to which the calls before this one handed points over."""
         if self._handed == self._offsets or not self._folder.is_dir():
             return
         aside = self._folder / f".{MEMORY_FILE}"
         try:
-            # Not through a link or a pipe that the program may have put there.
+            # Do not follow a link or open a pipe that the program may have put there.
             handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
             with os.fdopen(handle, "w") as file:
                 json.dump({"best": self._best, "offsets": self._handed, "refused": sorted(self._refusals.kinds)}, file)
             with crash.reach("engine.rename"):
                 os.replace(aside, self._folder / MEMORY_FILE)
         except OSError:
-            # A full disk: some points may be handed over twice after a restart, which is the lesser harm.
+            # The disk is full: some points may be handed over twice after a restart, which is the lesser harm.
             return
         self._offsets = self._handed
 
     def _load(self) -> None:
         try:
-            found = json.loads(read_regular(self._folder / MEMORY_FILE, _MEMORY_LIMIT))
-            best, offsets = number.count(found["best"]), found["offsets"]
-            known = {str(name): place for name, offset in offsets.items() if (place := number.count(offset)) is not None}
-            refused = [kind for kind in found.get("refused", ()) if isinstance(kind, str)]
+            document = json.loads(read_regular(self._folder / MEMORY_FILE, _MEMORY_LIMIT))
+            best, offsets = number.count(document["best"]), document["offsets"]
+            positions = {str(name): place for name, offset in offsets.items() if (place := number.count(offset)) is not None}
+            refused = [kind for kind in document.get("refused", ()) if isinstance(kind, str)]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return
         if best is None:
             return
         self._best = min(best, len(SOURCES))
-        self._offsets = self._handed = known
+        self._offsets = self._handed = positions
         self._refusals.remember(refused)
 
     def _positions(self) -> dict[str, int]:
@@ -207,7 +210,7 @@ class _RunMeter:
         return self._offsets.get(self._name(path), 0)
 
     def share(self) -> None:
-        """Another run writes into the same working folder: whose files lie there cannot be known any more."""
+        """Ignore found files from now on: another run has the same working folder, so that their owner is unknown."""
         if self._detected:
             self._detected.leave_files()
 
@@ -243,30 +246,30 @@ class _RunMeter:
             files[task] = self._opened(attempt.folder.path / name)
 
     def _points(self) -> list[MetricPoint]:
-        """From the best source that has spoken, and on the way up from lesser ones."""
+        """Return the points of the best source that has data, and of lesser sources until a better one has some."""
         readers = (self._reported, self._from_tensorboard, self._printed, self._from_habits)
         points: list[MetricPoint] = []
         for rank, read in enumerate(readers):
             if rank > self._best:
                 break
-            found = [part for point in self._contained(SOURCES[rank], read) for part in self._limited(point)]
-            points += found
-            if found:
+            points_found = [part for point in self._contained(SOURCES[rank], read) for part in self._limited(point)]
+            points += points_found
+            if points_found:
                 self._best = rank
         return points
 
     def _contained(self, source: str, read: Callable[[], Iterator[_Read]]) -> list[_Read]:
-        """What one source gives until it fails; the failure is named, and the other sources are read."""
-        found: list[_Read] = []
+        """Return what one source yields until it fails. The failure is recorded, and the other sources are read."""
+        items: list[_Read] = []
         try:
-            found.extend(read())
+            items.extend(read())
         except Exception as error:  # A program can write what no reader has foreseen.
             if self._refusals.add(source, "failed", f"it cannot be read ({type(error).__name__}: {error})"):
                 log.exception("%s: what comes from %s cannot be read", self._folder, source)
-        return found
+        return items
 
     def _limited(self, point: MetricPoint) -> list[MetricPoint]:
-        """The point without names beyond those that a run may have."""
+        """Return the point without names beyond the limit of a run, split by name beyond the limit of sets."""
         new = point.metrics.keys() - self._names
         if new:
             room = MOST_METRICS - len(self._names)
@@ -274,10 +277,10 @@ class _RunMeter:
             if left_out:
                 reason = f"metric {number.shown(left_out[0])} is left out; a run has at most {MOST_METRICS:,} metrics"
                 self._refusals.add(point.source, "many", reason, point.task)
-                kept = {name: value for name, value in point.metrics.items() if name not in left_out}
-                if not kept:
+                metrics = {name: value for name, value in point.metrics.items() if name not in left_out}
+                if not metrics:
                     return []
-                point = replace(point, metrics=kept)
+                point = replace(point, metrics=metrics)
             self._names |= point.metrics.keys()
         names = frozenset(point.metrics)
         if names in self._sets or len(self._sets) < MOST_SETS:
@@ -286,7 +289,7 @@ class _RunMeter:
         return [replace(point, metrics={name: value}) for name, value in point.metrics.items()]
 
     def _turns(self, files: Iterable[tuple[str, GrowingFile]], limit: int) -> Iterator[tuple[str, GrowingFile]]:
-        """The files, another one first at every look, until so many bytes were read."""
+        """Yield the files, starting with another one at every call, until the limit of bytes is reached."""
         listed = list(files)
         first = self._looks % len(listed) if listed else 0
         read = 0
@@ -342,19 +345,19 @@ class _RunMeter:
     def _new_checkpoint(self) -> Iterator[tuple[int, float]]:
         if not self._checkpoints.changed():
             return
-        # A half-written one is none: the program would pass it over, so we must not promise it.
-        found = [
+        # A partly written checkpoint does not count: the program would skip it, so that it must not be reported.
+        checkpoints = [
             (path, manifest)
             for path, manifest in folders.finished(self._checkpoints.path, self._refusals.of(CHECKPOINT))
             if folders.matches(path, manifest, deep=False)
         ]
-        if not found:
+        if not checkpoints:
             return
-        path, manifest = max(found, key=lambda one: int(one[1]["sequence"]))
+        path, manifest = max(checkpoints, key=lambda pair: int(pair[1]["sequence"]))
         try:
             written = (path / contract.MANIFEST).stat().st_mtime
         except OSError:
-            # Pruned between the two looks; the next call sees what took its place.
+            # Pruned meanwhile; the next call sees its successor.
             return
         newest = int(manifest["step"]), written
         if newest != self._checkpoint and number.moment(written) is not None:
@@ -376,5 +379,5 @@ def _pattern(job: Job) -> LinePattern | None:
     try:
         return compile_pattern(job.spec.metrics.pattern)
     except UsageError:
-        # Documents are checked when they are taken; a run from before that check just has no such metrics.
+        # Patterns are validated when a document is accepted; a run from before that check has no such metrics.
         return None

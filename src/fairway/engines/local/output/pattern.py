@@ -1,4 +1,4 @@
-"""Regular expressions from people, over lines of logs, with mistakes in them told as mistakes of a request."""
+"""Regular expressions of users for log lines; mistakes in them are reported as usage errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairway.runtime.pattern import LinePattern
 
 
 def compile_pattern(text: str) -> LinePattern:
-    """The expression for bytes. `UsageError` for one that is wrong, or that could take forever on an unlucky line."""
+    """Compile an expression for bytes. Raises `UsageError` if it is wrong, or could take exponential time on some line."""
     try:
         return pattern.compile_pattern(text)
     except pattern.PatternError as error:

@@ -1,4 +1,4 @@
-"""What was refused of one run: every kind of it is named once, not every line."""
+"""Collects what was refused of one run: each kind is reported once, not for every line."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from fairway.runtime.number import Refuse
 CHECKPOINT = "checkpoint"
 _WORDS = {REPORT: "report", TENSORBOARD: "event file", LOG: "printed line", AUTO: "metric", CHECKPOINT: "checkpoint"}
 _LONGEST = 500
-"""Characters of one sentence."""
+"""Limit of characters of one message."""
 
 
 class Refusals:
-    """Collects reasons until they are taken. Kinds come from the code that reads, so that there are only a few."""
+    """Collects reasons until they are taken. Kinds are named in the code that reads, so that there are only a few."""
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
-        """Every kind that was named so far."""
+        """Every kind reported so far."""
         self._new: list[str] = []
 
     def remember(self, kinds: Iterable[str]) -> None:
-        """Count these as named."""
+        """Treat these kinds as reported."""
         self.kinds.update(kinds)
 
     def of(self, source: str, task: str = "") -> Refuse:
-        """What takes the reasons for one source of one task."""
+        """Return a function that records reasons for one source of one task."""
 
         def refuse(kind: str, reason: str) -> None:
             self.add(source, kind, reason, task)
@@ -34,7 +34,7 @@ class Refusals:
         return refuse
 
     def add(self, source: str, kind: str, reason: str, task: str = "") -> bool:
-        """Whether it is the first of its kind."""
+        """Record a reason; return whether it is the first of its kind."""
         name = f"{source}/{kind}"
         if name in self.kinds:
             return False
@@ -44,6 +44,6 @@ class Refusals:
         return True
 
     def take(self) -> tuple[str, ...]:
-        """The sentences since the last call."""
+        """Return the messages since the last call."""
         new, self._new = tuple(self._new), []
         return new

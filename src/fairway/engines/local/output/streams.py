@@ -1,4 +1,4 @@
-"""Which bytes of a log are of standard error, as the supervisor notes it where the caller keeps the two apart."""
+"""Determines which bytes of a log are standard error. The supervisor records them where the caller keeps the streams apart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.runtime.regular import open_regular
 
 
 class StreamSpans:
-    """Reads `out-N.err` beside a log. Without one everything is standard output."""
+    """Reads `out-N.err` beside a log. Without that file everything is standard output."""
 
     def __init__(self, log: Path) -> None:
         try:
@@ -21,30 +21,30 @@ class StreamSpans:
             self._handle = -1
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
 
     def known(self, size: int) -> int:
-        """Up to where the streams are known, of a log that had this length before."""
+        """Return up to where the streams are known. `size` is an earlier length of the log."""
         head = os.pread(self._handle, PENDING.size, 0) if self._handle >= 0 else b""
         pending = PENDING.unpack(head)[0] if len(head) == PENDING.size else -1
         return min(size, pending) if pending >= 0 else size
 
     def split(self, begin: int, data: bytes) -> list[tuple[bool, bytes]]:
-        """The data, which stands at this place of the log, in pieces of one stream each; True: standard error."""
+        """Split data at a position of the log into pieces of one stream each; True means standard error."""
         at, end = begin, begin + len(data)
-        found: list[tuple[bool, bytes]] = []
+        pieces: list[tuple[bool, bytes]] = []
         for low, high in self._spans(begin, end):
-            found.append((False, data[at - begin : low - begin]))
-            found.append((True, data[low - begin : high - begin]))
+            pieces.append((False, data[at - begin : low - begin]))
+            pieces.append((True, data[low - begin : high - begin]))
             at = high
-        found.append((False, data[at - begin :]))
-        return [piece for piece in found if piece[1]]
+        pieces.append((False, data[at - begin :]))
+        return [piece for piece in pieces if piece[1]]
 
     def _spans(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Within this part of the log, in order."""
+        """Yield the spans of standard error within a part of the log, in order."""
         if self._handle < 0:
             return
         count = max(0, os.fstat(self._handle).st_size - PENDING.size) // SPAN.size
@@ -67,5 +67,5 @@ class StreamSpans:
 
     def _entry(self, number: int) -> tuple[int, int]:
         text = os.pread(self._handle, SPAN.size, PENDING.size + number * SPAN.size)
-        # A task may write into its own folder: what is no entry stands for nothing.
+        # A task may write into its own folder: an entry that is too short counts as an empty span.
         return SPAN.unpack(text) if len(text) == SPAN.size else (0, 0)

@@ -1,1 +1,1 @@
-"""What a run needs before its tasks can start: code, interpreter, environment, data, and our runtime."""
+"""Prepares what a run needs before its tasks can start: code, interpreter, environment, data and Fairway's runtime package."""

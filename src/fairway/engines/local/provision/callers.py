@@ -1,11 +1,12 @@
-"""The caller's environment of a run in place: kept whole while the run may start again, and only in part after its end.
+"""The caller's environment of a run in place: complete until the run has ended for good, and reduced after that.
 
-    environment.json          all variables, from the submit to the end of the run
+    environment.json          all variables, from the submission to the end of the run
     environment-resume.json   what `fairway resume` starts with
 
-What stays is what finds programs, libraries and devices, and what the document mentions (`$NAME`). Variables whose name
-or value looks like a secret never stay: a run that needs one when it is resumed names it under `secrets:`.
-Both files are readable by their owner alone.
+The reduced environment has what locates programs, libraries and devices, and what the document mentions (`$NAME`). Variables
+whose name or value looks like a secret are never in it: a run that needs one when it is resumed names it under `secrets:`.
+
+Both files are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ _KEPT = re.compile(
 )
 _SECRET_NAME = re.compile(r"(?i)token|secret|passw|passphrase|credential|(^|_)(key|auth|pat|pwd)($|_)|api_?key|access_?key")
 _SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]*@")
-"""A password within an address."""
+"""A password within a URL."""
 _MENTIONED = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 
 
 def base_environment(job: Job, folder: Path) -> dict[str, str]:
-    """The variables that a run in place starts with: the caller's, or after its end what was kept of them."""
+    """Return the variables with which a run in place starts: the caller's, or after its end the reduced ones."""
     path = folder / ENVIRONMENT_FILE
     try:
-        found = _read(path)
+        environment = _read(path)
     except FileNotFoundError:
         path = folder / RESUME_FILE
-        found = None
+        environment = None
     except (OSError, ValueError) as error:
         raise _unreadable(job, path, error) from None
-    if found is not None:
-        _write(folder / RESUME_FILE, resumable(found, mentioned(job)))
-        return found
+    if environment is not None:
+        _write(folder / RESUME_FILE, resumable(environment, mentioned(job)))
+        return environment
     try:
         return _read(path)
     except (OSError, ValueError) as error:
@@ -59,7 +60,7 @@ def base_environment(job: Job, folder: Path) -> dict[str, str]:
 
 
 def resumable(environment: Mapping[str, str], names: frozenset[str] = frozenset()) -> dict[str, str]:
-    """What is kept of an environment after the end of its run."""
+    """Return the part of an environment that is kept after the end of its run."""
     return {
         name: value
         for name, value in environment.items()
@@ -68,36 +69,36 @@ def resumable(environment: Mapping[str, str], names: frozenset[str] = frozenset(
 
 
 def mentioned(job: Job) -> frozenset[str]:
-    """Variables that the document of a run names, such as `$DATA` in a script."""
+    """Return the variables that the run's document mentions, such as `$DATA` in a script."""
     return frozenset(_MENTIONED.findall(job.spec.model_dump_json()))
 
 
 def forget_environment(folder: Path) -> None:
-    """The run is over: remove its caller's environment, but for what resuming it needs."""
+    """Remove the caller's environment of a finished run, except what resuming it needs."""
     path = folder / ENVIRONMENT_FILE
     if not os.path.lexists(path):
         return
     with contextlib.suppress(OSError, ValueError):
         if not (folder / RESUME_FILE).exists():
-            # It never started, so nothing was kept yet.
+            # The run never started, so that the reduced file does not exist yet.
             _write(folder / RESUME_FILE, resumable(_read(path)))
     with contextlib.suppress(OSError):
         path.unlink()
 
 
 def forget_environments(home: Home, is_over: Callable[[JobKey], bool]) -> None:
-    """The same for all runs that ended while no daemon ran, or under an earlier version. Before anything is submitted."""
+    """Do the same for all runs that ended while no daemon ran, or under an earlier version. Call it before any submission."""
     for key in home.jobs():
         if is_over(key):
             forget_environment(home.job(key))
 
 
 def _read(path: Path) -> dict[str, str]:
-    found = json.loads(path.read_bytes())
-    if not isinstance(found, dict):
+    document = json.loads(path.read_bytes())
+    if not isinstance(document, dict):
         message = "it holds no variables"
         raise ValueError(message)  # noqa: TRY004 - as for other damage of the file
-    return {str(name): str(value) for name, value in found.items()}
+    return {str(name): str(value) for name, value in document.items()}
 
 
 def _write(path: Path, environment: Mapping[str, str]) -> None:

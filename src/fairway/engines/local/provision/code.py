@@ -1,4 +1,4 @@
-"""The folder that a run's commands start in: the caller's own, or a copy of what it held."""
+"""Provides the folder in which a run's commands start: the caller's own, or a copy of its code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fairway.state.job import Job
 
 CODE_FOLDER = "code"
 FETCHED_FILE = "code.json"
-"""In the run's folder: which commit was fetched, so that another attempt runs the same."""
+"""File in the run's folder: the commit that was fetched, so that another attempt runs the same."""
 
 
 class CodePlace:
@@ -35,7 +35,10 @@ class CodePlace:
         self._git = GitFetcher(home / "git", variables)
 
     async def provide(self, job: Job, folder: Path, say: Say) -> Path:
-        """Where the run's commands start. `folder` is the run's own; a second call finds what the first made."""
+        """Return the folder in which the run's commands start.
+
+        `folder` is the run's own; a second call returns the same result.
+        """
         code = job.spec.code
         if code.in_place:
             return _in_place(job)
@@ -62,7 +65,7 @@ class CodePlace:
             return str(json.loads(note.read_bytes())["digest"])
         tree, commit = await self._git.fetch(source, job.origin.folder, say)
         try:
-            # Nothing is ignored: what is in the repository was meant to be.
+            # Nothing is ignored: whatever is committed in the repository is meant to be there.
             taken = await asyncio.to_thread(snapshot.take, tree, self._blobs, ignoring=False)
         finally:
             await asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True)
@@ -82,7 +85,7 @@ class CodePlace:
             lay_commit(copy, job.origin.commit, source)
             for name in environments_of(job.spec, source):
                 if not os.path.lexists(copy / name):
-                    # An environment works only where it was made: the caller's own is meant.
+                    # A virtual environment works only where it was created: link to the caller's own.
                     (copy / name).parent.mkdir(parents=True, exist_ok=True)
                     os.symlink((source / name).resolve(), copy / name)
 

@@ -19,12 +19,12 @@ _OURS_ALONE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ContainerWrap:
-    """How to run commands in one image."""
+    """The settings to run commands in one image."""
 
     program: str
     image: str
     mounts: tuple[str, ...]
-    """Folders that are the same inside and outside."""
+    """Folders that are mounted at the same path as outside."""
     read_only: tuple[str, ...] = ()
     user: int = 0
     group: int = 0
@@ -39,10 +39,11 @@ class ContainerWrap:
         devices: Sequence[str] = (),
         reads: bool = False,
     ) -> tuple[str, ...]:
-        """The command line. Values of variables are taken from the caller's environment, so that none shows in a process list.
+        """Return the command line of the container client.
 
-        `reads`: it gets the standard input of whoever starts it.
-        Start it with `env` set; end the container with `removal(name)`, since killing the client is not enough.
+        Values of variables are taken from the client's environment, so that none shows in a process list. With `reads`, the
+        container gets the client's standard input. Start the client with `env` set, and end the container with `removal(name)`:
+        killing the client is not enough.
         """
         words = [self.program, "run", "--rm", "--init", "--name", name, "--network", "host", "--ipc", "host"]
         words += ["--interactive"] if reads else []
@@ -58,7 +59,7 @@ class ContainerWrap:
         return (*words, "--workdir", work_dir, self.image, *argv)
 
     def removal(self, name: str) -> tuple[str, ...]:
-        """The command that ends and removes a container, and does nothing when there is none."""
+        """Return the command that ends and removes a container; it does nothing when there is none."""
         return (self.program, "rm", "--force", name)
 
     @property
@@ -66,7 +67,7 @@ class ContainerWrap:
         return os.path.basename(self.program) == "podman"
 
     def _identity(self) -> list[str]:
-        """Files that the task writes belong to whoever runs it."""
+        """Return options by which files that the task writes belong to the user who runs it."""
         if self._is_podman:
             return ["--userns", "keep-id"] if self.user else []
         return ["--user", f"{self.user}:{self.group}"]
@@ -82,7 +83,7 @@ class ContainerWrap:
 def container_for(
     environment: Environment, mounts: Sequence[str], read_only: Sequence[str], search: str | None, user: int, group: int
 ) -> ContainerWrap | None:
-    """How to run the environment's image here; None when the document does not ask for it."""
+    """Return how to run the environment's image here; None when the document does not request a container."""
     if environment.container is not Container.ALWAYS:
         return None
     if not environment.image:
@@ -91,12 +92,12 @@ def container_for(
     if environment.image.startswith("-"):
         message = f"environment.image is {environment.image!r}, which is no image"
         raise RefusedError(message, fix="write for example pytorch/pytorch:2.9")
-    found = next((path for name in PROGRAMS if (path := shutil.which(name, path=search))), None)
-    if found is None:
+    program = next((path for name in PROGRAMS if (path := shutil.which(name, path=search))), None)
+    if program is None:
         message = f"environment.container is always, and neither {' nor '.join(PROGRAMS)} is on the path"
         raise RefusedError(message, fix="install one of them, or take `container: always` out to run without the image")
     for folder in (*mounts, *read_only):
         if ":" in folder:
             message = f"{folder!r} cannot be given to a container: its name holds a colon"
             raise RefusedError(message, fix="move or link it to a path without one")
-    return ContainerWrap(found, environment.image, tuple(mounts), tuple(read_only), user, group)
+    return ContainerWrap(program, environment.image, tuple(mounts), tuple(read_only), user, group)

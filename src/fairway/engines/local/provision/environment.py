@@ -1,4 +1,4 @@
-"""Environments made from requirements: each is built once, aside, and kept under the digest of what it was made from."""
+"""Builds virtual environments from requirements: each once, aside, and stored under the digest of its inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ASK = "import sys, sysconfig; print(sys.implementation.cache_tag, *sys.version_
 
 @dataclass(frozen=True, slots=True)
 class _Tools:
-    """The programs that build one environment."""
+    """The commands that build one environment."""
 
     make: tuple[str, ...]
     install: tuple[str, ...]
@@ -34,6 +34,7 @@ class Environments:
     """The built environments of a home.
 
     Promises:
+
     1. An environment that has a name is complete. A build that fails, or a crash, leaves none.
     2. However many runs want the same one at the same time, it is built once.
     """
@@ -43,10 +44,10 @@ class Environments:
         self._variables = dict(variables)
         self._building: dict[str, asyncio.Lock] = {}
         self._versions: dict[tuple[str, int, int], str] = {}
-        """What interpreters answered, by path and by the file behind it."""
+        """Versions that interpreters reported, by path and by the file behind it."""
 
     async def provide(self, requirements: Path, interpreter: str, say: Say, salt: str = "") -> Path:
-        """The folder of an environment with these requirements, for this Python; built when there is none.
+        """Return the folder of an environment with these requirements for this Python; build it when there is none.
 
         `salt` tells code apart when the requirements name local folders.
         """
@@ -61,7 +62,7 @@ class Environments:
         return target
 
     async def _version(self, interpreter: str) -> str:
-        """What tells Pythons apart that need different packages."""
+        """Return a text that differs between Pythons that need different packages."""
         try:
             state = os.stat(interpreter)
         except OSError as error:
@@ -114,7 +115,7 @@ def _tools(interpreter: str, aside: Path, requirements: Path) -> _Tools:
 
 
 def _uv() -> str:
-    """The faster installer where there is one: on the path, or in our own environment."""
+    """Return the path of uv, the faster installer: from the path, or from Fairway's own environment; empty without one."""
     own = os.path.join(os.path.dirname(sys.executable), "uv")
     return shutil.which("uv") or (own if os.access(own, os.X_OK) else "")
 
@@ -126,7 +127,7 @@ def _failed(requirements: Path, tools: _Tools, code: int, tail: list[str]) -> Re
 
 
 def _nobody(_line: str) -> None:
-    """Nobody listens."""
+    """Ignore the line."""
 
 
 def _text_of(requirements: Path) -> str:

@@ -1,4 +1,4 @@
-"""The framework that a replica's worker needs, looked for in the interpreter that will run it."""
+"""Checks whether the interpreter of a replica's worker has the framework that the worker needs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ for module, name in json.loads(sys.argv[1]):
                 found[module] = ""
 print(json.dumps(found))
 """
-"""Finds modules without loading them: the code of no package runs but what the interpreter itself starts with."""
+"""Finds modules without importing them: no package code runs except what the interpreter itself starts with."""
 
 
 def missing_packages(command: Sequence[str], search: str) -> list[str]:
-    """What the interpreter of a replica lacks for the format of its model, with the fix. Empty for other commands."""
+    """Return messages about packages that a replica's interpreter lacks for its model format, with the fix.
+
+    Empty for other commands.
+    """
     words = list(command)
     if _MODULE not in words or "--format" not in words or "--python" not in words:
         return []
@@ -40,35 +43,35 @@ def missing_packages(command: Sequence[str], search: str) -> list[str]:
     path = shutil.which(python, path=search) or (shutil.which("python3", path=search) if python == "python" else None)
     if record is None or not record.packages or path is None:
         return []
-    found = _installed(path, [each for group in record.packages for each in group])
-    if found is None:
+    installed = _installed(path, [item for group in record.packages for item in group])
+    if installed is None:
         return []
-    lacks = [group for group in record.packages if not any(each.module in found for each in group)]
-    said = []
-    if lacks:
-        needed = ", ".join(" or ".join(map(str, group)) for group in lacks)
-        install = " ".join(f"'{group[0]}'" for group in lacks)
-        said.append(f"the format {record.name} needs {needed}, and {path} has none; fix: {path} -m pip install {install}")
-    said += [
-        f"the format {record.name} needs {each}, and {path} has {found[each.module]}; fix: {path} -m pip install '{each}'"
+    missing = [group for group in record.packages if not any(item.module in installed for item in group)]
+    messages = []
+    if missing:
+        needed = ", ".join(" or ".join(map(str, group)) for group in missing)
+        install = " ".join(f"'{group[0]}'" for group in missing)
+        messages.append(f"the format {record.name} needs {needed}, and {path} has none; fix: {path} -m pip install {install}")
+    messages += [
+        f"the format {record.name} needs {item}, and {path} has {installed[item.module]}; fix: {path} -m pip install '{item}'"
         for group in record.packages
-        for each in group
-        if found.get(each.module) and _is_older(found[each.module], each.least)
+        for item in group
+        if installed.get(item.module) and _is_older(installed[item.module], item.least)
     ]
-    return said
+    return messages
 
 
 def _installed(path: str, packages: Sequence[Package]) -> dict[str, str] | None:
-    """The version by module of those that are there; None where the interpreter cannot be asked."""
-    asked = json.dumps([(each.module, each.name) for each in packages])
+    """Return the versions of the installed packages by module; None when the interpreter cannot be run."""
+    query = json.dumps([(package.module, package.name) for package in packages])
     try:
-        done = subprocess.run(
-            [path, "-I", "-c", _LOOK, asked], stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=True
+        completed = subprocess.run(
+            [path, "-I", "-c", _LOOK, query], stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=True
         )
-        found: dict[str, str] = json.loads(done.stdout)
+        versions: dict[str, str] = json.loads(completed.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
-    return found
+    return versions
 
 
 def _is_older(version: str, least: str) -> bool:

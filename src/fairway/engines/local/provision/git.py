@@ -1,4 +1,4 @@
-"""Code from git: one version of a repository, laid out as a folder. Every argument is data; no shell, no hooks."""
+"""Fetches code from git: one version of a repository, laid out as a folder. Every argument is data; no shell, no hooks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
 class GitFetcher:
-    """Fetches repositories into bare copies under one folder, so that the next version costs only what is new."""
+    """Fetches repositories into bare clones under one folder, so that the next version transfers only what is new."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
         self._folder = folder
@@ -37,7 +37,7 @@ class GitFetcher:
         self._busy: dict[str, asyncio.Lock] = {}
 
     async def fetch(self, source: GitSource, base: str, say: Say) -> tuple[Path, str]:
-        """A new folder with the files of the version asked for, and its commit. The caller removes the folder."""
+        """Return a new folder with the files of the requested version, and its commit. The caller removes the folder."""
         url = checked_url(source.url, base)
         ref = checked_ref(source.ref)
         name = hashlib.sha256(url.encode()).hexdigest()[:24]
@@ -53,16 +53,16 @@ class GitFetcher:
         at = ["--git-dir", str(bare)]
         try:
             await self._git([*at, "fetch", "--quiet", "--force", "--no-tags", "--depth", "1", "--", url, ref], source, say)
-            wanted = "FETCH_HEAD"
+            revision = "FETCH_HEAD"
         except RefusedError:
             if not _COMMIT.fullmatch(ref):
                 raise
-            # A server need not hand out single commits, nor does a short one name itself: fetch everything, then look.
-            every = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]
+            # A server may refuse to serve single commits, and a short name cannot be fetched: fetch everything, then resolve it.
+            refspecs = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]
             unshallow = ["--unshallow"] if (bare / "shallow").exists() else []
-            await self._git([*at, "fetch", "--quiet", "--force", *unshallow, "--", url, *every], source, say)
-            wanted = ref
-        lines = await self._git([*at, "rev-parse", "--verify", "--quiet", f"{wanted}^{{commit}}"], source, say)
+            await self._git([*at, "fetch", "--quiet", "--force", *unshallow, "--", url, *refspecs], source, say)
+            revision = ref
+        lines = await self._git([*at, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"], source, say)
         return lines[-1]
 
     async def _laid_out(self, bare: Path, commit: str, source: GitSource, say: Say) -> Path:
@@ -94,7 +94,7 @@ class GitFetcher:
 
 
 def checked_url(url: str, base: str) -> str:
-    """The URL or path, made absolute; refused when git could read it as anything but a place to fetch from."""
+    """Return the URL or path, made absolute. Refused when git could read it as anything but a place to fetch from."""
     if not url.startswith("-") and (_URL.fullmatch(url) or _SCP.fullmatch(url)):
         return url
     if url and not url.startswith("-") and "::" not in url and "://" not in url:
@@ -106,7 +106,7 @@ def checked_url(url: str, base: str) -> str:
 
 
 def checked_ref(ref: str) -> str:
-    """A branch, tag or commit; refused when git could read it as an option or a mapping."""
+    """Return the branch, tag or commit. Refused when git could read it as an option or a mapping."""
     if _REF.fullmatch(ref) and ".." not in ref and "@{" not in ref:
         return ref
     message = f"code.git.ref is {ref!r}, which is no branch, tag or commit"

@@ -1,4 +1,4 @@
-"""A copy of `fairway.runtime` for tasks, so that a training environment needs no install of ours."""
+"""Provides a copy of `fairway.runtime` for tasks, so that a training environment needs no installation of Fairway."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOOK = Path(_PACKAGE, "startup", "sitecustomize.py")
 
 
 def provide_runtime(home: Path, source: Path | None = None) -> Path:
-    """The folder to put on PYTHONPATH, made once for each version and content. Safe to call from several at once."""
+    """Return the folder for PYTHONPATH, created once for each version and content. Safe for concurrent calls."""
     source = source or Path(version.__file__).parent
     files = [source / name for name in _TOP] + sorted((source / _PACKAGE).glob("**/*.py"))
     digest = hashlib.sha256()
@@ -34,12 +34,12 @@ def provide_runtime(home: Path, source: Path | None = None) -> Path:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
             if path == source / _HOOK:
-                # Python imports it by itself from the top of a folder on PYTHONPATH.
+                # Python imports it automatically from the top of a folder on PYTHONPATH.
                 shutil.copyfile(path, aside / _HOOK.name)
         with crash.reach("registry.rename"):
             os.rename(aside, target)
     except OSError:
-        # Somebody else was first, with the same content.
+        # Another process was first, with the same content.
         if not target.is_dir():
             raise
     finally:

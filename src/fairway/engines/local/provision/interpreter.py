@@ -1,4 +1,4 @@
-"""Which Python a task runs with, and the variables that make it the one that everything finds."""
+"""Determines the Python with which a task runs, and the variables that activate its environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairway.errors import RefusedError
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python, and the environment that it belongs to."""
+    """A Python interpreter, and the environment that it belongs to."""
 
     path: str
     prefix: str = ""
@@ -21,7 +21,7 @@ class Interpreter:
     conda: bool = False
 
     def variables(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The variables of `base`, changed as activating the environment would."""
+        """Return the variables of `base`, changed as activating the environment would."""
         env = dict(base)
         if not self.prefix:
             return env
@@ -30,13 +30,13 @@ class Interpreter:
         env["PATH"] = os.pathsep.join([programs, *old])
         env["CONDA_PREFIX" if self.conda else "VIRTUAL_ENV"] = self.prefix
         if not self.conda:
-            # It would send any Python to another standard library.
+            # It would point any Python to another standard library.
             env.pop("PYTHONHOME", None)
         return env
 
 
 def find(asked: str, folder: str, search: str) -> Interpreter:
-    """The Python that a document asks for: a folder of an environment, a file, or a name to be found on the path."""
+    """Return the Python that a document names: by the folder of an environment, a file, or a program on the path."""
     place = Path(folder, os.path.expanduser(asked))
     if place.is_dir():
         for name in ("bin/python", "bin/python3"):
@@ -49,15 +49,15 @@ def find(asked: str, folder: str, search: str) -> Interpreter:
             message = f"environment.python is {asked!r}: {place} is not executable"
             raise RefusedError(message, fix=f"chmod +x {place}, or name another interpreter")
         return of(str(place))
-    found = shutil.which(asked, path=search) if "/" not in asked else None
-    if found is None:
+    program = shutil.which(asked, path=search) if "/" not in asked else None
+    if program is None:
         message = f"environment.python is {asked!r}: there is no such file or folder ({place}), and no such program on the path"
         raise RefusedError(message, fix="name an interpreter or a virtual environment; python -m venv .venv makes one")
-    return of(found)
+    return of(program)
 
 
 def of(path: str) -> Interpreter:
-    """An interpreter and what lies around it. The path is kept as it is: resolving its links would leave the environment."""
+    """Return the interpreter with its environment. Symbolic links stay unresolved: resolving them would leave the environment."""
     path = os.path.abspath(path)
     prefix = os.path.dirname(os.path.dirname(path))
     if os.path.isfile(os.path.join(prefix, "pyvenv.cfg")):

@@ -1,4 +1,4 @@
-"""What a run would miss when it starts: found when it is planned or submitted, instead of when it fails."""
+"""Finds what a run would miss when it starts: at planning and submission instead of at the failure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _ENVIRONMENT_PROGRAM = re.compile(r"(?<![\w/.-])(?:\./)?((?:[\w.-]+/)*[\w.-]+)/b
 _BUILT_IN = frozenset({"."})
 
 Resolve = Callable[[str, str, str], str]
-"""From the field, its text and the caller's folder to an input; raises when there is none."""
+"""Resolves an input from the field, its text and the caller's folder; raises when there is none."""
 
 
 def refuse_without_code(spec: JobSpec, origin: Origin) -> None:
-    """Refuse a command that names a file next to the document where the document brings no code along."""
+    """Refuse a command that names a file next to a document that has no `code`."""
     if spec.code.path or spec.code.git or spec.code.in_place or not origin.folder or _in_container(spec):
         return
     for name, role in spec.roles.items():
@@ -40,28 +40,31 @@ def refuse_without_code(spec: JobSpec, origin: Origin) -> None:
 
 
 def missing(submission: Submission, machine: Mapping[str, str], resolve: Resolve) -> list[str]:
-    """What is not there, each with its fix: code, interpreter, requirements, inputs, programs. It reads names, no content."""
+    """Return messages about what does not exist, each with its fix: code, interpreter, requirements, inputs, programs.
+
+    Only names are checked, no content.
+    """
     spec, origin = submission.document.spec, submission.origin
-    found = _Findings()
-    found.try_to(lambda: refuse_without_code(spec, origin))
+    findings = _Findings()
+    findings.try_to(lambda: refuse_without_code(spec, origin))
     for name, text in spec.data.items():
-        found.try_to(lambda name=name, text=text: resolve(f"data.{name}", text, origin.folder))  # type: ignore[misc]
-    folder = _folder(spec, origin, found)
+        findings.try_to(lambda name=name, text=text: resolve(f"data.{name}", text, origin.folder))  # type: ignore[misc]
+    folder = _folder(spec, origin, findings)
     if _in_container(spec):
-        return found.said
+        return findings.said
     base = submission.environment if submission.environment is not None else machine
-    search = _search(spec, origin, base.get("PATH", os.defpath), found)
+    search = _search(spec, origin, base.get("PATH", os.defpath), findings)
     if spec.environment.requirements and folder is not None:
-        _check_requirements(spec.environment.requirements, (folder, Path(origin.folder or "/")), found)
+        _check_requirements(spec.environment.requirements, (folder, Path(origin.folder or "/")), findings)
     for name, role in spec.roles.items():
-        found.said.extend(_commands(name, role, folder, search))
+        findings.said.extend(_commands(name, role, folder, search))
         if not spec.environment.requirements:
-            found.said.extend(frameworks.missing_packages(role.command, search))
-    return found.said
+            findings.said.extend(frameworks.missing_packages(role.command, search))
+    return findings.said
 
 
 def taken_port(port: int) -> str:
-    """What is wrong with a port that a service asks for; empty when it is free."""
+    """Return what is wrong with the port that a service requests; empty when it is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -72,26 +75,26 @@ def taken_port(port: int) -> str:
 
 
 def environments_of(spec: JobSpec, source: Path) -> list[str]:
-    """Virtual environments below the code's folder whose programs the commands name, such as `.venv`."""
+    """Return virtual environments below the code's folder whose programs the commands name, such as `.venv`."""
     texts = [text for role in spec.roles.values() for text in (*role.command, role.script)]
     named = {os.path.normpath(match) for text in texts for match in _ENVIRONMENT_PROGRAM.findall(text)}
     return sorted(name for name in named if not name.startswith("..") and (source / name / "pyvenv.cfg").is_file())
 
 
 def files_of(command: Sequence[str]) -> list[str]:
-    """The files that a command starts by their names: a program with a slash, and what an interpreter is given to run."""
+    """Return the files that a command starts by name: a program with a slash, and what an interpreter is given to run."""
     if not command or "{{" in command[0]:
         return []
     program = os.path.basename(command[0])
-    own = [command[0]] if "/" in command[0] else []
+    program_files = [command[0]] if "/" in command[0] else []
     if not _PYTHON.fullmatch(program) and program not in _SHELLS:
-        return own
+        return program_files
     at = 1
     while at < len(command) and command[at].startswith("-"):
         if command[at] in ("-m", "-") or (not command[at].startswith("--") and command[at].endswith("c")):
-            return own
+            return program_files
         at += 2 if command[at] in _WITH_VALUE else 1
-    return [*own, command[at]] if at < len(command) and "{{" not in command[at] else own
+    return [*program_files, command[at]] if at < len(command) and "{{" not in command[at] else program_files
 
 
 class _Findings:
@@ -99,7 +102,7 @@ class _Findings:
         self.said: list[str] = []
 
     def try_to(self, act: Callable[[], object]) -> None:
-        """Do it; where it is refused, keep why and what would help."""
+        """Call the function; when it raises, keep the message and the fix."""
         try:
             act()
         except FairwayError as error:
@@ -113,7 +116,7 @@ def _in_container(spec: JobSpec) -> bool:
 
 
 def _folder(spec: JobSpec, origin: Origin, found: _Findings) -> Path | None:
-    """The folder that the commands will see, or what it is copied from; None when that is not known here."""
+    """Return the folder that the commands will see, or the source of its copy; None when that is not known here."""
     if spec.code.git is not None:
         return None
     if not spec.code.path and not spec.code.in_place:
@@ -127,20 +130,20 @@ def _folder(spec: JobSpec, origin: Origin, found: _Findings) -> Path | None:
 
 
 def _search(spec: JobSpec, origin: Origin, path: str, found: _Findings) -> str:
-    """The folders in which programs are looked for, as the run will have them."""
-    asked = spec.environment.python
-    if not asked:
-        own = os.path.dirname(origin.interpreter)
-        return os.pathsep.join([own, path]) if own else path
+    """Return the search path for programs, as the run will have it."""
+    wanted_python = spec.environment.python
+    if not wanted_python:
+        folder = os.path.dirname(origin.interpreter)
+        return os.pathsep.join([folder, path]) if folder else path
     python: list[str] = []
-    found.try_to(lambda: python.append(interpreter.find(asked, origin.folder or "/", path).path))
+    found.try_to(lambda: python.append(interpreter.find(wanted_python, origin.folder or "/", path).path))
     return os.pathsep.join([*map(os.path.dirname, python), path])
 
 
 def _check_requirements(name: str, folders: Sequence[Path], found: _Findings) -> None:
     if not any((folder / os.path.expanduser(name)).is_file() for folder in folders):
-        looked = " or ".join(dict.fromkeys(str(folder) for folder in folders if folder.is_dir()))
-        where = f" in {looked}" if looked else ""
+        searched = " or ".join(dict.fromkeys(str(folder) for folder in folders if folder.is_dir()))
+        where = f" in {searched}" if searched else ""
         fix = "name a requirements file, relative to the code's folder"
         found.said.append(f"environment.requirements is {name!r}: there is no such file{where}; fix: {fix}")
 
@@ -149,8 +152,8 @@ def _commands(name: str, role: Role, folder: Path | None, search: str) -> Iterat
     if not role.command or "{{" in role.command[0]:
         return
     program = role.command[0]
-    known = program in _BUILT_IN or _PYTHON.fullmatch(program)
-    if "/" not in program and not known and shutil.which(program, path=search) is None:
+    is_builtin = program in _BUILT_IN or _PYTHON.fullmatch(program)
+    if "/" not in program and not is_builtin and shutil.which(program, path=search) is None:
         fix = _fix_program(program, folder)
         yield f"the command of {name} starts {program!r}, and there is no such program on the path; fix: {fix}"
     for word in files_of(role.command):

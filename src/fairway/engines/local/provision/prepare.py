@@ -1,4 +1,4 @@
-"""Everything that a run needs before its tasks can start: code, interpreter, environment, data, and our runtime."""
+"""Prepares runs: code, interpreter, environment, data and Fairway's runtime package."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _LEFTOVERS = (
     "deleted-models/.*",
     "fetched/*",
 )
-"""Where things are made before they get their names."""
+"""Where files are created before they are renamed to their final names."""
 
 MODEL = "model://"
-"""Before a model version, in the data of a run: its files."""
+"""Prefix of a model version in a run's data; the input is its files."""
 _PYTHONS = frozenset({"python", "python3"})
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.*")
 
@@ -58,9 +58,9 @@ class Prepared:
     """What the tasks of a run start with."""
 
     work_dir: Path
-    """Where commands start."""
+    """The working folder of commands."""
     python: str
-    """The interpreter that `python` means."""
+    """The interpreter that `python` stands for."""
     env: dict[str, str]
     """The environment before anything that a launch adds."""
     data: dict[str, str] = field(default_factory=dict)
@@ -71,25 +71,25 @@ class Prepared:
     """Set when commands run in a container."""
 
     def resolved(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """The command with `python` replaced by the interpreter; in a container the image's own is meant."""
+        """Return the command with `python` replaced by the interpreter. In a container it stays: the image has its own."""
         if self.wrap is None and argv and argv[0] in _PYTHONS:
             return (self.python, *argv[1:])
         return tuple(argv)
 
 
 _TRACES = "OTEL_"
-"""How the standard variables of OpenTelemetry begin."""
+"""Prefix of the standard variables of OpenTelemetry."""
 
 
 class Preparer:
-    """Prepares runs. Doing it again, after a crash or for another attempt, finds what was made and changes nothing."""
+    """Prepares runs. It is idempotent: after a crash, or for another attempt, existing results are used."""
 
     def __init__(self, home: Home, environ: Mapping[str, str] | None = None, blobs: Blobs | None = None) -> None:
         self._home = home
         environ = os.environ if environ is None else environ
         self._machine = machine_variables(environ)
         self._traces = {name: value for name, value in environ.items() if name.startswith(_TRACES)}
-        """Where replicas send their spans: the router of their service sends there too."""
+        """Where replicas send their spans: the same place as the router of their service."""
         blobs = blobs or Blobs(home.path / "blobs")
         self._datasets = Datasets(home.path, blobs)
         self._models = Models(home.path, blobs)
@@ -100,7 +100,7 @@ class Preparer:
         self._discard_leftovers()
 
     async def prepare(self, job: Job, say: Say = lambda _line: None) -> Prepared:
-        """Make everything ready; `say` hears what is being done. Refusals name the field and the fix."""
+        """Prepare a run; `say` receives progress messages. Refusals name the field and the fix."""
         folder = self._home.make_job(job.key)
         work_dir = await self._code.provide(job, folder, say)
         base = self._base_environment(job, folder)
@@ -120,7 +120,7 @@ class Preparer:
         return Prepared(work_dir, python.path, python.variables(base), data, runtime_dir)
 
     def _discard_leftovers(self) -> None:
-        """What a crash left half made goes to the trash. Nobody else makes anything yet: the home has one daemon."""
+        """Move what a crash left unfinished to the trash. No other process creates files yet: a home has one daemon."""
         for pattern in _LEFTOVERS:
             for path in self._home.path.glob(pattern):
                 trash = make_private(self._home.path / "trash")
@@ -135,8 +135,8 @@ class Preparer:
             return self._runtime_dir
 
     def _base_environment(self, job: Job, folder: Path) -> dict[str, str]:
-        found = self._shell_environment(job, folder)
-        return self._traces | found if SERVICE_LABEL in job.labels else found
+        variables = self._shell_environment(job, folder)
+        return self._traces | variables if SERVICE_LABEL in job.labels else variables
 
     def _shell_environment(self, job: Job, folder: Path) -> dict[str, str]:
         if not job.origin.keeps_environment:
@@ -144,16 +144,18 @@ class Preparer:
         return {"PATH": os.defpath} | base_environment(job, folder)
 
     async def _interpreter(self, job: Job, work_dir: Path, base: Mapping[str, str], say: Say) -> Interpreter:
-        asked = job.spec.environment
-        if asked.python:
-            found = interpreter.find(asked.python, job.origin.folder or str(work_dir), base.get("PATH", os.defpath))
+        environment = job.spec.environment
+        if environment.python:
+            python = interpreter.find(environment.python, job.origin.folder or str(work_dir), base.get("PATH", os.defpath))
         else:
-            found = interpreter.of(_callers(job))
-        if not asked.requirements:
-            return found
-        requirements = _first_file(asked.requirements, [work_dir, Path(job.origin.folder or "/")])
-        built = await self._environments.provide(requirements, found.path, say, salt=job.origin.code_digest or str(work_dir))
-        return interpreter.of(str(built / "bin" / "python"))
+            python = interpreter.of(_callers(job))
+        if not environment.requirements:
+            return python
+        requirements = _first_file(environment.requirements, [work_dir, Path(job.origin.folder or "/")])
+        built_folder = await self._environments.provide(
+            requirements, python.path, say, salt=job.origin.code_digest or str(work_dir)
+        )
+        return interpreter.of(str(built_folder / "bin" / "python"))
 
     def _data(self, job: Job) -> dict[str, str]:
         inputs = Inputs(self._datasets, self._models)
@@ -162,13 +164,13 @@ class Preparer:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Where the inputs of runs lie."""
+    """Resolves the inputs of runs."""
 
     datasets: Datasets
     models: Models
 
     def resolve(self, field_name: str, text: str, folder: str) -> str:
-        """The path or URI of an input, from its text in a document and the caller's folder. Raises when there is none."""
+        """Return the path or URI of an input, from its text in a document and the caller's folder. Raises when there is none."""
         if text.startswith("pvc://"):
             message = f"{field_name} is {text!r}: volume claims exist on a cluster only"
             raise RefusedError(message, fix="name a path or a dataset here, or submit to the cluster with --context")
@@ -186,14 +188,14 @@ class Inputs:
 
 
 def machine_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that belongs to the machine, with a path in any case."""
+    """Return the variables of an environment that belong to the machine, PATH in any case."""
     return {"PATH": os.defpath} | conditions.machine_variables(environ)
 
 
 def _callers(job: Job) -> str:
-    """The caller's Python; where nobody said which, or it is gone, the one that runs us."""
-    given = job.origin.interpreter
-    return given if given and os.access(given, os.X_OK) else sys.executable
+    """Return the caller's Python; where it is not known or does not exist any more, the one that runs the daemon."""
+    path = job.origin.interpreter
+    return path if path and os.access(path, os.X_OK) else sys.executable
 
 
 def _first_file(name: str, folders: Sequence[Path]) -> Path:

@@ -1,4 +1,4 @@
-"""What is being prepared for which run: once a run, beside everything else."""
+"""Tracks the preparations of runs: one per run, in the background."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fairway.engines.local.provision.programs import Say
 from fairway.state.job import Job, JobKey
 
 MOST_KEPT = 256
-"""Finished preparations remembered; one that was forgotten is made again, which finds everything done."""
+"""Limit of finished preparations kept; a dropped one is repeated, which finds everything done."""
 TELL_EVERY = 0.5
-"""Seconds between two lines of progress that are passed on."""
+"""Minimum seconds between two progress messages that are passed on."""
 
 
 class Prepares(Protocol):
-    """Makes code and environment ready."""
+    """Prepares code and environment of runs."""
 
     async def prepare(self, job: Job, say: Say) -> Prepared:
-        """Do it, or find it done; `say` hears what is being done. Raises `FairwayError` when it cannot be."""
+        """Prepare the run, or find it prepared; `say` receives progress messages. Raises `FairwayError` on failure."""
         ...
 
 
@@ -49,7 +49,7 @@ class _Preparation:
 
 
 class Preparing:
-    """Begins preparations and remembers how they ended."""
+    """Starts preparations and keeps their results."""
 
     def __init__(self, preparer: Prepares, wake: Callable[[], None]) -> None:
         self._preparer = preparer
@@ -57,44 +57,44 @@ class Preparing:
         self._runs: dict[JobKey, _Preparation] = {}
 
     def begin(self, job: Job) -> None:
-        """Prepare, unless that is under way or done. What failed before is tried again."""
-        known = self._runs.get(job.key)
-        if known is not None and (known.busy or known.result is not None):
+        """Start the preparation, unless it is in progress or done. A failed one is retried."""
+        preparation = self._runs.get(job.key)
+        if preparation is not None and (preparation.busy or preparation.result is not None):
             return
         self._make_room()
-        fresh = self._runs[job.key] = _Preparation()
+        new_preparation = self._runs[job.key] = _Preparation()
         loop = asyncio.get_running_loop()
-        fresh.task = loop.create_task(self._preparer.prepare(job, lambda line: self._said(fresh, line)))
-        fresh.task.add_done_callback(lambda _: self._wake())
+        new_preparation.task = loop.create_task(self._preparer.prepare(job, lambda line: self._said(new_preparation, line)))
+        new_preparation.task.add_done_callback(lambda _: self._wake())
 
     def busy(self, key: JobKey) -> bool:
-        """Whether it is under way now. A run that nobody asked to prepare is not: binding will ask."""
-        known = self._runs.get(key)
-        return known is not None and known.busy
+        """Return whether the preparation is in progress. Without a preparation it is not: binding will start one."""
+        preparation = self._runs.get(key)
+        return preparation is not None and preparation.busy
 
     def said(self, key: JobKey) -> str:
-        """What is being done, in words; empty when there is nothing to say."""
-        known = self._runs.get(key)
-        return known.said if known is not None and known.busy else ""
+        """Return the progress message; empty when there is none."""
+        preparation = self._runs.get(key)
+        return preparation.said if preparation is not None and preparation.busy else ""
 
     def result(self, key: JobKey) -> Prepared | None:
-        """What was prepared; None when it is not there."""
-        known = self._runs.get(key)
-        return known.result if known is not None else None
+        """Return the result; None when there is none."""
+        preparation = self._runs.get(key)
+        return preparation.result if preparation is not None else None
 
     def problem(self, key: JobKey) -> BaseException | None:
-        """Why it could not be prepared; None when it could, or is not known yet."""
-        known = self._runs.get(key)
-        return known.problem if known is not None else None
+        """Return the exception of a failed preparation; None when it succeeded or is not finished."""
+        preparation = self._runs.get(key)
+        return preparation.problem if preparation is not None else None
 
     def forget(self, key: JobKey) -> None:
-        """Drop it; what is under way is given up."""
-        known = self._runs.pop(key, None)
-        if known is not None and known.task is not None:
-            known.task.cancel()
+        """Drop the preparation; cancel it if it is in progress."""
+        preparation = self._runs.pop(key, None)
+        if preparation is not None and preparation.task is not None:
+            preparation.task.cancel()
 
     def close(self) -> None:
-        """Give up everything."""
+        """Cancel and drop all preparations."""
         for key in list(self._runs):
             self.forget(key)
 
@@ -106,6 +106,6 @@ class Preparing:
             self._wake()
 
     def _make_room(self) -> None:
-        done = [key for key, known in self._runs.items() if not known.busy]
-        for key in done[: max(0, len(self._runs) - MOST_KEPT + 1)]:
+        finished = [key for key, preparation in self._runs.items() if not preparation.busy]
+        for key in finished[: max(0, len(self._runs) - MOST_KEPT + 1)]:
             del self._runs[key]

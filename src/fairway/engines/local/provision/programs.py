@@ -1,4 +1,4 @@
-"""Runs a program for the engine itself, such as an installer, telling what it prints as it goes."""
+"""Runs a program for the engine itself, such as an installer, and passes on its output as it comes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 Say = Callable[[str], None]
-"""Hears one line of progress."""
+"""Receives one line of progress."""
 
 _TAIL = 15
 _LINE_LIMIT = 64 * 1024
 
 
 async def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], say: Say) -> tuple[int, list[str]]:
-    """Exit code and last lines, of both outputs together. The program has no input, and ends when we are cancelled."""
+    """Run a program; return the exit code and the last lines of both outputs together.
+
+    The program has no input. When this coroutine is cancelled, its process group is killed.
+    """
     process = await asyncio.create_subprocess_exec(
         *argv,
         cwd=cwd,
@@ -46,7 +49,7 @@ async def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], say: Sa
 
 
 async def _line(output: asyncio.StreamReader) -> str | None:
-    """The next line without its end; None after the last. One that is too long comes in pieces."""
+    """Return the next line without its end; None after the last. A line that is too long is split."""
     try:
         raw = await output.readuntil(b"\n")
     except asyncio.IncompleteReadError as error:

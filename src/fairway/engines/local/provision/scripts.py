@@ -11,18 +11,18 @@ from fairway.runtime.regular import open_regular
 from fairway.units.programs import Read, ScriptFile
 
 LONGEST = 64 * 1024
-"""Bytes of a script that are read."""
+"""Limit of bytes read of a script."""
 
 _SHEBANG = re.compile(r"#!\s*(\S*/)?(env\s+(-S\s*)?)?(ba|da|z)?sh\b")
 
 
 def reader(folder: Path | None) -> Read:
-    """Reads scripts from the folder in which commands start; without one, none."""
+    """Return a reader of scripts in the folder in which commands start; without a folder it reads none."""
     return _nothing if folder is None else of_text(lambda path: _beginning(folder / path))
 
 
 def of_text(beginning: Callable[[str], bytes | None]) -> Read:
-    """Reads scripts by a function that gives the first bytes of a file."""
+    """Return a reader of scripts based on a function that returns the first bytes of a file."""
 
     def read(file: ScriptFile) -> str | None:
         content = beginning(file.path)

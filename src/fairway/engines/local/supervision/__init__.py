@@ -1,4 +1,4 @@
-"""The process beside each task: starts its processes, waits, ends them, and records the truth.
+"""The process beside each task: starts its processes, waits, ends them, and records how they ended.
 
-Standard library only, but for the records that the daemon reads too: it runs apart from the daemon and must stay small.
+Standard library only, except for the records that the daemon reads too: it runs apart from the daemon and must stay small.
 """

@@ -1,25 +1,25 @@
-"""One control group (version 2) a task, where the machine lets us make one; elsewhere none, silently. Standard library only."""
+"""One control group (version 2) per task where this user may create one; elsewhere silently none. Standard library only."""
 
 from __future__ import annotations
 
 import os
 
 _PERIOD = 100_000
-"""Microseconds over which the share of the processors is counted."""
+"""Period in microseconds over which the processor limit is counted."""
 
 
 class Cgroup:
-    """A control group of our own: limits what is in it, counts kills for memory, and kills it whole."""
+    """A control group of the task: limits its processes, counts out-of-memory kills, and kills them all at once."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def enter(self) -> None:
-        """Put the calling process in. To be called before exec; what it starts later is in it too."""
+        """Move the calling process into the group. Call before exec; processes it starts later are in the group, too."""
         self._write("cgroup.procs", "0")
 
     def limit(self, memory: int, cpu: float) -> None:
-        """Set what the group may use; 0 means no limit. Where a controller is missing nothing is set."""
+        """Set the limits of the group; 0 means no limit. A missing controller is ignored."""
         if memory:
             self._try("memory.max", str(memory))
             # Otherwise the kernel would swap for minutes before it kills.
@@ -29,7 +29,7 @@ class Cgroup:
             self._try("cpu.max", f"{int(cpu * _PERIOD)} {_PERIOD}")
 
     def killed_for_memory(self) -> bool:
-        """Whether the kernel killed anything in it for want of memory."""
+        """Return whether the kernel killed a process of the group for lack of memory."""
         for line in _read(os.path.join(self.path, "memory.events")).splitlines():
             name, _, count = line.partition(" ")
             if name == "oom_kill":
@@ -37,11 +37,11 @@ class Cgroup:
         return False
 
     def kill(self) -> None:
-        """SIGKILL to everything in it, at once."""
+        """Send SIGKILL to all processes of the group at once."""
         self._try("cgroup.kill", "1")
 
     def remove(self) -> None:
-        """Remove it, once empty."""
+        """Remove the group, if it is empty."""
         try:
             os.rmdir(self.path)
         except OSError:
@@ -62,7 +62,7 @@ class Cgroup:
 
 
 def make(name: str, root: str | None = None) -> Cgroup | None:
-    """A new group under the nearest one that is ours to divide and has the memory controller; None where there is none."""
+    """Create a group under the nearest usable parent with the memory controller; return None where there is none."""
     parent = find_parent(root)
     if parent is None:
         return None
@@ -75,22 +75,22 @@ def make(name: str, root: str | None = None) -> Cgroup | None:
 
 
 def find_parent(root: str | None = None) -> str | None:
-    """The nearest group above this process in which we may make groups with limits on memory."""
+    """Return the nearest group above this process in which this user may create groups with memory limits."""
     mount = _mount() if root is None else root
-    own = _own_path() if root is None else "/"
-    while mount is not None and own is not None:
-        path = os.path.normpath(mount + own)
+    group = _own_path() if root is None else "/"
+    while mount is not None and group is not None:
+        path = os.path.normpath(mount + group)
         writable = os.access(path, os.W_OK) and os.access(os.path.join(path, "cgroup.procs"), os.W_OK)
         if writable and "memory" in _read(os.path.join(path, "cgroup.subtree_control")).split():
             return path
-        if own == "/":
+        if group == "/":
             return None
-        own = os.path.dirname(own)
+        group = os.path.dirname(group)
     return None
 
 
 def _mount() -> str | None:
-    """Where version 2 is mounted."""
+    """Return where version 2 is mounted."""
     for line in _read("/proc/self/mountinfo").splitlines():
         fields, _, rest = line.partition(" - ")
         if rest.startswith("cgroup2 "):

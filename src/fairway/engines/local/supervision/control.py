@@ -1,11 +1,11 @@
-"""The door of a supervisor: a Unix socket `ctl` in the attempt's folder. Standard library only.
+"""The control socket of a supervisor: a Unix socket `ctl` in the attempt's folder. Standard library only.
 
 A client sends one JSON object and a newline and gets one back:
 
     {"op": "stop", "grace": 30, "reason": "..."}    SIGTERM now, SIGKILL after the grace
-    {"op": "stop", "ask": true, ...}                the same, but programs that listen are asked first
+    {"op": "stop", "ask": true, ...}                the same, but programs that watch for stop requests end first
     {"op": "kill", "reason": "..."}                 SIGKILL to everything now
-    {"op": "status"}                                who runs
+    {"op": "status"}                                the running processes
     {"op": "environment"}                           folder and variables of the first process
     {"op": "interrupt"}                             Ctrl-C: to the terminal, or SIGINT to every process group
     {"op": "input", "data": "text"}                 to the first process's terminal
@@ -13,8 +13,8 @@ A client sends one JSON object and a newline and gets one back:
     {"op": "resize", "rows": 24, "columns": 80}     the window of the terminal
     {"op": "attach"}                                from here on raw bytes, both ways
 
-`attach` answers with the `offset` in `out-0.log` at which the bytes that follow begin, so that a
-client can show the log up to there and miss or repeat nothing.
+`attach` answers with the `offset` in `out-0.log` at which the bytes that follow begin, so that a client can show the log up to
+there and miss or repeat nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Request = dict[str, object]
 
 _LINE_LIMIT = 1 << 20
 _MOST_UNREAD = 8 << 20
-"""Bytes kept for a client that does not read; then it is dropped."""
+"""Limit of bytes buffered for a client that does not read; beyond it the client is dropped."""
 
 
 class Control:
-    """Listens in the current folder, which must be the attempt's: a path of any length would not fit a socket's address."""
+    """The listener. It binds in the current folder, the attempt's: a full path may not fit a socket address."""
 
     def __init__(self, reactor: Reactor, answer: Callable[[Request], Request], typed: Callable[[bytes], None]) -> None:
         self._reactor = reactor
@@ -50,20 +50,20 @@ class Control:
         try:
             self._listener.bind(NAME)
         except OSError:
-            # Some file systems hold no sockets. Signals still reach the supervisor.
+            # Some file systems do not support sockets. Signals still reach the supervisor.
             return
         os.chmod(NAME, 0o600)
         self._listener.listen(16)
         reactor.watch(self._listener.fileno(), READ, self._connected)
 
     def show(self, data: bytes) -> None:
-        """Send to everybody attached."""
+        """Send to all attached clients."""
         for client in list(self._clients):
             if client.attached:
                 client.send(data)
 
     def close(self) -> None:
-        """Say good-bye to all and remove the socket."""
+        """Close all connections and remove the socket."""
         self._reactor.forget(self._listener.fileno())
         self._listener.close()
         for client in list(self._clients):
@@ -109,7 +109,7 @@ class _Client:
             self._flush()
 
     def finish(self) -> None:
-        """Deliver what is left if the client takes it now, and hang up."""
+        """Send the remaining data if the client takes it now, and close the connection."""
         if self._connection.fileno() >= 0:
             self._connection.settimeout(0.5)
             try:
@@ -174,12 +174,12 @@ class _Client:
 
 
 def connect(folder: str, timeout: float) -> socket.socket:
-    """A connection to the supervisor of an attempt's folder. Raises `OSError` when nobody listens."""
+    """Connect to the supervisor of an attempt's folder. Raises `OSError` when no supervisor listens."""
     handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         connection.settimeout(timeout)
-        # A way to the folder that is short however deep it lies.
+        # A path to the folder that is short however deep the folder is.
         connection.connect(f"/proc/self/fd/{handle}/{NAME}")
     except OSError:
         connection.close()
@@ -190,7 +190,7 @@ def connect(folder: str, timeout: float) -> socket.socket:
 
 
 def ask(folder: str, request: Request, timeout: float) -> Request:
-    """Send one request and return the answer. Raises `OSError` when nobody answers in time."""
+    """Send one request and return the answer. Raises `OSError` when there is none in time."""
     with connect(folder, timeout) as connection:
         connection.sendall(json.dumps(request).encode() + b"\n")
         text = b""

@@ -1,4 +1,4 @@
-"""Finds the processes of a task, whatever they did to hide, and ends them. Standard library only."""
+"""Finds the processes of a task, even detached ones, and ends them. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from fairway.engines.local.supervision.identity import Identity, Status, boot_id
 
 _PAUSE = 0.01
 _LONGEST_RANK = 10
-"""Digits; a longer number is no rank."""
+"""Number of digits; a longer number is no rank."""
 _WORLDS = (
     ("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"),
     ("PMIX_NAMESPACE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_RANK", "PMI_SIZE"),
 )
-"""What launchers give the ranks that they start: a sign of their own, the rank, and how many there are."""
+"""Variables that launchers set for the ranks they start: an identifying one, the rank, and the number of ranks."""
 
 
 def descendants(root: int) -> list[int]:
-    """Children, grandchildren and so on of a process, zombies too; parents before their children."""
-    found: list[int] = []
-    line = [root]
-    while line:
-        pid = line.pop()
+    """Return all descendants of a process, zombies too; parents before their children."""
+    pids: list[int] = []
+    queue = [root]
+    while queue:
+        pid = queue.pop()
         children = _children(pid)
         if children is None:
             return _descendants_by_scan(root)
-        found += children
-        line += children
-    return found
+        pids += children
+        queue += children
+    return pids
 
 
 def kill_descendants(root: int) -> None:
-    """SIGKILL to every descendant that lives now. Those born meanwhile are left to the next call."""
+    """Send SIGKILL to every descendant alive now. Processes created meanwhile are left to the next call."""
     for pid in descendants(root):
         try:
             os.kill(pid, signal.SIGKILL)
@@ -44,17 +44,17 @@ def kill_descendants(root: int) -> None:
 
 
 def end_leftovers(folder: str, known: Iterable[Identity], deadline: float) -> bool:
-    """Kill what is left of a task whose supervisor is dead; whether nothing is left when the monotonic deadline comes.
+    """Kill the remaining processes of a task whose supervisor is dead; return whether none is left by the monotonic deadline.
 
-    A process belongs to the task when it is one of the known ones, carries the attempt's folder in
-    its environment, shares a session with such a process, or descends from one.
+    A process belongs to the task when it is one of the known ones, carries the attempt's folder in its environment, shares a
+    session with such a process, or descends from one.
     """
     known = list(known)
     while True:
-        left = find_leftovers(folder, known)
-        for identity in left:
+        leftovers = find_leftovers(folder, known)
+        for identity in leftovers:
             identity.send(signal.SIGKILL)
-        if not left:
+        if not leftovers:
             return True
         if time.monotonic() > deadline:
             return False
@@ -62,7 +62,7 @@ def end_leftovers(folder: str, known: Iterable[Identity], deadline: float) -> bo
 
 
 def find_leftovers(folder: str, known: Iterable[Identity]) -> list[Identity]:
-    """The living processes of a task whose supervisor is dead."""
+    """Return the living processes of a task whose supervisor is dead."""
     boot = boot_id()
     mark = f"FAIRWAY_ATTEMPT_DIR={folder}".encode()
     table = {pid: status for pid, status in _processes() if not status.dead}
@@ -79,7 +79,7 @@ def find_leftovers(folder: str, known: Iterable[Identity]) -> list[Identity]:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Memory that these processes hold, pages they share counted once each time."""
+    """Return the memory that these processes hold. Shared pages count once per process."""
     page = os.sysconf("SC_PAGE_SIZE")
     total = 0
     for pid in pids:
@@ -92,7 +92,7 @@ def resident_bytes(pids: Iterable[int]) -> int:
 
 
 def proportional_bytes(pids: Iterable[int]) -> int:
-    """Memory that these processes hold, shared pages divided fairly; dearer to ask for than `resident_bytes`."""
+    """Return the memory that these processes hold, shared pages divided among them. More expensive than `resident_bytes`."""
     total = 0
     for pid in pids:
         try:
@@ -104,30 +104,30 @@ def proportional_bytes(pids: Iterable[int]) -> int:
 
 
 def largest_rank(pids: Iterable[int]) -> int | None:
-    """The rank that holds most memory of these processes; None when it has none."""
-    pid = max(pids, key=lambda one: resident_bytes([one]), default=0)
+    """Return the rank of the process that holds most memory; None when it has no rank."""
+    pid = max(pids, key=lambda candidate: resident_bytes([candidate]), default=0)
     env = dict(entry.decode(errors="replace").partition("=")[::2] for entry in environment(pid))
-    # A launcher inside the task gives its ranks numbers of their own, beside those that the task was given.
-    found = next((env[rank] for sign, rank, _ in reversed(_WORLDS) if sign in env and rank in env), env.get("RANK", ""))
-    return int(found) if found.isdecimal() and len(found) < _LONGEST_RANK else None
+    # A launcher inside the task numbers its ranks itself, beside the numbers that the task was given.
+    rank_text = next((env[rank] for sign, rank, _ in reversed(_WORLDS) if sign in env and rank in env), env.get("RANK", ""))
+    return int(rank_text) if rank_text.isdecimal() and len(rank_text) < _LONGEST_RANK else None
 
 
 class WorldWatch:
-    """Which world a launcher inside the task told its ranks of: seen in their environments, as they were started.
+    """Detects the world that a launcher inside the task formed, from the environments of the ranks that it started.
 
-    What has the variables that the task was given is no rank of such a launcher. Of several worlds the largest counts: a
-    script may train with all and evaluate with one.
+    A process with the variables that the task was given is no rank of such a launcher. Of several worlds the largest counts: a
+    script may train with all ranks and evaluate with one.
     """
 
     def __init__(self, given: dict[str, str]) -> None:
         self._given = given
         self.size = 0
-        """Ranks of the world; 0 while none was seen."""
+        """Number of ranks of the world; 0 while none has been detected."""
         self.leads = False
         """Whether rank 0 of that world was among the processes of this task."""
 
     def look(self, pids: Iterable[int]) -> None:
-        """Look at these processes."""
+        """Examine these processes."""
         for pid in pids:
             env = dict(entry.decode(errors="replace").partition("=")[::2] for entry in environment(pid))
             for sign, rank, size in _WORLDS:
@@ -142,30 +142,30 @@ class WorldWatch:
 
 
 def _children(pid: int) -> list[int] | None:
-    """The children of a process; None when the kernel does not tell."""
+    """Return the children of a process; None when the kernel does not list them."""
     folder = f"/proc/{pid}/task"
-    found: list[int] = []
+    children: list[int] = []
     try:
         for thread in os.listdir(folder):
             with open(f"{folder}/{thread}/children", "rb") as file:
-                found += map(int, file.read().split())
+                children += map(int, file.read().split())
     except OSError:
-        # It ended meanwhile, or the kernel was built without this file.
-        return None if os.path.exists(f"/proc/{pid}") else found
-    return found
+        # The process ended meanwhile, or the kernel was built without this file.
+        return None if os.path.exists(f"/proc/{pid}") else children
+    return children
 
 
 def _descendants_by_scan(root: int) -> list[int]:
     parents: dict[int, list[int]] = {}
     for pid, status in _processes():
         parents.setdefault(status.parent, []).append(pid)
-    found: list[int] = []
-    line = [root]
-    while line:
-        children = parents.get(line.pop(), [])
-        found += children
-        line += children
-    return found
+    pids: list[int] = []
+    queue = [root]
+    while queue:
+        children = parents.get(queue.pop(), [])
+        pids += children
+        queue += children
+    return pids
 
 
 def _processes() -> Iterator[tuple[int, Status]]:
@@ -177,7 +177,7 @@ def _processes() -> Iterator[tuple[int, Status]]:
 
 
 def environment(pid: int) -> list[bytes]:
-    """The variables that a process was started with, as `NAME=value`; none when it is gone or not ours."""
+    """Return the variables with which a process was started, as `NAME=value`; none when they cannot be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read().split(b"\0")

@@ -1,4 +1,4 @@
-"""How a task ended, gathered from what is left of it. Standard library only."""
+"""Describes how a task ended, from its outputs and exit codes. Standard library only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairway.engines.local.supervision.record import BadRecordError, bounded_tex
 TAIL = 4096
 """Bytes of output kept in the record."""
 _REACH = 64 * 1024
-"""Bytes of output in which the error is looked for."""
+"""Bytes of output in which the error is searched for."""
 _ERROR_FILE_REACH = 1 << 20
 _METRICS_REACH = 64 * 1024
 _MOST_RANKS = 1 << 31
@@ -28,7 +28,7 @@ _LAUNCHING = frozenset(
 def describe_end(
     order: Order, ranks: Ranks, outputs: list[Output], evidence: OomEvidence, cgroup: Cgroup | None, said: str
 ) -> dict[str, object]:
-    """The record of the end, but for its times and for what only the supervisor knows."""
+    """Return the end record, without its times and the facts that only the supervisor has."""
     decisive = ranks.decisive
     end = outputs[decisive.number].end(_REACH)
     covered = _cover(end, order)
@@ -52,8 +52,8 @@ def describe_end(
 
 
 def _error(order: Order, decisive: Rank, end: bytes) -> dict[str, object]:
-    """What the rank that failed raised."""
-    # Loaded only here: most tasks end well.
+    """Return the fields of the record about the error that the failed rank raised."""
+    # Imported only here: most tasks end well.
     from fairway.runtime.failure.cause import find  # noqa: PLC0415
 
     filed = _cover(_error_file(order, decisive.number), order)
@@ -69,26 +69,26 @@ def _error(order: Order, decisive: Rank, end: bytes) -> dict[str, object]:
 
 
 def _error_file(order: Order, number: int) -> bytes:
-    """What torchrun, or a program that it records, wrote of the rank that failed first; empty when it wrote nothing."""
+    """Return what torchrun, or a program that it records, wrote about the rank that failed first; empty when nothing."""
     path = {**order.env, **order.commands[number].env}.get("TORCHELASTIC_ERROR_FILE", "")
     try:
-        # A file elsewhere may be of another attempt.
+        # A file elsewhere may belong to another attempt.
         return bounded_text(path)[:_ERROR_FILE_REACH] if os.path.dirname(path) == order.folder else b""
     except (OSError, BadRecordError):
         return b""
 
 
 def _own_rank(order: Order, number: int) -> int | None:
-    """The rank of a process that is one itself; None for a launcher or a shell, whose variable names no rank of its own."""
+    """Return the rank of a process that is itself a rank; None for a launcher or a shell, whose variable is not its own rank."""
     command = order.commands[number]
     program = os.path.basename(command.argv[0]) if command.argv else ""
-    told = {**order.env, **command.env}.get("FAIRWAY_RANK", "")
+    rank_text = {**order.env, **command.env}.get("FAIRWAY_RANK", "")
     launches = any(word in _LAUNCHING for word in command.argv[1:4])
-    return int(told) if program.startswith("python") and not launches and told.isdecimal() else None
+    return int(rank_text) if program.startswith("python") and not launches and rank_text.isdecimal() else None
 
 
 def _cover(text: bytes, order: Order) -> bytes:
-    """The text without the values of secrets."""
+    """Return the text without the values of secrets."""
     for name in order.secrets:
         value = order.env.get(name, "").encode(errors="surrogateescape")
         if value:
@@ -97,7 +97,7 @@ def _cover(text: bytes, order: Order) -> bytes:
 
 
 def _last_step(folder: str, rank: int) -> int | None:
-    """The last step that the process reported; None when it reported none."""
+    """Return the last step that the process reported; None when it reported none."""
     try:
         with open(os.path.join(folder, f"metrics-{rank}.jsonl"), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _METRICS_REACH))
@@ -109,7 +109,7 @@ def _last_step(folder: str, rank: int) -> int | None:
             step = json.loads(line)["step"]
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
-        found = step_of(step)
-        if found is not None:
-            return found
+        valid_step = step_of(step)
+        if valid_step is not None:
+            return valid_step
     return None

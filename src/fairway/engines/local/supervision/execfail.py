@@ -1,4 +1,4 @@
-"""Why a program could not be started, in words. Standard library only; loaded only when it happened."""
+"""Explains why a program could not be started. Standard library only; imported only when that has happened."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import errno
 import os
 
 _LIMIT = 20_000
-"""Names looked at for a suggestion."""
+"""Limit of names considered for a suggestion."""
 
 
 def explain(stage: str, number: int, argv: list[str], env: dict[str, str], cwd: str) -> str:
-    """One sentence: what was asked, what is wrong, what to do."""
+    """Return one sentence: what was requested, what is wrong, and what to do."""
     program = argv[0] if argv else ""
     if stage == "folder":
         return f"cannot enter the working folder {cwd!r}: {os.strerror(number).lower()}"
@@ -47,8 +47,8 @@ def _missing(program: str, env: dict[str, str], cwd: str) -> str:
 
 
 def _names(folders: list[str], *, files: bool = False) -> list[str]:
-    """Programs in these folders, nearest first; with `files`, all files."""
-    found: dict[str, None] = {}
+    """Return the programs in these folders, nearest first; with `files`, all files."""
+    names: dict[str, None] = {}
     for folder in folders:
         try:
             entries = sorted(os.listdir(folder or os.curdir))
@@ -56,7 +56,7 @@ def _names(folders: list[str], *, files: bool = False) -> list[str]:
             continue
         for name in entries:
             if files or os.access(os.path.join(folder, name), os.X_OK):
-                found[name] = None
-            if len(found) >= _LIMIT:
-                return list(found)
-    return list(found)
+                names[name] = None
+            if len(names) >= _LIMIT:
+                return list(names)
+    return list(names)

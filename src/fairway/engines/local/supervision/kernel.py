@@ -1,4 +1,4 @@
-"""The few calls of the kernel that Python has no name for. Standard library only; loaded before any fork."""
+"""Kernel calls that Python does not provide. Standard library only; imported before any fork."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper() -> None:
-    """Orphans among the descendants become children of this process instead of init's."""
+    """Make this process adopt orphaned descendants in place of init."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent() -> None:
-    """Be killed when the parent dies. To be called in a fresh child, before exec."""
+    """Have this process killed when its parent dies. Call it in a new child, before exec."""
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def name_process(name: str) -> None:
-    """What `ps` and `top` show; the first 15 bytes count."""
+    """Set the name that `ps` and `top` show; it is cut to 15 bytes."""
     _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def punch_hole(descriptor: int, offset: int, length: int) -> bool:
-    """Give the blocks of a part of a file back; its size stays. False where the file system cannot."""
+    """Free the blocks of a part of a file; the file's size stays. Return False where that is not supported."""
     call = getattr(_libc, "fallocate", None)
     if call is None:
         return False

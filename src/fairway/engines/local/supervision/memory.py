@@ -1,4 +1,4 @@
-"""Whether a task uses or used too much memory: what can be known without a control group. Standard library only."""
+"""Detects whether a task uses or used too much memory, where there is no control group. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from fairway.engines.local.supervision import descent
 
 _CHILD_KILLED = b"killed by signal: Killed"
-"""What a data loader prints when the kernel took one of its workers."""
+"""The message of a data loader whose worker was killed by the kernel."""
 
 
 class MemoryWatch:
@@ -16,14 +16,14 @@ class MemoryWatch:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.seen = 0
-        """What was held when the limit was passed."""
+        """Bytes held when the limit was exceeded."""
         self.rank: int | None = None
-        """The rank that held most of it, where it has a number."""
+        """The rank that held most of them, if it has a number."""
 
     def exceeded(self) -> bool:
-        """Whether the descendants of this process hold more than the limit now."""
+        """Return whether the descendants of this process hold more than the limit now."""
         pids = descent.descendants(os.getpid())
-        # Pages shared after a fork count in each process; only when that sum is too large is the true one worth its price.
+        # The cheap sum counts shared pages once per process; the exact one is computed only when that is too large.
         if descent.resident_bytes(pids) <= self._limit:
             return False
         self.seen = descent.proportional_bytes(pids)
@@ -34,15 +34,15 @@ class MemoryWatch:
 
 
 class OomEvidence:
-    """What the kernel tells everybody about kills for want of memory: a count, and where allowed a log."""
+    """The kernel's machine-wide evidence of out-of-memory kills: a counter, and a log where it is readable."""
 
     def __init__(self) -> None:
         self._before = _count()
 
     def blames(self, pids: set[int], killed: bool, tail: bytes) -> bool:
-        """Whether one of these processes was killed for memory since this was made.
+        """Return whether one of these processes was killed for memory since this object was created.
 
-        `killed`: one died by a SIGKILL that we did not send.
+        `killed` tells whether one died by a SIGKILL that the supervisor did not send.
         """
         if _count() <= self._before or not (killed or _CHILD_KILLED in tail):
             return False
@@ -62,7 +62,7 @@ def _count() -> int:
 
 
 def _kernel_log() -> bytes | None:
-    """The kernel's messages; None where we may not read them."""
+    """Return the kernel's messages; None where this user may not read them."""
     try:
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -73,7 +73,7 @@ def _kernel_log() -> bytes | None:
             try:
                 messages.append(os.read(descriptor, 8192))
             except BrokenPipeError:
-                # The oldest messages were overwritten while we read; go on with the next.
+                # The oldest messages were overwritten meanwhile; continue with the next.
                 continue
     except BlockingIOError:
         return b"".join(messages)

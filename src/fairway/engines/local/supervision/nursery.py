@@ -1,8 +1,7 @@
-"""The nursery: a small process of the daemon's that forks supervisors. Standard library only.
+"""The fork server: a small process of the daemon that forks supervisors. Standard library only.
 
-A fork of this process costs a millisecond; a fork of the daemon would copy all that the daemon
-has mapped, and a fresh interpreter takes twenty. It ends when the daemon's end of its socket
-closes, however the daemon died; the supervisors live on.
+A fork of this process costs a millisecond; a fork of the daemon would copy all that the daemon has mapped, and a new interpreter
+takes twenty. It ends when the daemon's end of its socket closes, however the daemon died; the supervisors live on.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from fairway.engines.local.supervision.supervisor import supervise
 def main(descriptor: int) -> None:
     """Fork a supervisor for each order that comes through the socket, until its other end closes."""
     kernel.name_process("fairway-nursery")
-    # Whatever the daemon was started with: tasks begin with every signal as the system has it.
+    # Tasks start with default signal handling, however the daemon was started.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    # Supervisors belong to nobody: the kernel drops their exit codes.
+    # Supervisors are reaped by the kernel, which drops their exit codes.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # Read once, for all supervisors.
     boot_id()
-    # Collecting would write to every page that the supervisors share.
+    # Garbage collection would write to every page that the supervisors share.
     gc.disable()
     gc.freeze()
     with socket.socket(fileno=descriptor) as channel:
@@ -38,7 +37,7 @@ def main(descriptor: int) -> None:
 
 
 def _hand_over(channel: socket.socket, text: bytes, descriptors: list[int]) -> None:
-    """Fork; the child keeps the descriptors, this process keeps none."""
+    """Fork; the child keeps the descriptors, this process closes them."""
     waits = text.startswith(order.STANDBY)
     try:
         pid = os.fork()
@@ -48,7 +47,7 @@ def _hand_over(channel: socket.socket, text: bytes, descriptors: list[int]) -> N
             os.write(descriptors[1], words.encode())
         pid = -1
     if pid == 0:
-        # The daemon must see its nursery's end even while this supervisor lives.
+        # The daemon must notice the end of the fork server even while this supervisor lives.
         channel.close()
         if waits:
             stand_by(text.removeprefix(order.STANDBY), descriptors[0])

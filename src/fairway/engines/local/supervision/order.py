@@ -1,7 +1,7 @@
-"""What the daemon tells the nursery: one order a task, with the locks that go with it. Standard library only.
+"""The message from the daemon to the fork server: one order per task, with its locks. Standard library only.
 
-An order carries the full environment, which may hold secrets: it travels through a socket and is
-never written to a disk. `public` is the part that may be.
+An order has the full environment, which may contain secrets: it is sent through a socket and never written to disk. `public` is
+the part that may be.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import struct
 from collections.abc import Mapping, Sequence
 
 STANDBY = b"standby "
-"""Stands before an order that is not to be carried out yet: only its first command is started, as a spare."""
+"""Prefix of an order that is not to be carried out yet: only its first command is started, as a spare."""
 LOG_CAP = 256 << 20
-"""Bytes of output kept a process; older parts are released. The document's `keep.log_size` has the same default."""
+"""Bytes of output kept per process; older parts are released. The document's `keep.log_size` has the same default."""
 DEFAULT_GRACE = 30.0
 
 _HEADER = struct.Struct("!II")
 """Length of the text, number of descriptors."""
 _BATCH = 200
-"""Descriptors a message; the kernel takes 253."""
+"""Descriptors per message; the kernel accepts 253."""
 
 
 class Command:
-    """One process of a task: what to run, and what its environment has beyond the task's."""
+    """One process of a task: its arguments, and its variables beyond the task's."""
 
     __slots__ = ("argv", "env")
 
@@ -35,7 +35,7 @@ class Command:
 
 
 class Conditions:
-    """How the caller's own processes run; those of the task do so too."""
+    """The process attributes of the caller, which the task's processes get, too."""
 
     __slots__ = ("affinity", "limits", "nice")
 
@@ -43,19 +43,19 @@ class Conditions:
         self, nice: int | None = None, limits: Mapping[str, Sequence[int]] | None = None, affinity: Sequence[int] = ()
     ) -> None:
         self.nice = nice
-        """Their priority; None: that of the daemon."""
+        """The priority; None: the daemon's."""
         self.limits = {name: list(pair) for name, pair in (limits or {}).items()}
-        """Soft and hard, by the name in `RLIMIT_NOFILE`; -1: none."""
+        """Soft and hard limits, by the name in `RLIMIT_NOFILE`; -1: unlimited."""
         self.affinity = list(affinity)
         """CPUs; empty: all."""
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data."""
+        """Return plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 class Order:
-    """One task to start. Everything that a supervisor will ever know of it."""
+    """One task to start, with all the data that its supervisor gets."""
 
     __slots__ = (
         "cgroup", "cleanup", "clock", "commands", "conditions", "cpu_limit", "cwd", "env", "folder", "grace", "log_cap",
@@ -87,7 +87,7 @@ class Order:
         conditions: Conditions | None = None,
     ) -> None:
         self.task = task
-        """For people: `default/mnist-7/worker-0#0`."""
+        """The task's name for users: `default/mnist-7/worker-0#0`."""
         self.folder = folder
         """The attempt's own folder; it exists."""
         self.cwd = cwd
@@ -97,13 +97,13 @@ class Order:
         self.grace = grace
         """Seconds between SIGTERM and SIGKILL when the supervisor itself decides."""
         self.poke = poke
-        """A datagram socket to tell that the task is over; empty: nobody."""
+        """The datagram socket on which to announce that the task is over; empty: none."""
         self.terminal = terminal
         """Whether the first process gets a terminal."""
         self.stdin = stdin
-        """Where the caller hands out its standard input, for the first process; empty: it has none."""
+        """Where the caller offers its standard input, for the first process; empty: nowhere."""
         self.stderr_apart = stderr_apart
-        """Whether the log notes which bytes the first process wrote to its standard error."""
+        """Whether the supervisor records which bytes of the log the first process wrote to its standard error."""
         self.secrets = list(secrets)
         """Names of variables whose values are kept out of records."""
         self.memory_limit, self.cpu_limit = memory_limit, cpu_limit
@@ -111,19 +111,19 @@ class Order:
         self.log_cap = log_cap
         """Bytes of output kept of each process; 0: all."""
         self.cgroup = cgroup
-        """Whether to use a control group where the machine lets us."""
+        """Whether to use a control group where possible."""
         self.umask = umask
-        """That of the task's processes; the daemon's own is stricter."""
+        """The umask of the task's processes; the daemon's own is stricter."""
         self.cleanup = [list(argv) for argv in cleanup]
-        """Commands that end what is no descendant of ours (containers); run when everything else has ended."""
+        """Commands that end processes which are no descendants (containers); run when everything else has ended."""
         self.clock = clock
-        """Seconds since the epoch at which monotonic time was 0, as the daemon counts; 0: the wall clock tells the time."""
+        """The daemon's time in seconds since the epoch at which monotonic time was 0; 0: use the wall clock."""
         self.peers = peers
-        """Tasks that are to form one world, this one included; 1: it is not looked at whether they do."""
+        """Number of tasks that are to form one world, this one included; 1: do not check whether they do."""
         self.conditions = conditions or Conditions()
 
     def encode(self) -> bytes:
-        """The order as text."""
+        """Encode the order as text."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("commands", "conditions")}
         plain["conditions"] = self.conditions.as_dict()
         plain["commands"] = [[command.argv, command.env] for command in self.commands]
@@ -131,14 +131,14 @@ class Order:
 
     @classmethod
     def decode(cls, text: bytes) -> Order:
-        """The order that `encode` wrote."""
+        """Decode an order that `encode` wrote."""
         plain = json.loads(text)
         plain["commands"] = [Command(argv, env) for argv, env in plain["commands"]]
         plain["conditions"] = Conditions(**plain["conditions"])
         return cls(**plain)
 
     def public(self) -> dict[str, object]:
-        """What may be kept on a disk: names of variables, never their values."""
+        """Return what may be written to disk: names of variables, never their values."""
         return {
             "task": self.task,
             "cwd": self.cwd,
@@ -153,7 +153,7 @@ class Order:
 
 
 def send(channel: socket.socket, text: bytes, descriptors: Sequence[int]) -> None:
-    """Send one message with its descriptors; the sender may close them at once."""
+    """Send one message with its descriptors; the sender may close them afterwards."""
     batches = [descriptors[at : at + _BATCH] for at in range(0, len(descriptors), _BATCH)] or [[]]
     _send_with(channel, _HEADER.pack(len(text), len(descriptors)), batches[0])
     for batch in batches[1:]:
@@ -162,7 +162,7 @@ def send(channel: socket.socket, text: bytes, descriptors: Sequence[int]) -> Non
 
 
 def receive(channel: socket.socket) -> tuple[bytes, list[int]] | None:
-    """The next message and its descriptors, closed on exec; None when the other side is gone."""
+    """Return the next message and its descriptors, which are close-on-exec; None when the other side has closed the socket."""
     header, descriptors = receive_with(channel, _HEADER.size)
     while 0 < len(header) < _HEADER.size and (more := channel.recv(_HEADER.size - len(header))):
         header += more
@@ -191,11 +191,11 @@ def _send_with(channel: socket.socket, data: bytes, descriptors: Sequence[int]) 
 
 
 def receive_with(channel: socket.socket, length: int) -> tuple[bytes, list[int]]:
-    """At most so many bytes, and the descriptors that came with them, closed on exec."""
+    """Receive up to that many bytes, and the descriptors that came with them, which are close-on-exec."""
     size = array.array("i").itemsize
     data, carried, _flags, _address = channel.recvmsg(length, socket.CMSG_SPACE(_BATCH * size), socket.MSG_CMSG_CLOEXEC)
-    found = array.array("i")
+    descriptors = array.array("i")
     for level, kind, content in carried:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            found.frombytes(content[: len(content) - len(content) % size])
-    return data, list(found)
+            descriptors.frombytes(content[: len(content) - len(content) % size])
+    return data, list(descriptors)

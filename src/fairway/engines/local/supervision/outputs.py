@@ -1,7 +1,7 @@
-"""The logs of a task, as its supervisor sees them: plain files that the processes append to themselves.
+"""The logs of a task as its supervisor handles them: plain files to which the processes append directly.
 
-The supervisor only notes how long they were when (`out-N.index`, lines of `offset time`), and gives the
-blocks of old parts back when there is too much. Standard library only.
+The supervisor only records how long they were at which time (`out-N.index`, lines of `offset time`), and frees the blocks of old
+parts beyond a limit. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from fairway.engines.local.supervision.reactor import READ, Reactor
 _BLOCK = 4096
 _PIECE = 64 * 1024
 MARKS = ".err"
-"""Suffix of the file that says which bytes of a log are of standard error."""
+"""Suffix of the file that tells which bytes of a log are standard error."""
 PENDING = struct.Struct("<q")
-"""Its head: -1, or the length of the log before standard error is appended whose place is not noted yet."""
+"""Its header: -1, or the length of the log before an append of standard error whose span is not recorded yet."""
 SPAN = struct.Struct("<qq")
-"""Then its entries: where bytes of standard error begin and end, rising."""
+"""Its entries: start and end of each span of standard error, rising."""
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 def log_path(folder: str, rank: int) -> str:
-    """Where the log of a process lies."""
+    """Return the path of a process's log."""
     return os.path.join(folder, f"out-{rank}.log")
 
 
@@ -41,17 +41,17 @@ class Output:
         self._released = 0
 
     def note(self) -> bool:
-        """Add to the index what was written since the last time. Whether there was anything."""
+        """Add the growth since the last call to the index; return whether there was any."""
         state = os.fstat(self.descriptor)
         if state.st_size == self._size:
             return False
         grown = state.st_size > self._size
         self._size = state.st_size
         if grown:
-            # The file's own time is when its last byte came, however late this look is.
+            # The file's modification time is when its last byte came, however late this call is.
             self._write_index(f"{state.st_size} {state.st_mtime:.3f}\n".encode())
         else:
-            # The program emptied its own log; offsets begin again.
+            # The program truncated its own log; offsets start again.
             self._released = 0
         self._release()
         return grown
@@ -64,14 +64,14 @@ class Output:
             return
 
     def end(self, length: int) -> bytes:
-        """The last bytes."""
+        """Return the last bytes."""
         with open(self.path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(0, size - length))
             return file.read(length)
 
     def size(self) -> int:
-        """Bytes written so far."""
+        """Return the number of bytes written so far."""
         return os.fstat(self.descriptor).st_size
 
     def discard_if_empty(self) -> None:
@@ -85,13 +85,13 @@ class Output:
                 self._index = os.open(self._index_path, _OPEN, 0o600)
             os.write(self._index, line)
         except OSError:
-            # A full disk: the next entry covers this one's bytes.
+            # The disk is full: the next entry covers these bytes, too.
             return
 
     def _release(self) -> None:
         if not self._cap or self._size - self._released <= self._cap:
             return
-        # Half of the cap goes at a time, so that this is rare.
+        # Half of the limit is freed at a time, so that this is rare.
         upto = (self._size - self._cap // 2) // _BLOCK * _BLOCK
         if upto > self._released and kernel.punch_hole(self.descriptor, self._released, upto - self._released):
             self._released = upto
@@ -100,10 +100,10 @@ class Output:
 
 
 class ErrorOutput:
-    """Standard error of a process whose caller keeps it apart: a pipe, whose bytes the supervisor appends to the log.
+    """Separate standard error of a process: a pipe whose bytes the supervisor appends to the log.
 
-    Standard output goes to the log directly. `out-N.err` says which bytes came from here. Its head is set before the append and
-    cleared after the entry is there, so that a reader knows up to where the entries are complete.
+    Standard output goes to the log directly. `out-N.err` records which bytes came from the pipe. Its header is set before the
+    append and cleared after the entry is written, so that a reader knows up to where the entries are complete.
     """
 
     def __init__(self, reactor: Reactor, path: str) -> None:
@@ -113,14 +113,14 @@ class ErrorOutput:
         self._marks_path = os.path.splitext(path)[0] + MARKS
         self._marks = os.open(self._marks_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         os.pwrite(self._marks, PENDING.pack(-1), 0)
-        # Not the process's own: the position of this one is where its own last write ended.
+        # A descriptor of its own: its position is where the last append through it ended.
         self._log = os.open(path, _OPEN, 0o600)
         self._entry = PENDING.size - SPAN.size
-        """Where the last entry stands."""
+        """Position of the last entry."""
         self._span = (-1, -1)
 
     def started(self) -> None:
-        """The process has its copy; with ours closed, its end is seen."""
+        """Close our copy of the write end, so that the end of the process closes the pipe."""
         os.close(self.descriptor)
         self._reactor.watch(self._read, READ, self._readable)
 
@@ -158,13 +158,13 @@ class ErrorOutput:
                 data = data[written:]
             os.pwrite(self._marks, PENDING.pack(-1), 0)
         except OSError:
-            # A full disk loses output, or which stream it came from, never the task.
+            # A full disk loses output, or its assignment to a stream, never the task.
             return
 
     def _note(self, end: int, length: int) -> None:
         begin = end - length
         if begin < self._span[1]:
-            # The program emptied its own log; offsets begin again.
+            # The program truncated its own log; offsets start again.
             os.ftruncate(self._marks, PENDING.size)
             self._entry, self._span = PENDING.size - SPAN.size, (-1, -1)
         if begin == self._span[1]:

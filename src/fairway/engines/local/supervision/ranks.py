@@ -1,4 +1,4 @@
-"""The processes of one task, as their supervisor counts them. Standard library only."""
+"""The processes of one task, as their supervisor tracks them. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 class Rank:
-    """One process that was asked for."""
+    """One process of the order."""
 
     __slots__ = ("code", "number", "pid", "signal", "words")
 
@@ -25,34 +25,34 @@ class Rank:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended in any way but with 0."""
+        """Whether it ended in any way other than with exit code 0."""
         return self.over and self.code != 0
 
     def ended(self, status: int) -> None:
-        """Take what `waitpid` said."""
+        """Record the status that `waitpid` returned."""
         if os.WIFSIGNALED(status):
             self.signal = os.WTERMSIG(status)
         else:
             self.code = os.WEXITSTATUS(status)
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data, for the record."""
+        """Return plain data, for the record."""
         return {"rank": self.number, "pid": self.pid, "code": self.code, "signal": self.signal}
 
 
 class Ranks:
-    """All of them, and which one decided how the task ended: the first that failed."""
+    """All processes of the task, and the one that decided how the task ended: the first that failed."""
 
     def __init__(self) -> None:
         self._all: dict[int, Rank] = {}
         self.culprit: Rank | None = None
 
     def add(self, rank: Rank) -> None:
-        """Count one more."""
+        """Add a process."""
         self._all[rank.pid] = rank
 
     def reaped(self, pid: int, status: int) -> None:
-        """A child ended; it may be one of these, or an orphan that nobody asked for."""
+        """Record that a child ended. It may be an adopted orphan, which does not count."""
         rank = self._all.get(pid)
         if rank is None:
             return
@@ -62,15 +62,15 @@ class Ranks:
 
     @property
     def everyone(self) -> list[Rank]:
-        """In order of number."""
+        """All processes, in order of number."""
         return list(self._all.values())
 
     @property
     def left(self) -> list[Rank]:
-        """Those that still run."""
+        """The processes that still run."""
         return [rank for rank in self._all.values() if not rank.over]
 
     @property
     def decisive(self) -> Rank:
-        """Whose end is the task's."""
+        """The process whose end counts as the task's."""
         return self.culprit or next(iter(self._all.values()))

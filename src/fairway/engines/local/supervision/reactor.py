@@ -1,4 +1,4 @@
-"""Waits for descriptors and calls what belongs to each. Standard library only."""
+"""Waits for descriptors and runs their callbacks. Standard library only."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Reactor:
         self._calls: dict[int, Callable[[int], None]] = {}
 
     def watch(self, descriptor: int, events: int, call: Callable[[int], None]) -> None:
-        """Call with the events when any of them happens; a second time replaces the first."""
+        """Run the callback with the events when any of them happens; a second call replaces the first."""
         self._calls[descriptor] = call
         self._poll.register(descriptor, events)
 
     def forget(self, descriptor: int) -> None:
-        """Watch it no more. To be done before it is closed."""
+        """Stop watching a descriptor. Call it before closing the descriptor."""
         if self._calls.pop(descriptor, None) is not None:
             self._poll.unregister(descriptor)
 
     def wait(self, seconds: float | None) -> None:
-        """Wait for something to happen, at most so long, and deal with it."""
+        """Wait for events, at most that long, and run their callbacks."""
         timeout = None if seconds is None else max(0, int(seconds * 1000) + 1)
         for descriptor, events in self._poll.poll(timeout):
             call = self._calls.get(descriptor)
@@ -38,7 +38,7 @@ class Reactor:
 
 
 class Signals:
-    """Turns signals into something that a reactor can wait for."""
+    """Turns signals into events of a reactor."""
 
     def __init__(self, reactor: Reactor, calls: dict[signal.Signals, Callable[[], None]]) -> None:
         self._calls = {int(number): call for number, call in calls.items()}
@@ -49,7 +49,7 @@ class Signals:
         reactor.watch(self._read, READ, self._arrived)
 
     def _arrived(self, _events: int) -> None:
-        # Many signals of one kind are one: the calls look at what is.
+        # Signals of one kind coalesce: callbacks check the actual state.
         for number in sorted(set(os.read(self._read, 4096))):
             call = self._calls.get(number)
             if call is not None:

@@ -1,7 +1,7 @@
-"""The records of an attempt: written whole or not at all, also on a full disk. Standard library only.
+"""The records of an attempt: written atomically, also on a full disk. Standard library only.
 
-A task may write into its own attempt folder, so a record that is read may hold anything. Reading is bounded:
-the file must be a regular file of at most `LARGEST` bytes, and each value must have its type and its range.
+A task may write into its own attempt folder, so that a record may contain anything. Reading is bounded: the file must be a
+regular file of at most `LARGEST` bytes, and each value must have its type and its range.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import stat
 STARTED = "started.json"
 EXIT = "exit.json"
 LARGEST = 4 << 20
-"""Bytes; a larger file is refused unread. An order with a thousand processes takes less."""
+"""Limit in bytes; a larger file is refused unread. An order with a thousand processes is smaller."""
 LONGEST_TEXT = 64 * 1024
-"""Characters of one text in an exit record."""
+"""Limit of characters of one text in an exit record."""
 INT64 = 1 << 63
 _LATEST = 1e11
-"""Seconds since the epoch; later times are mistakes."""
+"""Limit in seconds since the epoch; later times are mistakes."""
 _SHOWN = 80
 _RESERVED = 32 * 1024
-"""Bytes; more than the largest exit record."""
+"""Bytes reserved; more than the largest exit record."""
 
 
 class BadRecordError(ValueError):
@@ -29,7 +29,7 @@ class BadRecordError(ValueError):
 
 
 class ExitRecord:
-    """The record of a task's end, with its room on the disk taken at the start: a disk that fills up cannot lose it."""
+    """The record of a task's end. Its disk space is reserved at the start: a disk that fills up cannot lose it."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -38,24 +38,24 @@ class ExitRecord:
         os.write(self._descriptor, b" " * _RESERVED)
 
     def write(self, content: dict[str, object]) -> None:
-        """Make the record appear. JSON does not mind the blanks that fill the reserved room."""
+        """Publish the record. JSON allows the blanks that fill the reserved space."""
         text = json.dumps(content).encode()
         os.pwrite(self._descriptor, text.ljust(_RESERVED), 0)
         try:
             os.fsync(self._descriptor)
         except OSError:
-            # The record can still be read; only a power cut could lose it.
+            # The record can still be read; only a power failure could lose it.
             pass
         os.rename(self._aside, os.path.join(self._folder, EXIT))
 
     def discard(self) -> None:
-        """Nothing was started: leave no trace."""
+        """Remove the reserved file: nothing was started."""
         os.close(self._descriptor)
         os.unlink(self._aside)
 
 
 def write_record(folder: str, name: str, content: dict[str, object]) -> None:
-    """Write a small record aside, then give it its name."""
+    """Write a small record aside, then rename it to its name."""
     prepare_record(folder, name, content)
     publish_record(folder, name)
 
@@ -70,12 +70,12 @@ def prepare_record(folder: str, name: str, content: dict[str, object]) -> None:
 
 
 def publish_record(folder: str, name: str) -> None:
-    """Give a record that lies aside its name."""
+    """Rename a record that was written aside."""
     os.rename(_aside(folder, name), os.path.join(folder, name))
 
 
 def discard_record(folder: str, name: str) -> None:
-    """Remove a record that lies aside."""
+    """Remove a record that was written aside."""
     os.unlink(_aside(folder, name))
 
 
@@ -84,7 +84,7 @@ def _aside(folder: str, name: str) -> str:
 
 
 def read_record(folder: str, name: str) -> dict[str, object] | None:
-    """A record, or None when it is not there or cannot be used."""
+    """Return a record; None when it does not exist or cannot be used."""
     try:
         return load_record(folder, name)
     except BadRecordError:
@@ -92,7 +92,7 @@ def read_record(folder: str, name: str) -> dict[str, object] | None:
 
 
 def load_record(folder: str, name: str) -> dict[str, object] | None:
-    """A record; None when there is no such file. Raises `BadRecordError` for a file that holds no record."""
+    """Return a record; None when there is no such file. Raises `BadRecordError` for a file that holds no record."""
     path = os.path.join(folder, name)
     try:
         text = bounded_text(path)
@@ -110,7 +110,7 @@ def load_record(folder: str, name: str) -> dict[str, object] | None:
 
 
 def bounded_text(path: str) -> bytes:
-    """The content of a small regular file. Never blocks: a FIFO or a device in its place is refused."""
+    """Return the content of a small regular file. Never blocks: a FIFO or a device in its place is refused."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         state = os.fstat(descriptor)
@@ -149,12 +149,12 @@ def check_exit(path: str, content: dict[str, object]) -> None:
 
 
 def step_of(value: object) -> int | None:
-    """A step that fits into 64 bits; None for everything else."""
+    """Return a step that fits into 64 bits; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and -INT64 <= value < INT64 else None
 
 
 def time_of(value: object) -> float | None:
-    """A finite time in seconds since the epoch; None for everything else."""
+    """Return a finite time in seconds since the epoch; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if -_LATEST <= value <= _LATEST else None
@@ -171,7 +171,7 @@ def _check_time(path: str, name: str, value: object) -> None:
 
 
 def _shown(value: object) -> str:
-    """The value in a message: short, whatever it is."""
+    """Return the value for a message, shortened."""
     if isinstance(value, int) and abs(value) >= INT64:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""An interpreter that has imported what its program will, and waits for its turn. Standard library only."""
+"""An interpreter that has imported its program's modules in advance, and waits to run it. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from fairway.engines.local.supervision.spawn import Nest, Streams
 VARIABLE = "FAIRWAY_SPARE"
 PROBE = "probe"
 PROVEN = 42
-"""As `fairway.runtime.spare.sitecustomize` has them; the nursery does not load what is made for tasks."""
+"""Equal to those of `fairway.runtime.spare.sitecustomize`; the fork server does not import what is made for tasks."""
 _PATIENCE = 2.0
-"""Seconds that it has to wake up."""
+"""Seconds that a spare gets to wake up."""
 
 
 class Spare:
-    """A child that waits. It is used whole or not at all."""
+    """A waiting child process. It is used as a whole or not at all."""
 
     def __init__(self, request: order.Order) -> None:
-        """Start it: the request's first command, whose variable tells what to import. Raises `OSError` when it would not wait."""
+        """Start the request's first command, whose variable tells what to import. Raises `OSError` when it would not wait."""
         self._program, *_ = self._argv = request.commands[0].argv
         self._request = request
         env = {**request.env, **request.commands[0].env}
-        told = json.loads(env[VARIABLE])
+        instructions = json.loads(env[VARIABLE])
         self._prove({**env, VARIABLE: PROBE})
         self._ours, theirs = socket.socketpair()
         with theirs:
             os.set_inheritable(theirs.fileno(), True)
-            told["descriptor"] = theirs.fileno()
-            self.pid = self._start(self._argv, {**env, VARIABLE: json.dumps(told)})
+            instructions["descriptor"] = theirs.fileno()
+            self.pid = self._start(self._argv, {**env, VARIABLE: json.dumps(instructions)})
         self._ours.setblocking(False)
         self._warm = False
 
     def fileno(self) -> int:
-        """For `poll`: it says that it is warm, or hangs up because it cannot be."""
+        """Return the descriptor for `poll`: the spare reports that it is warm, or closes the channel on failure."""
         return self._ours.fileno()
 
     def listen(self) -> bool:
-        """Hear what it says; False when it has hung up."""
+        """Read the spare's message; return False when it has closed the channel."""
         try:
             self._warm = self._ours.recv(1) == b"w"
         except BlockingIOError:
@@ -49,7 +49,10 @@ class Spare:
         return self._warm
 
     def become(self, env: dict[str, str], cwd: str, streams: Streams) -> bool:
-        """Make it the program, with this environment, folder and streams. If it is not ready, end it: False."""
+        """Turn the spare into the program, with this environment, folder and streams.
+
+        If it is not ready, end it and return False.
+        """
         if self.listen() and self._warm and not streams.terminal:
             text = json.dumps({"env": env, "cwd": cwd, "name": self._program}).encode()
             try:
@@ -59,19 +62,19 @@ class Spare:
                     self._ours.close()
                     return True
             except OSError:
-                # It died, or does not wake up; a new process does what it cannot.
+                # It died, or does not wake up; a new process is started instead.
                 pass
         self.end()
         return False
 
     def end(self) -> None:
-        """End it, and forget that it was."""
+        """Kill and reap the spare."""
         self._ours.close()
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
     def _prove(self, env: dict[str, str]) -> None:
-        """Start the interpreter without the program once, to see that it would wait."""
+        """Start the interpreter once without the program, to verify that it would wait."""
         _, status = os.waitpid(self._start([self._program, "-c", "raise SystemExit(1)"], env), 0)
         if os.waitstatus_to_exitcode(status) != PROVEN:
             message = f"{self._program} does not come by what would make it wait"

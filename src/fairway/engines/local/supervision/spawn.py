@@ -18,13 +18,13 @@ from fairway.engines.local.supervision.cgroup import Cgroup
 from fairway.engines.local.supervision.order import Conditions, Order
 
 OOM_SCORE = "300"
-"""When memory runs out the kernel takes a task before it takes the user's own programs."""
+"""When memory runs out, the kernel kills a task before the user's own programs."""
 _EXEC_PATIENCE = 10.0
-"""Seconds that processes have to get from fork to exec; a folder on a dead network drive takes forever."""
+"""Seconds that processes get from fork to exec; a folder on a dead network drive takes forever."""
 
 
 class Streams:
-    """What a new process gets as its standard input, output and error."""
+    """Standard input, output and error of a new process."""
 
     __slots__ = ("error", "input", "output", "terminal")
 
@@ -32,9 +32,9 @@ class Streams:
         self.input = input_
         self.output = output
         self.error = output
-        """The output too, unless the caller keeps them apart."""
+        """Equal to the output, unless the caller keeps them apart."""
         self.terminal = terminal
-        """Whether these are a terminal, to become that of the process's session."""
+        """Whether these are a terminal, to become the controlling one of the process's session."""
 
 
 class Failure:
@@ -50,7 +50,7 @@ class Failure:
 
 
 class Nest:
-    """Starts processes and hears from those that could not become the user's program."""
+    """Starts processes and collects the failures of those that could not become the user's program."""
 
     def __init__(self, order: Order, cgroup: Cgroup | None) -> None:
         self._order = order
@@ -58,7 +58,7 @@ class Nest:
         self._read, self._write = os.pipe2(os.O_CLOEXEC)
 
     def start(self, rank: int, argv: list[str], env: dict[str, str], streams: Streams) -> int:
-        """Fork; the child becomes the program, or says why it could not and exits."""
+        """Fork; the child becomes the program, or reports why it could not and exits."""
         parent = os.getpid()
         pid = os.fork()
         if pid:
@@ -73,20 +73,20 @@ class Nest:
             execute(argv, env)
         except (OSError, ValueError) as problem:
             code = 127 if isinstance(problem, FileNotFoundError) else 126
-            # Python itself refuses what no program can be given: a zero byte.
+            # Python itself refuses arguments that no program can be given: with a zero byte.
             number = problem.errno or 0 if isinstance(problem, OSError) else errno.EINVAL
             os.write(self._write, json.dumps([rank, stage, number]).encode() + b"\n")
         finally:
             os._exit(code)
 
     def failures(self) -> list[Failure]:
-        """Wait until every process is the user's program; those that never will."""
+        """Wait until every process has become the user's program; return the failures."""
         os.close(self._write)
         text = b""
         deadline = time.monotonic() + _EXEC_PATIENCE
         poll = select.poll()
         poll.register(self._read, select.POLLIN)
-        while (left := deadline - time.monotonic()) > 0 and poll.poll(left * 1000):
+        while (seconds_left := deadline - time.monotonic()) > 0 and poll.poll(seconds_left * 1000):
             # The last copy of the other end closes with the last exec.
             piece = os.read(self._read, 4096)
             if not piece:
@@ -101,7 +101,7 @@ class Nest:
         os.umask(self._order.umask)
         kernel.die_with_parent()
         if os.getppid() != parent:
-            # The supervisor died before it could be noticed.
+            # The supervisor died before its death could be detected.
             os._exit(126)
         if self._cgroup is not None:
             self._cgroup.enter()
@@ -111,14 +111,14 @@ class Nest:
         os.dup2(streams.output, 1)
         os.dup2(streams.error, 2)
         _prefer_for_oom()
-        # Python ignores these two, and what is ignored stays so after exec. The nursery has seen to the rest.
+        # Python ignores these two signals, and ignored signals stay ignored after exec. The fork server has reset the others.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         _take_conditions(self._order.conditions)
 
 
 def execute(argv: list[str], env: dict[str, str]) -> None:
-    """Become the program, found on the PATH of its own environment. Raises `OSError`; never returns."""
+    """Replace this process by the program, found on the PATH of its own environment. Raises `OSError`; never returns."""
     if "/" in argv[0]:
         os.execve(argv[0], argv, env)
     refused: OSError | None = None
@@ -133,7 +133,7 @@ def execute(argv: list[str], env: dict[str, str]) -> None:
 
 
 def _take_conditions(given: Conditions) -> None:
-    """Run as the caller's own processes do, as far as this user may: what cannot be had is left as it is."""
+    """Apply the caller's process attributes as far as this user may; the others stay as they are."""
     if given.affinity:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, given.affinity)

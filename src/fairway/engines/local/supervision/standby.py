@@ -1,7 +1,6 @@
-"""A supervisor that has no order yet: it keeps a spare interpreter, and waits. Standard library only.
+"""A supervisor without an order yet: it keeps a spare interpreter, and waits. Standard library only.
 
-It ends, and the spare with it, when the daemon's end of its socket closes, however the daemon died, and
-when the spare gives up.
+It ends, together with the spare, when the daemon's end of its socket closes, however the daemon died, and when the spare fails.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fairway.engines.local.supervision.supervisor import supervise
 
 
 def stand_by(text: bytes, descriptor: int) -> None:
-    """Start a spare as the request says, wait for an order, and be its supervisor. Never returns."""
+    """Start a spare as the request describes, wait for an order, and supervise it. Never returns."""
     try:
         _wait(order.Order.decode(text), descriptor)
     finally:
@@ -26,20 +25,20 @@ def stand_by(text: bytes, descriptor: int) -> None:
 
 def _wait(request: order.Order, descriptor: int) -> None:
     kernel.name_process("fairway-standby")
-    # The nursery lets the kernel forget its children; this process must hear how its own end.
+    # The fork server lets the kernel reap its children; this process needs the exit codes of its own.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with socket.socket(fileno=descriptor) as channel:
         spare = Spare(request)
-        heard: list[int] = []
+        readable: list[int] = []
         reactor = Reactor()
-        reactor.watch(channel.fileno(), READ, lambda _events: heard.append(channel.fileno()))
-        reactor.watch(spare.fileno(), READ, lambda _events: heard.append(spare.fileno()))
-        while channel.fileno() not in heard:
+        reactor.watch(channel.fileno(), READ, lambda _events: readable.append(channel.fileno()))
+        reactor.watch(spare.fileno(), READ, lambda _events: readable.append(spare.fileno()))
+        while channel.fileno() not in readable:
             reactor.wait(None)
-            if spare.fileno() in heard and not spare.listen():
+            if spare.fileno() in readable and not spare.listen():
                 break
-            heard = [each for each in heard if each == channel.fileno()]
-        received = order.receive(channel) if channel.fileno() in heard else None
+            readable = [descriptor_ready for descriptor_ready in readable if descriptor_ready == channel.fileno()]
+        received = order.receive(channel) if channel.fileno() in readable else None
         if received is None:
             spare.end()
             return

@@ -1,4 +1,4 @@
-"""Standard input from whoever runs the task in the foreground: the caller's own descriptor. Standard library only."""
+"""Fetches the standard input of the caller that runs the task in the foreground: its own descriptor. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import time
 from fairway.engines.local.supervision import order
 
 PATIENCE = 3.0
-"""Seconds that the caller has to answer; it may be stopped (Ctrl-Z), and its task must not wait for it."""
+"""Seconds that the caller gets to answer; it may be stopped (Ctrl-Z), and its task must not wait for it."""
 _CREDENTIALS = struct.Struct("3i")
 
 
 def fetch(name: str) -> int | None:
-    """The caller's standard input, by the name of its door; None when it is closed, or the input was given away before.
+    """Return the caller's standard input, by the name of its socket; None when it is closed or was handed over before.
 
     Raises `TimeoutError` when the caller does not answer.
     """
@@ -24,7 +24,7 @@ def fetch(name: str) -> int | None:
         try:
             return _fetch(name, max(0.1, deadline - time.monotonic()))
         except BlockingIOError:
-            # So many wait there that there is no place in the queue: other users can see the address and connect.
+            # The queue of connections is full: other users can see the address and connect.
             if time.monotonic() > deadline:
                 raise TimeoutError from None
             time.sleep(0.005)
@@ -35,12 +35,12 @@ def _fetch(name: str, patience: float) -> int | None:
         door.settimeout(patience)
         try:
             door.connect(f"\0{name}")
-            told = door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            if _CREDENTIALS.unpack(told)[1] != os.getuid():
+            credentials = door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            if _CREDENTIALS.unpack(credentials)[1] != os.getuid():
                 return None
-            _mark, found = order.receive_with(door, 1)
+            _mark, descriptors = order.receive_with(door, 1)
         except (TimeoutError, BlockingIOError):
             raise
         except OSError:
             return None
-    return found[0] if found else None
+    return descriptors[0] if descriptors else None

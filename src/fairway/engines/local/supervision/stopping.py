@@ -1,42 +1,42 @@
-"""When a supervisor sends which signal: the deadlines of a task's end. Standard library only.
+"""Decides when a supervisor sends which signal: the deadlines of a task's end. Standard library only.
 
-It is told the time and never asks for it.
+The present time is an argument; it is never read here.
 """
 
 from __future__ import annotations
 
 LINGER = 0.3
-"""Seconds in which what a finished process left behind may end by itself (trackers of shared memory do)."""
+"""Seconds in which the leftovers of a finished process may end by themselves (trackers of shared memory do)."""
 LINGER_AFTER_TERM = 0.7
 LOOK_AGAIN = 0.1
-"""Seconds between two looks whether a program still listens."""
+"""Seconds between two checks whether a program still watches for stop requests."""
 LAST_PART = 0.2
-"""The part of the grace that is left for SIGTERM when a program that listens does not end."""
+"""The part of the grace period left for SIGTERM when a program that watches for stop requests does not end."""
 LAST_SECONDS = 5.0
-"""At most so many seconds of it."""
+"""The limit of that part, in seconds."""
 INTERRUPT_HANDLING = 10.0
-"""Seconds after a SIGINT in which SIGTERM waits, so that the program can handle the interrupt to its end."""
+"""Seconds after a SIGINT in which SIGTERM is delayed, so that the program can finish handling the interrupt."""
 
 
 class Stopping:
-    """The way to the end: first SIGTERM, at last SIGKILL. Deadlines only ever come nearer."""
+    """The steps to the end: first SIGTERM, at last SIGKILL. Deadlines are only ever brought nearer."""
 
     def __init__(self) -> None:
         self.term_at: float | None = None
         self.kill_at: float | None = None
         self.patient = False
-        """Whether SIGTERM waits for programs that were asked to end."""
+        """Whether SIGTERM waits for programs that were asked to stop."""
         self._handles_until = float("-inf")
 
     @property
     def asked(self) -> bool:
-        """Whether somebody asked for the end."""
+        """Whether the end was requested."""
         return self.kill_at is not None
 
     def within(self, now: float, grace: float, *, patient: bool = False, wanted: bool = False) -> None:
-        """SIGKILL after the grace. SIGTERM now, or near the end of the grace when a program listens and may end by itself.
+        """Schedule SIGKILL after the grace period, and SIGTERM now, or late in the period for a program that may end by itself.
 
-        A stop that no person wanted follows from the end of a peer: then SIGTERM also waits while an interrupt is handled.
+        A stop that no user requested follows from the end of a peer: then SIGTERM is also delayed while an interrupt is handled.
         """
         deadline = now + max(0.0, grace)
         self.kill_at = deadline if self.kill_at is None else min(self.kill_at, deadline)
@@ -46,17 +46,17 @@ class Stopping:
         self.patient = patient and self.term_at > now
 
     def interrupted(self, now: float) -> None:
-        """The processes got SIGINT."""
+        """Record that the processes got SIGINT."""
         self._handles_until = now + INTERRUPT_HANDLING
 
     def unheard(self, now: float) -> None:
-        """No process listens any more: what is left gets a moment to end by itself, then SIGTERM."""
+        """Schedule SIGTERM shortly: no process watches for stop requests any more, and the others may still end by themselves."""
         self.patient = False
         if self.term_at is not None:
             self.term_at = min(self.term_at, max(now + LINGER, self._handles_until))
 
     def alone(self, now: float) -> None:
-        """The processes have ended; what they left behind gets a moment, unless the end was asked for before."""
+        """Schedule the end of leftovers after all processes have ended, unless the end was requested before."""
         self._handles_until = float("-inf")
         if self.asked:
             self.unheard(now)
@@ -65,15 +65,15 @@ class Stopping:
             self.kill_at = now + LINGER + LINGER_AFTER_TERM
 
     def must_term(self, now: float) -> bool:
-        """Whether it is time for SIGTERM."""
+        """Return whether SIGTERM is due."""
         return self.term_at is not None and now >= self.term_at
 
     def must_kill(self, now: float) -> bool:
-        """Whether it is time for SIGKILL."""
+        """Return whether SIGKILL is due."""
         return self.kill_at is not None and now >= self.kill_at
 
     def next(self, now: float) -> float | None:
-        """The next moment at which something is due."""
+        """Return the next time at which something is due."""
         ahead = [at for at in (self.term_at, self.kill_at) if at is not None and at > now]
         if self.patient:
             ahead.append(now + LOOK_AGAIN)

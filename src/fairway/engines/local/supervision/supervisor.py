@@ -1,8 +1,8 @@
-"""The supervisor of one task: starts its processes, waits, ends them, and records the truth. Standard library only.
+"""The supervisor of one task: starts its processes, waits, ends them, and records how they ended. Standard library only.
 
-It is forked by the nursery, outlives it and the daemon, and holds the task's locks: whoever finds the
-attempt's lock free knows that there is no supervisor any more. It is the subreaper of everything the
-task starts, so that nothing can slip away, and it never starts anything before it has written that it will.
+It is forked by the fork server, outlives it and the daemon, and holds the task's locks: a free lock of an attempt proves that
+there is no supervisor any more. It is the subreaper of everything that the task starts, so that no process can escape, and it
+never starts anything before it has written that it will.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ from fairway.engines.local.supervision.stopping import Stopping
 from fairway.engines.local.supervision.terminal import Terminal
 
 TICK = 1.0
-"""Seconds between two looks at logs that grow, or at memory that is limited."""
+"""Seconds between two checks of growing logs, or of limited memory."""
 IDLE_TICK = 4.0
-"""Seconds between two looks at logs that do not."""
+"""Seconds between two checks of logs that do not grow."""
 WORLD_FORMS = 60.0
-"""Seconds after the start in which every tick looks for the ranks of a launcher inside the task."""
+"""Seconds after the start in which every tick checks for the ranks of a launcher inside the task."""
 KILL_AGAIN = 0.005
-"""Seconds between the first two rounds of SIGKILL, for what was born in between."""
+"""Seconds between the first two rounds of SIGKILL, for processes created in between."""
 
 _TOLD = "its supervisor got SIGTERM"
 _STOP_FILE = "stop"
 _SHARED_DIR = "FAIRWAY_SHARED_DIR"
-"""As `fairway.runtime.contract` has them; the nursery does not load what is made for tasks."""
+"""Equal to that of `fairway.runtime.contract`; the fork server does not import what is made for tasks."""
 
 INTERRUPT_GRACE = 30.0
 """Seconds after Ctrl-C in which a failure counts as its effect: a program may save first."""
 CLEAN_UP_PATIENCE = 60.0
-"""Seconds that a clean-up command may take."""
+"""Timeout of a clean-up command, in seconds."""
 
 
 def supervise(text: bytes, descriptors: list[int], spare: Spare | None = None) -> None:
-    """Be the supervisor of an order, and exit. `descriptors`: permission to start, answers, then locks."""
+    """Supervise an order, and exit. `descriptors`: the permission to start, the answers, then locks."""
     folder = "."
     try:
         order = Order.decode(text)
         folder = order.folder
         permission, answers, *locks = descriptors
         Supervisor(order, permission, answers, locks, spare).run()
-    except BaseException:  # noqa: BLE001 - the last words of a process that nobody else listens to
+    except BaseException:  # noqa: BLE001 - report any error before exiting; no caller is left to handle it
         _last_words(folder, descriptors[1])
         os._exit(1)
     os._exit(0)
 
 
 class Supervisor:
-    """One task from its order to its record."""
+    """One task, from its order to its record."""
 
     def __init__(self, order: Order, permission: int, answers: int, locks: list[int], spare: Spare | None = None) -> None:
         self._order = order
@@ -87,7 +87,7 @@ class Supervisor:
         self._kill_pause = KILL_AGAIN
 
     def run(self) -> None:
-        """Everything, in order."""
+        """Run all steps, in order."""
         self._settle()
         self._answer("ready\n")
         allowed = os.read(self._permission, 1)
@@ -103,7 +103,7 @@ class Supervisor:
         self._finish()
 
     def _settle(self) -> None:
-        """Take everything that a start needs, but start nothing."""
+        """Acquire everything that a start needs, but start nothing."""
         os.setsid()
         self._own = identify(os.getpid())
         kernel.become_subreaper()
@@ -116,13 +116,13 @@ class Supervisor:
                 signal.SIGTERM: lambda: self._stop(self._order.grace, by_us=False, words=_TOLD, ask=True),
                 signal.SIGUSR1: lambda: self._stop(self._order.grace, by_us=True, words="asked by signal", ask=True),
                 signal.SIGUSR2: lambda: self._stop(0.0, by_us=True, words="asked by signal"),
-                # Heard and not heeded; ignoring them outright would make the task ignore them too.
+                # Handled without effect; ignoring them would make the task ignore them, too.
                 signal.SIGHUP: lambda: None,
                 signal.SIGINT: lambda: None,
             },
         )
         order = self._order
-        # Before the log: a reader that finds the log finds which bytes are of standard error too.
+        # Before the log: a reader that finds the log must also find the record of its standard error.
         self._errors = ErrorOutput(self._reactor, log_path(order.folder, 0)) if order.stderr_apart else None
         self._outputs = [Output(order.folder, rank, order.log_cap) for rank in range(len(order.commands))]
         self._record = record.ExitRecord(order.folder)
@@ -138,11 +138,11 @@ class Supervisor:
         self._write_started()
 
     def _now(self) -> float:
-        """Seconds since the epoch on the daemon's clock, which does not jump when the wall clock is set."""
+        """Return seconds since the epoch on the daemon's clock, which does not jump when the wall clock is set."""
         return self._order.clock + time.monotonic() if self._order.clock else time.time()
 
     def _abandon(self) -> None:
-        """The gang does not start: leave everything as it was."""
+        """Undo everything: the gang does not start."""
         self._control.close()
         self._record.discard()
         record.discard_record(self._order.folder, record.STARTED)
@@ -154,24 +154,24 @@ class Supervisor:
             self._cgroup.remove()
 
     def _start(self) -> None:
-        """From here on it counts as started, whatever happens."""
+        """Start the processes. From here on the task counts as started, whatever happens."""
         record.publish_record(self._order.folder, record.STARTED)
         self._started = self._now()
         nest = Nest(self._order, self._cgroup)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        given = self._standard_input()
+        caller_input = self._standard_input()
         for number, command in enumerate(self._order.commands):
             streams = Streams(nothing, self._outputs[number].descriptor)
             if number == 0 and self._talk is not None:
                 streams = self._talk.streams
-            elif number == 0 and given is not None:
-                streams.input = given
+            elif number == 0 and caller_input is not None:
+                streams.input = caller_input
             if number == 0 and self._errors is not None:
                 streams.error = self._errors.descriptor
             self._ranks.add(Rank(number, self._make(nest, number, command, streams)))
         os.close(nothing)
-        if given is not None:
-            os.close(given)
+        if caller_input is not None:
+            os.close(caller_input)
         if self._talk is not None:
             self._talk.started()
         if self._errors is not None:
@@ -185,7 +185,7 @@ class Supervisor:
         self._tick_at = time.monotonic() + self._tick
 
     def _make(self, nest: Nest, number: int, command: Command, streams: Streams) -> int:
-        """A process for the command: the one that waits for it, where there is one, else a new one."""
+        """Return the pid of a process for the command: the waiting spare, if there is one, else a new process."""
         env = {**self._order.env, **command.env}
         spare, self._spare = self._spare, None
         if spare is not None and spare.become(env, self._order.cwd, streams):
@@ -193,7 +193,7 @@ class Supervisor:
         return nest.start(number, command.argv, env, streams)
 
     def _standard_input(self) -> int | None:
-        """What the caller's standard input is, for the first process; None when there is none."""
+        """Return the caller's standard input for the first process; None when there is none."""
         try:
             return stdin.fetch(self._order.stdin) if self._order.stdin else None
         except TimeoutError:
@@ -201,7 +201,7 @@ class Supervisor:
             return None
 
     def _explain(self, rank: Rank, stage: str, number: int) -> None:
-        # Loaded only here: most programs exist.
+        # Imported only here: most programs exist.
         from fairway.engines.local.supervision.execfail import explain  # noqa: PLC0415
 
         command = self._order.commands[rank.number]
@@ -216,7 +216,7 @@ class Supervisor:
         return max(0.0, min(self._tick_at, due if due is not None else self._tick_at) - now)
 
     def _act(self, now: float) -> None:
-        """Whatever is due."""
+        """Do whatever is due."""
         if now >= self._tick_at:
             self._look(now)
         if self._stopping.patient and not self._listens():
@@ -227,7 +227,7 @@ class Supervisor:
             self._term_newcomers()
 
     def _look(self, now: float) -> None:
-        """What cannot be waited for: how logs and memory grow."""
+        """Check what raises no events: the growth of logs and memory."""
         grown = [output.note() for output in self._outputs]
         if self._memory is not None and not self._over_limit and self._memory.exceeded():
             self._over_limit = True
@@ -239,7 +239,7 @@ class Supervisor:
         self._tick_at = now + self._tick
 
     def _reap(self) -> None:
-        """Take the exit codes of those that ended, and draw the conclusion."""
+        """Reap the processes that ended, and decide what follows."""
         self._collect()
         if not self._ranks.left:
             self._stopping.alone(time.monotonic())
@@ -248,10 +248,10 @@ class Supervisor:
             self._stop(self._order.grace, by_us=False, words="")
 
     def _collect(self) -> None:
-        """Take the exit codes of all children that ended, asked for or adopted."""
+        """Reap all children that ended, started or adopted."""
         try:
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                self._ranks.reaped(*found)
+            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                self._ranks.reaped(*reaped)
         except ChildProcessError:
             self._childless = True
         if not self._ranks.left and not self._finished:
@@ -259,9 +259,9 @@ class Supervisor:
             self._over_at = time.monotonic()
 
     def _stop(self, grace: float, *, by_us: bool, words: str, ask: bool = False) -> None:
-        """End the task within the grace. Only what ends a task that nothing else has decided counts as ours.
+        """End the task within the grace period. Only a stop that ends an otherwise undecided task counts as ours.
 
-        `ask`: the request appears first, and SIGTERM waits for those who listen for it.
+        With `ask`, the stop request appears first, and SIGTERM waits for programs that watch for it.
         """
         self._collect()
         if self._childless:
@@ -274,7 +274,7 @@ class Supervisor:
         self._act(now)
 
     def _request_stop(self) -> bool:
-        """Let `should_stop()` turn true; whether it does."""
+        """Create the file that makes `should_stop()` true; return whether that worked."""
         try:
             os.close(os.open(_STOP_FILE, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
         except OSError:
@@ -282,19 +282,19 @@ class Supervisor:
         return True
 
     def _listens(self) -> bool:
-        """Whether a process of the run, also one of another task, takes the request and has not ended yet."""
+        """Return whether a process of the run, also one of another task, watches for the request and has not ended yet."""
         shared = self._order.env.get(_SHARED_DIR) or self._order.commands[0].env.get(_SHARED_DIR)
         if not shared:
             return False
-        # Loaded only here: most tasks end by themselves.
+        # Imported only here: most tasks end by themselves.
         from fairway.runtime import stop  # noqa: PLC0415
 
         return stop.has_listeners(shared)
 
     def _term_newcomers(self) -> None:
-        """SIGTERM, once, to our own children: those asked for, and orphans as they come.
+        """Send SIGTERM, once each, to direct children: the started ones, and orphans as they are adopted.
 
-        Not to the whole tree: a data loader's workers die of it and take the program down while it saves.
+        Not to the whole tree: a data loader's workers would die of it and take the program down while it saves.
         """
         children = {rank.pid for rank in self._ranks.left}
         children |= {pid for pid in descent.descendants(os.getpid()) if self._is_orphan(pid)}
@@ -312,7 +312,7 @@ class Supervisor:
         return status is not None and status.parent == os.getpid()
 
     def _kill(self) -> None:
-        # What the kernel cannot kill (it waits for a dead drive) is asked ever more rarely.
+        # A process that the kernel cannot kill (it waits for a dead drive) gets the signal ever more rarely.
         self._kill_pause = min(self._kill_pause * 2, TICK)
         if self._cgroup is not None:
             self._cgroup.kill()
@@ -328,7 +328,7 @@ class Supervisor:
             self._stop(float(grace), by_us=True, words=str(request.get("reason", "")), ask=request.get("ask") is True)
             return {"ok": True}
         if op == "environment":
-            # Not always what the kernel tells: a process that waited was started with another one.
+            # It may differ from what the kernel shows: a spare was started with another environment.
             return {"ok": True, "cwd": self._order.cwd, "env": {**self._order.env, **self._order.commands[0].env}}
         if op == "status":
             return {"ok": True, "left": [rank.pid for rank in self._ranks.left], "started": self._started}
@@ -338,7 +338,7 @@ class Supervisor:
         return self._at_terminal(request)
 
     def _at_terminal(self, request: control.Request) -> control.Request:
-        """Answer what is about the terminal."""
+        """Answer a request about the terminal."""
         op = request.get("op")
         if self._talk is None:
             return {"error": "this task has no terminal"}
@@ -356,7 +356,7 @@ class Supervisor:
         return {"ok": True}
 
     def _interrupt(self) -> None:
-        """What Ctrl-C does in a shell: SIGINT to the process group of each program, by its terminal where it has one."""
+        """Do what Ctrl-C does in a shell: SIGINT to the process group of each program, through its terminal where it has one."""
         self._interrupted = time.monotonic()
         self._stopping.interrupted(self._interrupted)
         if self._talk is not None:
@@ -368,7 +368,7 @@ class Supervisor:
                 continue
 
     def _was_interrupted(self) -> bool:
-        """Whether the task ended as it did because a person interrupted it: soon after, and not with success."""
+        """Return whether an interrupt by a user explains the task's end: it came soon after, and was a failure."""
         soon = bool(self._interrupted) and self._over_at - self._interrupted <= max(self._order.grace, INTERRUPT_GRACE)
         return soon and self._ranks.decisive.failed
 
@@ -381,7 +381,7 @@ class Supervisor:
         self._control.show(data)
 
     def _finish(self) -> None:
-        """Nothing of the task is left: record how it ended, let go of the locks, tell the daemon."""
+        """Record how the task ended, release the locks, and notify the daemon. No process of the task is left."""
         if self._talk is not None:
             self._talk.drain()
         if self._errors is not None:
@@ -406,7 +406,7 @@ class Supervisor:
         _poke(self._order.poke, self._order.task)
 
     def _clean_up(self) -> None:
-        """End what is no descendant of ours, such as a container that a killed client left behind."""
+        """End what is no descendant, such as a container that a killed client left behind."""
         for argv in self._order.cleanup:
             nothing = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)]
             try:
@@ -420,19 +420,19 @@ class Supervisor:
                 time.sleep(0.01)
 
     def _note_processes(self) -> None:
-        """Add who was started to the record of the start."""
+        """Add the started processes to the start record."""
         try:
             self._write_started()
             record.publish_record(self._order.folder, record.STARTED)
         except OSError:
-            # A full disk: the record still says that the task was started, and by whom.
+            # The disk is full: the record still shows that the task was started, and by which supervisor.
             return
 
     def _write_started(self) -> None:
         content: dict[str, object] = {
             "started": self._started or self._now(),
             "supervisor": self._own.as_dict() if self._own else None,
-            "processes": [found.as_dict() for rank in self._ranks.everyone if (found := identify(rank.pid))],
+            "processes": [identity.as_dict() for rank in self._ranks.everyone if (identity := identify(rank.pid))],
             "boot": boot_id(),
             "cgroup": self._cgroup.path if self._cgroup else "",
         }
@@ -442,7 +442,7 @@ class Supervisor:
         try:
             os.write(self._answers, line.encode())
         except OSError:
-            # The daemon died; its successor will look for itself.
+            # The daemon died; its successor will read the folder.
             return
 
 
@@ -455,11 +455,11 @@ def _poke(path: str, task: str) -> None:
         return
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as poke:
-            # By way of the folder's handle, because a home's path may be too long for a socket's address.
+            # Through the folder's descriptor, because a home's path may be too long for a socket address.
             handle = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             poke.sendto(task.encode(), f"/proc/self/fd/{handle}/{os.path.basename(path)}")
     except OSError:
-        # No daemon now; the record waits for it.
+        # No daemon runs now; the record waits for it.
         return
 
 

@@ -1,4 +1,4 @@
-"""How the first process of a task talks to a person: through a terminal of its own. Standard library only."""
+"""The terminal through which a user interacts with the first process of a task. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fairway.engines.local.supervision.spawn import Streams
 
 _PIECE = 64 * 1024
 _MOST_WAITING = 1 << 20
-"""Bytes typed ahead of a program that does not read; more is dropped."""
+"""Limit of bytes buffered for a program that does not read; more is dropped."""
 
 
 class Keyboard:
-    """Carries bytes to a process that may not read them at once."""
+    """Writes bytes to a process that may not read them at once."""
 
     def __init__(self, reactor: Reactor, descriptor: int, call: Callable[[int], None]) -> None:
         self._reactor = reactor
@@ -28,12 +28,12 @@ class Keyboard:
         reactor.watch(descriptor, READ, self._ready)
 
     def type(self, data: bytes) -> None:
-        """Send, now or when the process reads."""
+        """Send the data, now or when the process reads."""
         self._waiting = (self._waiting + data)[:_MOST_WAITING]
         self._flush()
 
     def close(self) -> None:
-        """The end of the input."""
+        """End the input."""
         if self._descriptor >= 0:
             self._reactor.forget(self._descriptor)
             os.close(self._descriptor)
@@ -60,7 +60,7 @@ class Keyboard:
 
 
 class Terminal:
-    """A terminal for one process; what it prints goes to `show`."""
+    """A terminal for one process; its output is passed to `show`."""
 
     def __init__(self, reactor: Reactor, show: Callable[[bytes], None]) -> None:
         self._master, self._slave = os.openpty()
@@ -71,23 +71,23 @@ class Terminal:
 
     @property
     def streams(self) -> Streams:
-        """What the process gets."""
+        """The streams of the process."""
         return Streams(self._slave, self._slave, terminal=True)
 
     def started(self) -> None:
-        """The process has its copies; with ours closed, its end is seen."""
+        """Close our copies, so that the end of the process closes the terminal."""
         os.close(self._slave)
 
     def type(self, data: bytes) -> None:
-        """What a person typed."""
+        """Pass on what a user typed."""
         self._keyboard.type(data)
 
     def end_input(self) -> None:
-        """Ctrl-D."""
+        """Send Ctrl-D."""
         self._keyboard.type(b"\x04")
 
     def resize(self, rows: int, columns: int) -> None:
-        """The person's window has another size; the process is told by SIGWINCH."""
+        """Set the window size; the process gets SIGWINCH."""
         if self._open:
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
@@ -105,7 +105,7 @@ class Terminal:
         except BlockingIOError:
             return False
         except OSError:
-            # Linux says so when the last process with this terminal is gone.
+            # Linux reports this when the last process with this terminal has ended.
             data = b""
         if data:
             self._show(data)

@@ -1,1 +1,1 @@
-"""A failure of the scheduler is contained to its object: what fails is left out, shown and tried again; the rest goes on."""
+"""Fault containment: an object for which the scheduler fails is excluded, reported and retried; the rest goes on."""

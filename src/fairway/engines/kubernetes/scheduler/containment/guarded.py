@@ -1,7 +1,7 @@
-"""A core whose failures are contained: an object that it fails for is left out, shown, and tried again with back-off.
+"""A scheduling core with fault containment: an object for which it fails is excluded, reported and retried with back-off.
 
-An exception may leave a core half-way. It is thrown away then, and another is made of what the first remembered and of what
-was heard of the cluster. What a pod that is left out holds stays taken.
+An exception may leave a core in an inconsistent state. The core is then discarded, and a new one is built from the former one's
+memory and the last known state of the cluster. Resources held by excluded pods stay reserved.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from fairway.state.job import Hold, JobKey
 log = logging.getLogger("fairway.scheduler")
 
 READ, SCHEDULE, EXPLAIN, BIND = "read", "schedule", "explain", "bind"
-"""Work on an object that may fail."""
+"""The kinds of work on an object that may fail."""
 MOST_CULPRITS = 20
-"""Rounds of leaving out within one decision, before the rest waits for the next."""
+"""Rounds of exclusion within one decision, before the rest waits for the next."""
 BUSY_KINDS = frozenset({POD, NODE, GPU_NODE})
-"""Kinds that change by themselves: one that is left out is tried by time alone, any other when it changes."""
+"""Kinds whose objects change all the time: excluded ones are retried by time alone, those of other kinds also on a change."""
 FIX = "it is tried again by itself"
 
 
@@ -48,7 +48,7 @@ class _Placed(msgspec.Struct, frozen=True):
 
 
 class Guarded:
-    """Hears of the cluster and decides; raises nothing."""
+    """Follows the cluster and decides; raises nothing."""
 
     def __init__(self, clock: Clock, kept: SchedulerMemory | None = None) -> None:
         self._clock = clock
@@ -56,27 +56,27 @@ class Guarded:
         self.follower = Follower(Scheduler(kept))
         self.world = World()
         self._out: dict[Unit, str] = {}
-        """What is left out, and the work that failed."""
+        """Excluded units, and the work that failed."""
         self._trying: dict[Unit, str] = {}
-        """What was left out and takes part again, until a decision was made with it."""
+        """Formerly excluded units that take part again, until a decision has succeeded with them."""
         self._unreadable: dict[Unit, Unreadable] = {}
         self.undecoded: dict[str, Mapping[str, Unreadable]] = {}
-        """By kind and key: what mirrors cannot decode now."""
+        """By kind and key: the objects that mirrors cannot decode now."""
 
     def remember(self, kept: SchedulerMemory) -> None:
-        """Begin with what an earlier scheduler learnt; before anything is heard."""
+        """Start with the memory of an earlier scheduler. Call it before any object is passed in."""
         try:
             self.follower = Follower(Scheduler(kept))
-        except Exception as problem:  # noqa: BLE001 - what is remembered is an aid: without it the core learns again.
+        except Exception as problem:  # noqa: BLE001 - the memory is an aid: without it the core learns again.
             self.faults.fail(SCHEDULER, "read memory", problem)
 
-    # Hearing
+    # Changes of the cluster
 
     def hear(self, kind: str, key: str, before: Any, now: Any) -> None:
-        """An object came, changed or went."""
+        """Take in that an object was added, changed or removed."""
         if before is None and now is None:
             self._readable(Unit(kind, key))
-            return  # Its last state was never read.
+            return  # Its last state was never decoded.
         self.world.put(kind, key, now)
         self._readable(Unit(kind, key))
         unit = self._left_out(kind, key, now if now is not None else before)
@@ -93,28 +93,28 @@ class Guarded:
     def _tell(self, kind: str, key: str, before: Any, now: Any) -> None:
         try:
             hear(self.follower, kind, key, before, now)
-        except Exception as problem:  # noqa: BLE001 - the failure is the object's.
+        except Exception as problem:  # noqa: BLE001 - the failure concerns this object only.
             if now is not None:
                 self._leave_out(Unit(kind, key), READ, problem)
             else:
-                self.faults.fail(str(Unit(kind, key)), READ, problem)  # It is gone, so that nothing is tried again.
+                self.faults.fail(str(Unit(kind, key)), READ, problem)  # It is removed, so that there is nothing to retry.
             self._rebuild(self.follower.pending())
 
     def _left_out(self, kind: str, key: str, thing: Any) -> Unit | None:
-        """The unit as part of which an object is left out; None when it is not."""
+        """Return the unit as part of which an object is excluded; None when it is not excluded."""
         if not self._out:
             return None
-        own = Unit(kind, key)
-        if own in self._out or kind != POD:
-            return own if own in self._out else None
+        own_unit = Unit(kind, key)
+        if own_unit in self._out or kind != POD:
+            return own_unit if own_unit in self._out else None
         try:
             gang = unit_of(thing)
-        except Exception:  # noqa: BLE001 - it shows when the pod is told of.
+        except Exception:  # noqa: BLE001 - the failure is recorded when the pod is passed to the core.
             return None
         return gang if gang in self._out else None
 
     def unreadable(self, kind: str, found: Unreadable) -> None:
-        """An object cannot be decoded. Of one that could be before, the last state counts."""
+        """Take in that an object cannot be decoded. Its last decodable state, if there was one, stays in force."""
         key = key_of(found.head)
         unit = Unit(kind, key)
         self._unreadable[unit] = found
@@ -127,7 +127,7 @@ class Guarded:
             if unit.kind == POD:
                 self.follower.ground.release(unit.name)
 
-    # Leaving out
+    # Exclusion
 
     def _leave_out(self, unit: Unit, work: str, problem: Exception) -> None:
         self._trying.pop(unit, None)
@@ -141,22 +141,22 @@ class Guarded:
             self.follower.open(unit.name)
 
     def _forget_empty(self, unit: Unit) -> None:
-        """Nothing is left that could fail when its pods are gone."""
+        """Lift the exclusion when the last pod of the unit is gone."""
         if not any(True for _ in self._pods_of(unit)):
             self._forget(unit)
 
     def _pods_of(self, unit: Unit) -> Iterable[tuple[str, Pod]]:
         if unit.kind == POD:
-            found = self.world.get(POD, unit.name)
-            return [(unit.name, found)] if found is not None else []
+            existing = self.world.get(POD, unit.name)
+            return [(unit.name, existing)] if existing is not None else []
         return ((key, pod) for key, pod in self.world.pods() if self._left_out(POD, key, pod) == unit)
 
     def _rebuild(self, pending: Pending, *, forget: bool = False) -> None:
-        """Another core. Whatever cannot be told to it is left out, too."""
-        kept = "" if forget else self._remembered()
+        """Replace the core by a new one. Objects that the new core rejects are excluded, too."""
+        memory_text = "" if forget else self._remembered()
         while True:
             try:
-                follower = build(self.world, memory.read(kept), pending, self._out)
+                follower = build(self.world, memory.read(memory_text), pending, self._out)
                 break
             except BrokenError as broken:
                 for unit, problem in broken.causes.items():
@@ -170,7 +170,7 @@ class Guarded:
     def _remembered(self) -> str:
         try:
             return memory.write(self.follower.scheduler.ledger.memory)
-        except Exception as problem:  # noqa: BLE001 - what it remembers is an aid: without it the core learns again.
+        except Exception as problem:  # noqa: BLE001 - the memory is an aid: without it the core learns again.
             self.faults.fail(SCHEDULER, "write memory", problem)
             return ""
 
@@ -183,7 +183,7 @@ class Guarded:
             self._hold_unreadable(unit, self.follower)
 
     def _hold(self, key: str, pod: Pod | None) -> None:
-        """What a pod that is left out holds stays taken."""
+        """Keep the resources of an excluded pod reserved."""
         ground = self.follower.ground
         assumed = self.follower.assumed(pod) if pod is not None else None
         node = "" if pod is None or pod.over else pod.spec.node_name or (assumed.node if assumed is not None else "")
@@ -202,17 +202,17 @@ class Guarded:
         if node and isinstance(node, str):
             follower.ground.hold_unknown(unit.name, node)
 
-    # Trying again
+    # Retries
 
     def _retry(self) -> None:
         for unit, work in list(self._out.items()):
             if self.faults.due(str(unit), work):
                 self._take_in(unit)
-        for unit, found in list(self._unreadable.items()):
+        for unit, unreadable in list(self._unreadable.items()):
             if unit.name not in self.undecoded.get(unit.kind, {}):
-                self._readable(unit)  # It went while nothing was followed.
+                self._readable(unit)  # It was removed while no watch was running.
             elif self.faults.due(str(unit), READ):
-                self.faults.fail(str(unit), READ, ValueError(found.cause))  # It still is: it changes only with the object.
+                self.faults.fail(str(unit), READ, ValueError(unreadable.cause))  # It changes only with the object.
 
     def _take_in(self, unit: Unit) -> None:
         pods = list(self._pods_of(unit)) if unit.kind in (GANG, POD) else []
@@ -225,10 +225,10 @@ class Guarded:
         if unit.kind not in (GANG, POD):
             self._tell(unit.kind, unit.name, None, self.world.get(unit.kind, unit.name))
 
-    # Deciding
+    # Decisions
 
     async def decide(self, now: float) -> Outcome:
-        """Decide upon everything that can be decided upon."""
+        """Decide on everything but what is excluded."""
         self._retry()
         for _ in range(MOST_CULPRITS):
             pending = self.follower.pending()
@@ -238,7 +238,7 @@ class Guarded:
                 for unit, problem in broken.causes.items():
                     self._leave_out(unit, SCHEDULE, problem)
                 self._rebuild(pending)
-            except Exception as problem:  # noqa: BLE001 - what it fails for is found below.
+            except Exception as problem:  # noqa: BLE001 - the culprit is searched for below.
                 self._rebuild(pending)
                 if not await self._blame(problem, now):
                     break
@@ -251,25 +251,25 @@ class Guarded:
         return Outcome(wake_at=_earlier(now + 1.0, self.faults.next_retry(now)))
 
     async def _blame(self, problem: Exception, now: float) -> bool:
-        """Find what deciding fails for, and leave it out. False when it is no object that could be left out."""
-        kept, pending, world, out = self._remembered(), self.follower.pending(), self.world.without(()), dict(self._out)
-        # It takes long on a large cluster: the lease is renewed meanwhile.
-        found = await asyncio.to_thread(find_culprit, world, kept, pending, out, now)
-        if found is not None and found[0] is not None:
-            self._leave_out(found[0], SCHEDULE, found[1])
+        """Find the object for which the decision fails, and exclude it. Return False when no single object is to blame."""
+        memory_text, pending, world, out = self._remembered(), self.follower.pending(), self.world.without(()), dict(self._out)
+        # This takes long on a large cluster. It runs in a thread so that the lease is renewed meanwhile.
+        culprit = await asyncio.to_thread(find_culprit, world, memory_text, pending, out, now)
+        if culprit is not None and culprit[0] is not None:
+            self._leave_out(culprit[0], SCHEDULE, culprit[1])
             self._rebuild(self.follower.pending())
             return True
-        if found is not None and kept and await asyncio.to_thread(find_culprit, World(), "", pending, out, now) is None:
-            self.faults.fail(SCHEDULER, "read memory", found[1])
+        if culprit is not None and memory_text and await asyncio.to_thread(find_culprit, World(), "", pending, out, now) is None:
+            self.faults.fail(SCHEDULER, "read memory", culprit[1])
             self._rebuild(self.follower.pending(), forget=True)
             return True
         self.faults.fail(SCHEDULER, SCHEDULE, problem)
         return False
 
-    # What became of decisions
+    # Results of decisions
 
     def not_bound(self, pods: Sequence[Pod], problem: BaseException | None) -> None:
-        """Bindings of these pods were given up: their places are free, and the gang is tried again with back-off."""
+        """Release the places of pods whose bindings were given up; their gang is retried with back-off."""
         subject = self.subject(pods[0])
         if isinstance(problem, Exception):
             self.faults.fail(subject, BIND, problem)
@@ -278,22 +278,22 @@ class Guarded:
             for fault in self.faults.of(subject):
                 if fault.work == BIND:
                     self.follower.hold_until(gangs.key_of_gang(pods[0]), fault.retry_at)
-        except Exception as error:  # noqa: BLE001 - the failure is the gang's.
+        except Exception as error:  # noqa: BLE001 - the failure concerns this gang only.
             pending = self.follower.pending()
             for pod in pods:
                 pending.assumed.pop(pod.metadata.uid, None)
                 self._leave_out(Unit(POD, key_of(pod)), READ, error)
             self._rebuild(pending)
         for pod in pods:
-            key, found = key_of(pod), self.world.get(POD, key_of(pod))
-            if found is not None and self._left_out(POD, key, found) is not None:
-                self._hold(key, found)
+            key, current = key_of(pod), self.world.get(POD, key_of(pod))
+            if current is not None and self._left_out(POD, key, current) is not None:
+                self._hold(key, current)
 
     def stays(self, pods: Sequence[Pod]) -> None:
-        """These could not be asked to make room: the core may choose anew."""
+        """Take in that these pods could not be evicted: the core may choose other victims."""
         try:
             self.follower.stays(pods)
-        except Exception as error:  # noqa: BLE001 - the failure is the gang's.
+        except Exception as error:  # noqa: BLE001 - the failure concerns this gang only.
             pending = self.follower.pending()
             pending.leaving.difference_update(pod.metadata.uid for pod in pods)
             for pod in pods:
@@ -301,32 +301,32 @@ class Guarded:
             self._rebuild(pending)
 
     def release(self, wanted: Iterable[ToBind]) -> None:
-        """Volumes are promised to these claims no longer."""
+        """Release the volumes that were promised to these claims."""
         self.follower.narrowing.storage.release(wanted)
 
     def forget(self, now: float) -> None:
-        """Runs that have left and do not come back are of no use any more."""
+        """Drop what the core remembers of runs that have left and are not expected back."""
         try:
             self.follower.forget(now)
-        except Exception as problem:  # noqa: BLE001 - it is tried again the next time.
+        except Exception as problem:  # noqa: BLE001 - it is retried the next time.
             self.faults.fail(SCHEDULER, "forget", problem)
             self._rebuild(self.follower.pending())
 
     def subject(self, pod: Pod) -> str:
-        """By which name the failures of a pod's gang are known; the pod's own where its gang cannot be told."""
+        """Return the subject under which failures of a pod's gang are recorded: the pod itself when its gang is not known."""
         try:
             return str(unit_of(pod))
-        except Exception:  # noqa: BLE001 - it shows when the pod is told of.
+        except Exception:  # noqa: BLE001 - the failure is recorded when the pod is passed to the core.
             return str(Unit(POD, key_of(pod)))
 
-    # Telling
+    # Reports
 
     def holds(self, now: float) -> dict[Unit, Hold]:
-        """Why gangs wait, and pods that are left out of theirs."""
+        """Return why gangs, and excluded single pods, wait."""
         silent = [key for key, _ in self._faulty(EXPLAIN) if not self.faults.due(str(Unit(GANG, str(key))), EXPLAIN)]
-        told: dict[JobKey, Hold] = {}
+        reasons: dict[JobKey, Hold] = {}
         try:
-            told = self.follower.holds(now, silent)
+            reasons = self.follower.holds(now, silent)
             for key, _ in self._faulty(EXPLAIN):
                 if key not in silent:
                     self.faults.clear(str(Unit(GANG, str(key))), EXPLAIN)
@@ -335,36 +335,36 @@ class Guarded:
             for unit, problem in broken.causes.items():
                 self.faults.fail(str(unit), EXPLAIN, problem)
             self._rebuild(self.follower.pending())
-        except Exception as problem:  # noqa: BLE001 - without an answer they wait all the same.
+        except Exception as problem:  # noqa: BLE001 - without a reason to report they wait all the same.
             self.faults.fail(SCHEDULER, EXPLAIN, problem)
             self._rebuild(self.follower.pending())
-        found = {Unit(GANG, str(key)): hold for key, hold in told.items()}
+        by_unit = {Unit(GANG, str(key)): hold for key, hold in reasons.items()}
         for work in (EXPLAIN, BIND):
-            found |= {Unit(GANG, str(key)): _hold(fault) for key, fault in self._faulty(work)}
+            by_unit |= {Unit(GANG, str(key)): _hold(fault) for key, fault in self._faulty(work)}
         for unit in self._out:
             faults = self.faults.of(str(unit))
             if faults and unit.kind in (GANG, POD):
-                found[unit] = _hold(faults[0])
-        return found
+                by_unit[unit] = _hold(faults[0])
+        return by_unit
 
     def _faulty(self, work: str) -> list[tuple[JobKey, Fault]]:
-        """Gangs for which this work fails."""
-        found = [fault for fault in self.faults.all() if fault.work == work and fault.subject.startswith(f"{GANG}:")]
-        return [(JobKey(*fault.subject.removeprefix(f"{GANG}:").split("/", 1)), fault) for fault in found]
+        """Return the gangs for which this work fails, with the fault."""
+        faults = [fault for fault in self.faults.all() if fault.work == work and fault.subject.startswith(f"{GANG}:")]
+        return [(JobKey(*fault.subject.removeprefix(f"{GANG}:").split("/", 1)), fault) for fault in faults]
 
     def waiting(self, unit: Unit) -> list[Pod]:
-        """The pods of a gang that have no place."""
+        """Return the pods of the unit that have no place."""
         if unit in self._out:
             return [pod for _, pod in self._pods_of(unit) if not pod.spec.node_name and not pod.over]
         try:
             members = self.follower.members(JobKey(*unit.name.split("/", 1)))
-        except Exception as problem:  # noqa: BLE001 - the failure is the gang's.
+        except Exception as problem:  # noqa: BLE001 - the failure concerns this gang only.
             self.faults.fail(str(unit), EXPLAIN, problem)
             return []
         return [member.pod for member in members if member.place is None]
 
     def object_of(self, subject: str) -> tuple[str, Any] | None:
-        """The kind and the object that a fault is shown on; None when there is none."""
+        """Return the kind and the object on which a fault is reported; None when there is none."""
         kind, _, name = subject.partition(":")
         if kind == GANG:
             pods = [pod for _, pod in self.world.pods() if self.subject(pod) == subject]

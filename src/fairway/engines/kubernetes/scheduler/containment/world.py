@@ -1,4 +1,4 @@
-"""What the scheduler has heard of the cluster, to be told again to a core that is made anew. No I/O."""
+"""The last known state of all cluster objects, from which a core can be rebuilt. No I/O."""
 
 from __future__ import annotations
 
@@ -29,56 +29,56 @@ from fairway.plan.scheduling.scheduler import Scheduler
 
 
 class World:
-    """Every object by kind and key, as it was last heard of."""
+    """Every object by kind and key, in its last known state."""
 
     def __init__(self) -> None:
         self.things: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 
     def put(self, kind: str, key: str, thing: Any) -> None:
-        """An object is so; None: it is gone."""
+        """Record an object; None removes it."""
         if thing is None:
             self.things[kind].pop(key, None)
         else:
             self.things[kind][key] = thing
 
     def get(self, kind: str, key: str) -> Any:
-        """The object; None when there is none."""
+        """Return the object; None when there is none."""
         return self.things[kind].get(key)
 
     def without(self, out: Collection[Unit]) -> World:
-        """The same objects but these, for a search while others are heard of."""
-        found = World()
+        """Return a copy without these units, for a search while this one goes on changing."""
+        copy = World()
         for kind, own in self.things.items():
-            found.things[kind] = {key: thing for key, thing in own.items() if Unit(kind, key) not in out}
-        return found
+            copy.things[kind] = {key: thing for key, thing in own.items() if Unit(kind, key) not in out}
+        return copy
 
     def part(self, units: Collection[Unit]) -> World:
-        """These alone."""
-        found, kept = World(), set(units)
+        """Return a copy with these units only."""
+        subset, kept = World(), set(units)
         for kind, own in self.things.items():
-            found.things[kind] = {
+            subset.things[kind] = {
                 key: thing for key, thing in own.items() if (unit_of(thing) if kind == POD else Unit(kind, key)) in kept
             }
-        return found
+        return subset
 
     def units(self, out: Collection[Unit]) -> list[Unit]:
-        """All that is not left out, in the order in which it is told; the pods as gangs."""
-        found = [Unit(kind, key) for kind in KINDS if kind != POD for key in self.things[kind]]
-        found += dict.fromkeys(unit_of(pod) for pod in self.things[POD].values())
-        return [unit for unit in found if unit not in out]
+        """Return all units but those in `out`, in the order in which a core receives them; pods count as gangs."""
+        order = [Unit(kind, key) for kind in KINDS if kind != POD for key in self.things[kind]]
+        order += dict.fromkeys(unit_of(pod) for pod in self.things[POD].values())
+        return [unit for unit in order if unit not in out]
 
     def pods(self) -> Iterator[tuple[str, Pod]]:
-        """All pods."""
+        """Yield all pods by key."""
         yield from self.things[POD].items()
 
 
 def unit_of(pod: Pod) -> Unit:
-    """The gang of a pod."""
+    """Return the gang of a pod."""
     return Unit(GANG, str(gangs.key_of_gang(pod)))
 
 
 def hear(follower: Follower, kind: str, key: str, before: Any, now: Any) -> None:
-    """Tell of one object: what it was, what it is."""
+    """Pass one object's change to the core: its former and its present state."""
     narrowing = follower.narrowing
     storage = narrowing.storage
     among: dict[str, dict[str, Any]] = {
@@ -102,7 +102,7 @@ def hear(follower: Follower, kind: str, key: str, before: Any, now: Any) -> None
 
 
 def build(world: World, kept: SchedulerMemory, pending: Pending, out: Collection[Unit]) -> Follower:
-    """A core that was told of everything but what is left out. `BrokenError` names what could not be told."""
+    """Build a core from all objects but those in `out`. Raises `BrokenError` naming the objects that it rejected."""
     follower, broken = Follower(Scheduler(kept)), BrokenError()
     follower.resume(pending)
     for kind in KINDS:
@@ -117,7 +117,7 @@ def build(world: World, kept: SchedulerMemory, pending: Pending, out: Collection
 def find_culprit(
     world: World, kept: str, pending: Pending, out: Collection[Unit], now: float
 ) -> tuple[Unit | None, Exception] | None:
-    """The object with which deciding fails; no unit when it fails without any; None when it does not fail.
+    """Find the object with which a decision fails: None when it does not fail; no unit when it fails without any object.
 
     Objects are added one after another to an empty cluster. The search is binary, as in `plan/culprit.py`.
     """
@@ -127,12 +127,12 @@ def find_culprit(
     def problem(count: int) -> Exception | None:
         try:
             build(world.part(units[:count]), memory.read(kept), pending, out).decide(now)
-        except Exception as error:  # noqa: BLE001 - finding out what raises is the purpose.
+        except Exception as error:  # noqa: BLE001 - the purpose is to find out what raises.
             return error
         return None
 
     alone = problem(0)
     if alone is not None:
         return None, alone
-    found = culprit.first_bad(len(units), problem)
-    return (units[found[0] - 1], found[1]) if found is not None else None
+    bad = culprit.first_bad(len(units), problem)
+    return (units[bad[0] - 1], bad[1]) if bad is not None else None
