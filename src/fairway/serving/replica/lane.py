@@ -150,9 +150,9 @@ class Lane(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio's return type; uvicorn returns nothing
         """Handle the end of the client's data: complete requests are answered, then the connection is closed."""
-        is_idle = self._linger is None and self._asked is None and not self._in_head
+        is_between_requests = self._linger is None and self._asked is None and not self._in_head
         cycle: Any = self.cycle
-        if not is_idle or cycle is None or cycle.response_complete or getattr(cycle, "more_body", False):
+        if not is_between_requests or cycle is None or cycle.response_complete or getattr(cycle, "more_body", False):
             return False
         cycle.keep_alive = False
         return True

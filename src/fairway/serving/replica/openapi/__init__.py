@@ -1,1 +1,3 @@
-"""The description of a replica's interface: an OpenAPI document made of its routes and its signature, and a page for it."""
+"""The description of a replica's interface: an OpenAPI document generated from its routes and its signature, and a page to view
+it.
+"""
