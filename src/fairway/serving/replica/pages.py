@@ -143,7 +143,7 @@ class Pages:
         return told(openinference.metadata(self._model, self._batcher.verdict))
 
     def _openapi(self) -> Answer:
-        from fairway.serving.replica.openapi.document import document  # noqa: PLC0415  # loaded with the first request, not at startup
+        from fairway.serving.replica.openapi.document import document  # noqa: PLC0415  # loaded on first request
 
         return told(document(self._model, self._pages.keys(), self._questions))
 
@@ -159,7 +159,7 @@ class Pages:
 
 
 def _docs() -> Answer:
-    from fairway.serving.replica.openapi.page import docs_page  # noqa: PLC0415  # loaded with the first request, not at startup
+    from fairway.serving.replica.openapi.page import docs_page  # noqa: PLC0415  # loaded on first request
 
     return docs_page()
 
