@@ -36,7 +36,7 @@ _SPACE = b" \t\r\n"
 _MARKS = (b'"', b"[", b"]", b"{", b"}", b"\\")
 _QUOTE, _COMMA = 0x22, 0x2C
 _OPEN, _CLOSE = 0x7B, 0x7D
-"""Braces; brackets become these by the bit 0x20."""
+"""Braces; brackets become braces by setting the bit 0x20."""
 
 T = TypeVar("T")
 Steps = Generator[int, None, T]

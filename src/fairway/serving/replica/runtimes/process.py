@@ -139,7 +139,7 @@ class WorkerRuntime:
         )
         self.generates, self.embeds, self.counts = description["generate"], description["embed"], description["count"]
         self.independent: bool = description.get("independent", False)
-        """Whether the library computes each row for itself, whatever the model."""
+        """Whether the library computes each row independently, for any model."""
         self.signature = Signature(_specs(description["inputs"]), _specs(description["outputs"]))
         if not self.signature.inputs and not self.generates and not self.embeds:
             self.close()

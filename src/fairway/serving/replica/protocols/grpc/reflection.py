@@ -110,17 +110,17 @@ def _home(field: Field) -> str:
 def _message(file: Definition, name: str) -> bytes:
     fields = file.messages[name]
     oneofs = list(dict.fromkeys(field.oneof for field in fields if field.oneof))
-    inner = [child for child in file.messages if child.rpartition(".")[0] == name]
-    enums = [child for child in file.enums if child.rpartition(".")[0] == name]
+    inner = [inner_name for inner_name in file.messages if inner_name.rpartition(".")[0] == name]
+    enums = [inner_name for inner_name in file.enums if inner_name.rpartition(".")[0] == name]
     maps = [field for field in fields if field.key]
     return b"".join(
         [
             _text(1, name.rpartition(".")[2]),
             *(_part(2, _field(file, name, field, oneofs)) for field in fields),
-            *(_part(3, _message(file, child)) for child in inner),
+            *(_part(3, _message(file, inner_name)) for inner_name in inner),
             *(_part(3, _entry(file, name, field)) for field in maps),
-            *(_part(4, _enum(file, child)) for child in enums),
-            *(_part(8, _text(1, child)) for child in oneofs),
+            *(_part(4, _enum(file, inner_name)) for inner_name in enums),
+            *(_part(8, _text(1, inner_name)) for inner_name in oneofs),
         ]
     )
 

@@ -247,7 +247,7 @@ def _feature(spec: TensorSpec, feature: Message) -> Any:
     kind = next(iter(feature), "")
     values = feature.get(kind, {}).get("value", [])
     if kind == "bytes_list":
-        flat: list[Any] = [{"b64": base64.b64encode(value).decode()} for value in values]
+        flat: list[Any] = [{"b64": base64.b64encode(item).decode()} for item in values]
     else:
         flat = np.asarray(values).tolist()
     shape = spec.shape[1:]
@@ -260,6 +260,6 @@ def _feature(spec: TensorSpec, feature: Message) -> Any:
     if sum(length < 0 for length in shape) > 1 or (-1 not in shape and len(flat) != known) or (known and len(flat) % known):
         message = f"input {spec.name!r}: a feature of {len(flat)} values"
         raise bad(message, f"the model takes {list(shape)} for each example")
-    for length in reversed([len(flat) // max(known, 1) if value < 0 else value for value in shape[1:]]):
+    for length in reversed([len(flat) // max(known, 1) if item < 0 else item for item in shape[1:]]):
         flat = [flat[start : start + length] for start in range(0, len(flat), length)]
     return flat
