@@ -44,10 +44,10 @@ class SampleFolders:
             if name.endswith(".jsonl.part"):
                 path = folder / name
                 with path.open("rb+") as file:
-                    whole = whole_lines(file.fileno())
-                    file.truncate(whole)
+                    complete_size = whole_lines(file.fileno())
+                    file.truncate(complete_size)
                 with crash.reach("samples.rename"):
-                    if whole:
+                    if complete_size:
                         path.rename(path.with_suffix(""))
                     else:
                         path.unlink()

@@ -61,9 +61,9 @@ class Tracer:
         self._trace = importlib.import_module("opentelemetry.trace")
         propagation = importlib.import_module("opentelemetry.trace.propagation.tracecontext")
         named = environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
-        about = {} if named else {"service.name": service}
+        attributes = {} if named else {"service.name": service}
         # `close` shuts it down within a timeout; the SDK's own exit hook may wait for an unreachable collector.
-        self._provider = sdk.TracerProvider(resource=resources.Resource.create(about), shutdown_on_exit=False)
+        self._provider = sdk.TracerProvider(resource=resources.Resource.create(attributes), shutdown_on_exit=False)
         self._provider.add_span_processor(export.BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("fairway")
         self._context = propagation.TraceContextTextMapPropagator()

@@ -32,7 +32,7 @@ def parse(value: bytes | None) -> TraceParent | None:
     match = _PARENT.fullmatch(value.decode("latin-1").strip())
     if match is None:
         return None
-    version, trace, span, flags, more = match.groups()
-    if version == "ff" or (version == "00" and more) or not int(trace, 16) or not int(span, 16):
+    version, trace, span, flags, suffix = match.groups()
+    if version == "ff" or (version == "00" and suffix) or not int(trace, 16) or not int(span, 16):
         return None
     return TraceParent(trace, span, bool(int(flags, 16) & _SAMPLED))

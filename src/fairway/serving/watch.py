@@ -76,7 +76,7 @@ class HttpWatch:
         await asyncio.gather(*looking, return_exceptions=True)
 
     async def _look(self, name: str, target: Watched) -> None:
-        began, missed = self._clock.now(), 0
+        started, missed = self._clock.now(), 0
         while True:
             try:
                 ready, missed = await _answers(target), 0
@@ -89,20 +89,20 @@ class HttpWatch:
             if ready and target.tells_load and not missed:
                 load, refused = await told_load(target.address, self._clock)
             self._note(name, ready, load, refused)
-            await asyncio.sleep(STEADY if ready else EAGER if self._clock.now() < began + EAGER_FOR else PATIENT)
+            await asyncio.sleep(STEADY if ready else EAGER if self._clock.now() < started + EAGER_FOR else PATIENT)
 
     def _was_ready(self, name: str) -> bool:
         return name in self._seen and self._seen[name].ready
 
     def _note(self, name: str, ready: bool, load: ReplicaLoad | None, refused: str) -> None:
-        before = self._seen.get(name)
-        if refused and (before is None or refused != before.refused):
+        previous = self._seen.get(name)
+        if refused and (previous is None or refused != previous.refused):
             log.warning("replica %s: %s", name, refused)
-        if before is not None and before.ready == ready:
-            self._seen[name] = replace(before, load=load or before.load, refused=refused)
+        if previous is not None and previous.ready == ready:
+            self._seen[name] = replace(previous, load=load or previous.load, refused=refused)
             return
         self._seen[name] = Sight(ready, self._clock.now(), load, refused)
-        if ready or before is not None:
+        if ready or previous is not None:
             self._wake()
 
 
@@ -197,8 +197,8 @@ def read_verdict(found: object) -> BatchingVerdict | None:
     rows = number.count(found.get("rows", 0))
     if not isinstance(batched, bool) or basis not in list(BatchingBasis) or not isinstance(detail, str) or rows is None:
         return None
-    words = "".join(character if character.isprintable() else " " for character in detail[:LONGEST_DETAIL])
-    return BatchingVerdict(batched, BatchingBasis(basis), words, rows)
+    printable = "".join(character if character.isprintable() else " " for character in detail[:LONGEST_DETAIL])
+    return BatchingVerdict(batched, BatchingBasis(basis), printable, rows)
 
 
 async def _answers(target: Watched) -> bool:
@@ -227,8 +227,8 @@ async def fetch(address: str, path: str) -> tuple[int, bytes]:
             words = head.split(b" ", 2)
             status = int(words[1]) if len(words) > 2 else 0
             body = bytearray()
-            while len(body) < LIMIT and (more := await reader.read(LIMIT - len(body))):
-                body += more
+            while len(body) < LIMIT and (chunk := await reader.read(LIMIT - len(body))):
+                body += chunk
             return status, bytes(body)
         except asyncio.LimitOverrunError as error:
             message = f"the answer of {address} has no end"

@@ -59,9 +59,9 @@ async def drive(
         raise UsageError(message, fix="give an address such as http://127.0.0.1:8000/v2/models/mnist/infer")
     counted = time.perf_counter() + seconds * WARM_UP
     tally = _Tally(counted, counted + seconds)
-    place = (parts.hostname, parts.port or (80 if tls is None else 443))
+    address = (parts.hostname, parts.port or (80 if tls is None else 443))
     source = _Due(rate, tally) if rate else None
-    workers = [_Connection(place, request, tally, source, tls).run() for _ in range(connections)]
+    workers = [_Connection(address, request, tally, source, tls).run() for _ in range(connections)]
     await _until(tally.until + PATIENCE, _measure_client(tally), *workers, *([source.run()] if source else []))
     elapsed = time.perf_counter() - counted
     return point(connections, elapsed, tally.taken, tally.statuses, offered=rate, client_cpu=tally.client_cpu)
@@ -84,9 +84,9 @@ async def _until(end: float, *work: Coroutine[Any, Any, None]) -> None:
 
 async def _measure_client(tally: _Tally) -> None:
     await asyncio.sleep(max(0.0, tally.counted - time.perf_counter()))
-    cpu, began = time.process_time(), time.perf_counter()
-    await asyncio.sleep(max(0.0, tally.until - began))
-    tally.client_cpu = (time.process_time() - cpu) / (time.perf_counter() - began)
+    cpu, started = time.process_time(), time.perf_counter()
+    await asyncio.sleep(max(0.0, tally.until - started))
+    tally.client_cpu = (time.process_time() - cpu) / (time.perf_counter() - started)
 
 
 class _Tally:

@@ -36,11 +36,11 @@ class Family:
 
     def add_histogram(self, bounds: Sequence[str], counts: Iterable[int], total: float, *labels: tuple[str, str]) -> None:
         """Append the samples of a histogram. `counts` are not cumulative and have one more element than `bounds`."""
-        name, at = self.name, 0
-        for bound, at in zip([*bounds, "+Inf"], accumulate(counts), strict=True):
-            self.samples.append((f"{name}_bucket", (*labels, ("le", bound)), at))
+        name, cumulative = self.name, 0
+        for bound, cumulative in zip([*bounds, "+Inf"], accumulate(counts), strict=True):
+            self.samples.append((f"{name}_bucket", (*labels, ("le", bound)), cumulative))
         self.samples.append((f"{name}_sum", labels, total))
-        self.samples.append((f"{name}_count", labels, at))
+        self.samples.append((f"{name}_count", labels, cumulative))
 
 
 def render(families: Iterable[Family], *, openmetrics: bool) -> bytes:

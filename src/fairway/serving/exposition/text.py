@@ -79,14 +79,14 @@ def _family_of(name: str, found: dict[str, Family]) -> Family:
 
 def _labels(text: str, line: str) -> Labels:
     labels: list[tuple[str, str]] = []
-    at = 0
-    while at < len(text):
-        match = _LABEL.match(text, at)
+    position = 0
+    while position < len(text):
+        match = _LABEL.match(text, position)
         if match is None:
             message = f"the line {line[:80]!r} has labels that are none"
             raise ValueError(message)
         labels.append((match[1], _ESCAPED.sub(_plain, match[2]) if "\\" in match[2] else match[2]))
-        at = match.end()
+        position = match.end()
     return tuple(labels)
 
 

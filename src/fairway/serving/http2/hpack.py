@@ -113,23 +113,23 @@ class Decoder:
 
         A block that exceeds the limits is still read to its end, because it may change the table.
         """
-        place, changed = 0, False
-        while place < len(block):
-            first = block[place]
+        position, changed = 0, False
+        while position < len(block):
+            first = block[position]
             if first & 0x80:
-                index, place = _integer(block, place, 7)
+                index, position = _integer(block, position, 7)
                 found.add(self._entry(index))
             elif first & 0x40:
-                header, place = self._literal(block, place, 6)
+                header, position = self._literal(block, position, 6)
                 self._add(header)
                 found.add(header)
                 changed = True
             elif first & 0x20:
                 if found.headers or found.too_many:
                     raise HeaderCompressionError("the size of the table changes after a header")
-                place, changed = self._resize(block, place), True
+                position, changed = self._resize(block, position), True
             else:
-                header, place = self._literal(block, place, 4)
+                header, position = self._literal(block, position, 4)
                 found.add(header)
         return changed
 
@@ -179,9 +179,9 @@ def encode(headers: Iterable[Header]) -> bytes:
 
 
 def _encoded(header: Header) -> bytes:
-    place = _BY_HEADER.get(header)
-    if place is not None:
-        return bytes([0x80 | place])
+    entry = _BY_HEADER.get(header)
+    if entry is not None:
+        return bytes([0x80 | entry])
     name, value = header
     index = _BY_NAME.get(name)
     if index is None:
@@ -205,10 +205,10 @@ def _packed(text: bytes) -> bytes:
 
 def _integer(block: bytes, place: int, bits: int) -> tuple[int, int]:
     """Decode an integer with this many prefix bits; return it and the position after it."""
-    most = (1 << bits) - 1
-    value = block[place] & most
+    prefix_max = (1 << bits) - 1
+    value = block[place] & prefix_max
     place += 1
-    if value < most:
+    if value < prefix_max:
         return value, place
     for shift in (0, 7, 14, 21):
         byte = block[place]

@@ -76,11 +76,11 @@ def _tree() -> tuple[list[list[int]], dict[int, int]]:
     """Return both children of each inner node, and the symbol of each leaf. The root is 0."""
     children: list[list[int]] = [[-1, -1]]
     symbols: dict[int, int] = {}
-    code = before = 0
+    code = previous = 0
     for symbol in sorted(range(len(_LENGTHS)), key=lambda byte: (_LENGTHS[byte], byte)):
         length = _LENGTHS[symbol]
-        code <<= length - before
-        before = length
+        code <<= length - previous
+        previous = length
         node = 0
         for shift in range(length - 1, -1, -1):
             bit = code >> shift & 1

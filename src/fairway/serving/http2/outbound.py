@@ -122,10 +122,10 @@ class Outbound:
             del waiting[stream]
             if stream.number not in self.streams:
                 continue
-            most = min(stream.window, self._windows, FRAME_SIZE)
-            if most <= 0 and stream.queued_size:
+            room = min(stream.window, self._windows, FRAME_SIZE)
+            if room <= 0 and stream.queued_size:
                 continue
-            piece = stream.pop(most)
+            piece = stream.pop(room)
             stream.window -= len(piece)
             self._windows -= len(piece)
             done = not stream.queued

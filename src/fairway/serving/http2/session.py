@@ -310,11 +310,11 @@ class Session(Outbound):
         if len(content) != 4:
             raise SessionError(Code.FRAME_SIZE_ERROR, "WINDOW_UPDATE of a wrong size")
         self._glitches.add()
-        more = frames.number(content)
+        increment = frames.number(content)
         if not number:
-            if not more or self._windows + more > frames.LARGEST_WINDOW:
+            if not increment or self._windows + increment > frames.LARGEST_WINDOW:
                 raise SessionError(Code.FLOW_CONTROL_ERROR, "the window of the connection grows by nothing, or too far")
-            self._windows += more
+            self._windows += increment
             self.pump()
             return
         stream = self.streams.get(number)
@@ -322,10 +322,10 @@ class Session(Outbound):
             if number > self.last:
                 raise SessionError(Code.PROTOCOL_ERROR, "a window for a stream that was not begun")
             return
-        if not more or stream.window + more > frames.LARGEST_WINDOW:
+        if not increment or stream.window + increment > frames.LARGEST_WINDOW:
             self._break(stream, StreamError(Code.FLOW_CONTROL_ERROR, "the window of a stream grows by nothing, or too far"))
             return
-        stream.window += more
+        stream.window += increment
         if stream.queued:
             self._waiting[stream] = None
             self.pump()
@@ -383,10 +383,10 @@ class Session(Outbound):
     def _resize(self, window: int) -> None:
         if window > frames.LARGEST_WINDOW:
             raise SessionError(Code.FLOW_CONTROL_ERROR, "SETTINGS_INITIAL_WINDOW_SIZE is too large")
-        more = window - self._initial_window
+        increment = window - self._initial_window
         self._initial_window = window
         for stream in self.streams.values():
-            stream.window += more
+            stream.window += increment
             if stream.window > frames.LARGEST_WINDOW:
                 raise SessionError(Code.FLOW_CONTROL_ERROR, "the window of a stream grows too far")
             if stream.queued:

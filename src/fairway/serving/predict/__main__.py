@@ -90,7 +90,7 @@ def _predicted(runtime: Runtime, rows: Rows, shard: Shard, batch: int) -> dict[s
         outputs.append(piece)
         shard.renew()
     names = [spec.name for spec in runtime.signature.outputs]
-    return {name: np.concatenate([arrays[place] for arrays in outputs]) for place, name in enumerate(names)}
+    return {name: np.concatenate([arrays[index] for arrays in outputs]) for index, name in enumerate(names)}
 
 
 def form_of(asked: str, rows: Rows) -> str:

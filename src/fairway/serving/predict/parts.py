@@ -78,7 +78,7 @@ def _beside(taken: Sequence[str], outputs: dict[str, Array]) -> dict[str, Array]
 def _lines(start: int, outputs: dict[str, Array]) -> bytes:
     columns = {name: array.tolist() for name, array in outputs.items()}
     count = len(next(iter(columns.values()), []))
-    rows = ({"row": start + place, **{name: column[place] for name, column in columns.items()}} for place in range(count))
+    rows = ({"row": start + index, **{name: column[index] for name, column in columns.items()}} for index in range(count))
     return b"".join(json.dumps(row, default=_text).encode() + b"\n" for row in rows)
 
 
@@ -88,7 +88,7 @@ def _table(start: int, outputs: dict[str, Array]) -> bytes:
     header, columns = ["row"], [[*range(start, start + count)]]
     for name, array in outputs.items():
         flat = array.reshape(count, -1)
-        header += [name] if array.ndim == 1 else [f"{name}.{place}" for place in range(flat.shape[1])]
+        header += [name] if array.ndim == 1 else [f"{name}.{index}" for index in range(flat.shape[1])]
         columns += [[_cell(value) for value in column] for column in flat.T.tolist()]
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")

@@ -215,7 +215,7 @@ class _RequestFile:
         if any([tensor.name for tensor in request.inputs] != names for request in requests):
             message = f"{self._path}: lines {first + 1} to {last + 1} do not all have the inputs {sorted(names)}"
             raise UsageError(message, fix="the model's inputs changed in between: name an older version of the dataset")
-        columns = ((name, self._rows(requests, place, first)) for place, name in enumerate(names))
+        columns = ((name, self._rows(requests, index, first)) for index, name in enumerate(names))
         return {name: _joined(pieces, self._path)[start - begins : stop - begins] for name, pieces in columns}
 
     def _rows(self, requests: list[_Request], place: int, first: int) -> list[Array]:

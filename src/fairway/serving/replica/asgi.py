@@ -71,9 +71,9 @@ class App:
         self._small = SmallRequests()
         self._decoding = Decoding(self.bodies.held, self.bodies.no_room, Pace(self._small))
         self.bulk = Line(Pace(self._small))
-        """Connections with large bodies."""
+        """Connections with large bodies, which are read in turns."""
         self.early = Line()
-        """Connections with pipelined requests."""
+        """Connections with pipelined requests, which are started in turns."""
         self._sampler = sampler
         self.draining = False
         self.tracer: ReplicaTracer | None = None
@@ -355,7 +355,7 @@ class App:
 
     def _written(self, form: Form, question: Question, outputs: list[Array], headers: Headers) -> Answer:
         if question.wanted:
-            size = sum([outputs[place].nbytes for place, binary in question.wanted if not binary])
+            size = sum([outputs[index].nbytes for index, binary in question.wanted if not binary])
         else:
             size = sum([array.nbytes for array in outputs])
         if size > self.bodies.limits.json:
@@ -397,14 +397,14 @@ class App:
             self._finish(form, question, found, asker)
 
         try:
-            came = time.perf_counter()
+            started = time.perf_counter()
             question = form.read(body, asker.head_length)
             if asker.head_length is None and len(body) > _COUNTED:
                 asker.hold(weight(question.inputs))
             elif is_compressed(body, asker.head_length):
                 asker.hold(self._fitting(weight(question.inputs)))
             # The time in the backlog counts as queueing for the model.
-            asker.phases = asker.began, asker.began + time.perf_counter() - came
+            asker.phases = asker.began, asker.began + time.perf_counter() - started
             self._submit(question, finish, asker.began)
         except RequestError as error:
             self._finish(form, None, error, asker)
@@ -421,10 +421,10 @@ class App:
 
     def _quick_slowly(self, form: Form, body: bytes, asker: Asker) -> None:
         """Handle large JSON on the fast path."""
-        came = time.perf_counter()
+        arrived = time.perf_counter()
 
         def done(question: Question | RequestError) -> None:
-            asker.phases = came, time.perf_counter()
+            asker.phases = arrived, time.perf_counter()
 
             def finish(found: list[Array] | RequestError) -> None:
                 job.free()

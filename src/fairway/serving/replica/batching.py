@@ -210,9 +210,9 @@ class Batcher:
             sizes += [min(8, self._most_batched)] * times
         for size in sizes:
             rows = [np.concatenate([array] * size) if size > 1 else array for array in inputs]
-            began = time.perf_counter()
+            started = time.perf_counter()
             self._measure(self._runtime.run(rows), size)
-            self.cost.add(size, time.perf_counter() - began)
+            self.cost.add(size, time.perf_counter() - started)
 
     def estimate(self, rows: int = 0) -> float:
         """Estimate the seconds until this many additional rows would be answered."""
@@ -322,7 +322,7 @@ class Batcher:
 
     def _run(self, batch: Batch) -> tuple[list[Outputs | RequestError], float]:
         """Run a batch; return the outputs or error of each piece, and the time taken."""
-        began = time.perf_counter()
+        started = time.perf_counter()
         answers: list[Outputs | RequestError]
         try:
             answers = self._together(batch)
@@ -330,7 +330,7 @@ class Batcher:
             answers = [error] if len(batch.pieces) == 1 else [self._alone(piece) for piece in batch.pieces]
         except Exception as error:  # noqa: BLE001  # a bug of one runtime must not affect other requests
             answers = [ModelError(500, f"the runtime failed: {error!r}")] * len(batch.pieces)
-        return answers, time.perf_counter() - began
+        return answers, time.perf_counter() - started
 
     def _together(self, batch: Batch) -> list[Outputs | RequestError]:
         pieces = batch.pieces

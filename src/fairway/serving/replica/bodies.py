@@ -55,7 +55,7 @@ class Bodies:
 
     async def read(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes | None]:
         """Read a body; return it and, for a binary request, the length of its JSON."""
-        head_length, known = self.admit(scope["headers"])
+        head_length, length_known = self.admit(scope["headers"])
         task = asyncio.current_task()
         assert task is not None
         self._reading[task] = time.monotonic()
@@ -70,7 +70,7 @@ class Bodies:
                 body = await self._rest(body, receive, holder, head_length)
             elif message["type"] != "http.request":
                 raise GoneError
-            if not known and (encoding := encoding_of(scope["headers"])):
+            if not length_known and (encoding := encoding_of(scope["headers"])):
                 body = await self._decompressed(body, encoding, holder, head_length)
         except asyncio.CancelledError:
             if task not in self._stopped:
@@ -97,11 +97,11 @@ class Bodies:
         """
         head_length: bytes | None = None
         encoding = b""
-        known = False
+        length_known = False
         size = 0
         for name, value in headers:
             if name == b"content-length":
-                known = True
+                length_known = True
                 size = int(value)
             elif name == LENGTH_HEADER:
                 if head_length is not None:
@@ -111,7 +111,7 @@ class Bodies:
                 encoding = request_encoding(value, encoding)
         if size > self._json or head_length is not None:
             self._check(size, head_length)
-        return head_length, known and not encoding
+        return head_length, length_known and not encoding
 
     def _check(self, size: int, head_length: bytes | None) -> None:
         limits = self.limits
@@ -136,33 +136,33 @@ class Bodies:
 
     async def _rest(self, first: bytes, receive: Receive, holder: _Reading, head_length: bytes | None) -> bytes:
         parts, size = [first], len(first)
-        most = self.limits.size if head_length is not None else self._json
-        more = True
-        while more:
+        limit = self.limits.size if head_length is not None else self._json
+        has_more = True
+        while has_more:
             message = await receive()
             if message["type"] != "http.request":
                 raise GoneError
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             self.held.take(holder, len(parts[-1]))
-            if size > most:
+            if size > limit:
                 self.held.free(holder)
                 parts.clear()  # read and drop the rest, up to a bound: a client that is still sending does not read the answer
-                if size > _PATIENCE * most:
+                if size > _PATIENCE * limit:
                     break
-            more = message.get("more_body", False)
-        if size > most:
+            has_more = message.get("more_body", False)
+        if size > limit:
             self._check(size, head_length)
         return b"".join(parts)
 
     async def _decompressed(self, body: bytes, encoding: bytes, holder: _Reading, head_length: bytes | None) -> bytes:
         """Decompress a body within the same limits, a bounded piece in each iteration of the event loop."""
-        most = self.limits.size if head_length is not None else self._json
+        limit = self.limits.size if head_length is not None else self._json
         parts, size = [], 0
         for piece in decompressed(body, encoding):
             parts.append(piece)
             size += len(piece)
-            if size > most:
+            if size > limit:
                 parts.clear()
                 self.held.free(holder)
                 self._check(size, head_length)

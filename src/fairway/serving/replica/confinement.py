@@ -175,8 +175,14 @@ def _rights(abi: int) -> int:
 def _readable(folders: list[str]) -> list[str]:
     """Return the readable paths: the model, the interpreter with its packages, and the system's files."""
     named = [path for name in _PATHS for path in os.environ.get(name, "").split(os.pathsep)]
-    own = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, os.path.dirname(os.path.realpath(sys.executable))]
-    paths = [*folders, *own, *(path or os.curdir for path in sys.path), *_SYSTEM, *(path for path in named if path)]
+    interpreter = [
+        sys.prefix,
+        sys.base_prefix,
+        sys.exec_prefix,
+        sys.base_exec_prefix,
+        os.path.dirname(os.path.realpath(sys.executable)),
+    ]
+    paths = [*folders, *interpreter, *(path or os.curdir for path in sys.path), *_SYSTEM, *(path for path in named if path)]
     return [path for path in dict.fromkeys(map(os.path.realpath, paths)) if path != "/"]
 
 
@@ -250,8 +256,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("program")
     parser.add_argument("rest", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
-    for name, place in _CACHES.items():
-        os.environ[name] = os.path.join(options.scratch, place) if place else options.scratch
+    for name, folder in _CACHES.items():
+        os.environ[name] = os.path.join(options.scratch, folder) if folder else options.scratch
     _tell(options.wire, confine(options.folder, options.scratch))
     sys.argv = [options.program, *options.rest]
     runpy.run_path(options.program, run_name="__main__")

@@ -67,9 +67,9 @@ class Decoding:
 
     def _check(self, size: int, need: int) -> None:
         """Raise 413 when a body and its decoded form would not fit even alone."""
-        most = self._held.most_of_one
-        if size + need > most:
-            message = f"decoding this JSON body of {size} bytes takes {need} bytes more, and {most} may be held"
+        limit = self._held.most_of_one
+        if size + need > limit:
+            message = f"decoding this JSON body of {size} bytes takes {need} bytes more, and {limit} may be held"
             fix = "send fewer rows at once or binary tensors, or start the replica with a larger --max-held"
             raise RequestError(413, message, fix=fix)
 
@@ -107,12 +107,12 @@ class Decoding:
 
     def _step(self) -> None:
         self._scheduled = False
-        began = time.perf_counter()
+        started = time.perf_counter()
         self._advance()
         if self._pace.alone():
-            while self._jobs and time.perf_counter() - began < _SLICE:
+            while self._jobs and time.perf_counter() - started < _SLICE:
                 self._advance()
-        self._schedule(self._pace.pause_after(time.perf_counter() - began))
+        self._schedule(self._pace.pause_after(time.perf_counter() - started))
 
     def _advance(self) -> None:
         """Run one step of one body."""

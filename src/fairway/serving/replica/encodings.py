@@ -62,16 +62,16 @@ def decompressed(body: bytes, encoding: bytes) -> Generator[bytes]:
     a bounded amount of work, so that the caller can stop at its own limit.
     """
     wbits = 31 if encoding == GZIP else 15 if _is_zlib(body) else -15
-    at = 0
+    position = 0
     for _ in range(_MOST_MEMBERS):
-        at = yield from _member(body, at, zlib.decompressobj(wbits), encoding)
-        rest = body[at : at + STEP]
+        position = yield from _member(body, position, zlib.decompressobj(wbits), encoding)
+        rest = body[position : position + STEP]
         if encoding == GZIP and not rest.strip(b"\0") and len(rest) < STEP:  # zero padding, which gzip allows
             return
         if not rest:
             return
         if encoding != GZIP or not rest.startswith(_MAGIC):
-            raise bad(f"{len(body) - at} bytes follow the end of the {encoding.decode()} body", "send the body alone")
+            raise bad(f"{len(body) - position} bytes follow the end of the {encoding.decode()} body", "send the body alone")
     raise bad(f"the gzip body has more than {_MOST_MEMBERS} members", "compress it in one piece")
 
 
@@ -111,8 +111,8 @@ def accepted(headers: list[tuple[bytes, bytes]]) -> bytes:
             for token in value.lower().split(b","):
                 coding, _, parameter = token.partition(b";")
                 weights[coding.strip()] = _weight(parameter)
-    rest = weights.get(b"*", 0.0)
-    gzip, deflate = weights.get(GZIP, weights.get(b"x-gzip", rest)), weights.get(DEFLATE, rest)
+    default = weights.get(b"*", 0.0)
+    gzip, deflate = weights.get(GZIP, weights.get(b"x-gzip", default)), weights.get(DEFLATE, default)
     if max(gzip, deflate) <= 0.0:
         return b""
     return GZIP if gzip >= deflate else DEFLATE

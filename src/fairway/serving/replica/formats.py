@@ -50,21 +50,21 @@ def choose(folder: Path, format_: str, named: str, *, allow_pickle: bool) -> Cho
     if risky and name != "python" and not allow_pickle:
         raise refusal([entry] if entry in risky else list(risky), risky)
     packages = tuple(" or ".join(str(package) for package in group) for group in record.packages)
-    place = folder / entry
-    place = place.parent if record.folder and place.is_file() else place
-    return Chosen(record.loader, place, allow_pickle and bool(risky), packages, mlflow.columns(files))
+    target = folder / entry
+    target = target.parent if record.folder and target.is_file() else target
+    return Chosen(record.loader, target, allow_pickle and bool(risky), packages, mlflow.columns(files))
 
 
 def listed(folder: Path) -> Files:
     """Return the files of a folder by relative path."""
     files: dict[str, Path] = {}
-    for place, _, names in os.walk(folder):
+    for directory, _, names in os.walk(folder):
         for name in names:
-            path = Path(place, name)
+            path = Path(directory, name)
             files[path.relative_to(folder).as_posix()] = path
     return files
 
 
 def _is_inside(folder: Path, named: str) -> bool:
-    place = (folder / named).resolve()
-    return place.is_relative_to(folder.resolve()) and place.exists()
+    target = (folder / named).resolve()
+    return target.is_relative_to(folder.resolve()) and target.exists()

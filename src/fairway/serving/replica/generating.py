@@ -61,16 +61,16 @@ class Generating:
     async def _events(self, request: TextRequest, writer: Writer) -> AsyncGenerator[bytes]:
         choices: list[Choice] = []
         try:
-            for place, (prompt, number) in enumerate(_answers(request)):
+            for index, (prompt, number) in enumerate(_answers(request)):
                 choices.append(Choice([]))
-                yield writer.first(place)
+                yield writer.first(index)
                 async with aclosing(self._pieces(prompt, request, number)) as pieces:
                     async for piece in pieces:
                         choices[-1].pieces.append(piece)
                         if piece.text or piece.more:
-                            yield writer.piece(piece, place)
+                            yield writer.piece(piece, index)
                         if piece.reason:
-                            yield writer.last(piece.reason, place)
+                            yield writer.last(piece.reason, index)
             if request.usage and (usage := await self._usage(request, choices)) is not None:
                 yield writer.used(usage)
         except RequestError as error:
@@ -99,11 +99,11 @@ class Generating:
                 if "end" in head:
                     yield Piece(stops.rest(), {"unrated": True}, head["end"], head.get("usage"))
                     return
-                more = head.get("more") or {}
-                if "logprob" in more:
-                    more.setdefault("token", head["piece"])
+                metadata = head.get("more") or {}
+                if "logprob" in metadata:
+                    metadata.setdefault("token", head["piece"])
                 text = stops.feed(head["piece"])
-                yield Piece(text, more, "stop" if stops.stopped else "")
+                yield Piece(text, metadata, "stop" if stops.stopped else "")
                 if stops.stopped:
                     return
         finally:

@@ -20,7 +20,7 @@ def of_environment(environment: Mapping[str, str] = os.environ) -> Callable[[], 
 
     None when it names none, or when NVML cannot be loaded.
     """
-    uuids = [word for word in environment.get(VISIBLE, "").split(",") if word.startswith(("GPU-", "MIG-"))]
+    uuids = [name for name in environment.get(VISIBLE, "").split(",") if name.startswith(("GPU-", "MIG-"))]
     if not uuids:
         return None
     try:

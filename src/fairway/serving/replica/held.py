@@ -50,8 +50,8 @@ class Held:
     def take(self, holder: Holder, count: int) -> None:
         """Add bytes to a holder; end others, or this one, while the limit is exceeded."""
         size = self._set(holder, self._sizes.get(holder, 0) + count)
-        most = self.most_of_one if size > _LARGE else self._most
-        while self._total > most:
+        limit = self.most_of_one if size > _LARGE else self._most
+        while self._total > limit:
             victim = self._largest()
             if victim is None:
                 return
@@ -62,10 +62,10 @@ class Held:
 
     def resize(self, holder: Holder, size: int) -> None:
         """Set the bytes of a holder."""
-        more = size - self._sizes.get(holder, 0)
-        if more > 0:
-            self.take(holder, more)
-        elif more:
+        growth = size - self._sizes.get(holder, 0)
+        if growth > 0:
+            self.take(holder, growth)
+        elif growth:
             self._set(holder, size)
 
     def keep(self, holder: Holder) -> None:
@@ -86,12 +86,12 @@ class Held:
             del self._loose[size.bit_length()][holder]
 
     def _set(self, holder: Holder, size: int) -> int:
-        before = self._sizes.get(holder)
+        previous = self._sizes.get(holder)
         self._sizes[holder] = size
-        self._total += size - (before or 0)
-        if holder not in self._firm and (before is None or before.bit_length() != size.bit_length()):
-            if before is not None:
-                del self._loose[before.bit_length()][holder]
+        self._total += size - (previous or 0)
+        if holder not in self._firm and (previous is None or previous.bit_length() != size.bit_length()):
+            if previous is not None:
+                del self._loose[previous.bit_length()][holder]
             self._loose[size.bit_length()][holder] = None
         return size
 

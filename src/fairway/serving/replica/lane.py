@@ -137,10 +137,10 @@ class Lane(HttpToolsProtocol):
             return
         _RECEIVING.pop(self, None)
         self.connections.discard(self)
-        other = StreamsConnection(self.replica, self.server_state)
-        self.transport.set_protocol(other)
-        other.connection_made(self.transport)
-        other.data_received(first)
+        connection = StreamsConnection(self.replica, self.server_state)
+        self.transport.set_protocol(connection)
+        connection.connection_made(self.transport)
+        connection.data_received(first)
 
     def read_on(self) -> None:
         """Read from this connection, which has a large body, when its turn comes."""
@@ -347,11 +347,11 @@ class Asked:
         """
         try:
             self._lane.replica.check(headers)
-            self.head_length, known = self._lane.replica.bodies.admit(headers)
+            self.head_length, length_known = self._lane.replica.bodies.admit(headers)
         except RequestError as error:
             self.refused = refusal(error)
             return True
-        return known
+        return length_known
 
     def refuse(self, answer: Answer) -> None:
         """Answer before the body was read; the rest of the body is dropped."""

@@ -79,9 +79,9 @@ class Times:
         """Add the recorded readings to the histograms."""
         if not self.seen:
             return
-        began, came, read, ran, ended = np.frombuffer(self.seen).reshape(-1, _READINGS).T
+        began, arrived, parsed, ran, ended = np.frombuffer(self.seen).reshape(-1, _READINGS).T
         self.seen = bytearray()
-        for histogram, column in zip(self._histograms, (ended - began, read - came, ran - read, ended - ran), strict=True):
+        for histogram, column in zip(self._histograms, (ended - began, parsed - arrived, ran - parsed, ended - ran), strict=True):
             counts = np.bincount(np.searchsorted(_BOUNDS, column), minlength=len(histogram.counts))
             histogram.counts = [count + int(added) for count, added in zip(histogram.counts, counts, strict=True)]
             histogram.total += float(column.sum())
@@ -211,16 +211,16 @@ class Metrics:
 
         Besides our own names these have those of KServe and Triton, for existing dashboards.
         """
-        own = (("model", model), ("version", version))
+        labels = (("model", model), ("version", version))
         batching = Family("fairway_batching", "gauge", "1: rows of several requests run together; 0: they do not.")
-        batching.add(int(verdict.batched), *own, ("basis", str(verdict.basis)))
+        batching.add(int(verdict.batched), *labels, ("basis", str(verdict.basis)))
         requests = Family("fairway_requests_total", "counter", "Answers by status.")
         for code, count in sorted(self.codes.items()):
-            requests.add(count, *own, ("code", str(code)))
+            requests.add(count, *labels, ("code", str(code)))
         seconds = Family("fairway_request_seconds", "histogram", "Time from a request to its answer.")
-        self.times.histograms()[0].put(seconds, *own)
+        self.times.histograms()[0].put(seconds, *labels)
         rows = Family("fairway_batch_rows", "histogram", "Rows of a batch.")
-        self.batch_rows.put(rows, *own)
+        self.batch_rows.put(rows, *labels)
         single: tuple[_Single, ...] = (
             ("fairway_queue_seconds_total", "counter", "Time that requests waited for the model.", self.queue_seconds),
             ("fairway_busy_seconds_total", "counter", "Time in which the model ran.", self.busy_seconds),
@@ -230,8 +230,8 @@ class Metrics:
             ("fairway_queue_requests", "gauge", "Requests that wait for the model.", queue),
             ("fairway_in_flight_requests", "gauge", "Requests not answered yet.", self.in_flight),
         )
-        ours = [batching, requests, seconds, rows, *_singles(single, own)]
-        return [*ours, *self._kserve(model), *self._triton(own, queue), *self.gpus()]
+        fairway_families = [batching, requests, seconds, rows, *_singles(single, labels)]
+        return [*fairway_families, *self._kserve(model), *self._triton(labels, queue), *self.gpus()]
 
     def _kserve(self, model: str) -> list[Family]:
         """Return the histograms of KServe's ModelServer. There are no explainers, so that histogram stays empty."""
@@ -247,7 +247,7 @@ class Metrics:
 
     def _triton(self, own: tuple[tuple[str, str], ...], queue: int) -> list[Family]:
         """Return Triton's counters. Times are microseconds, summed over requests."""
-        whole, read, _, written = self.times.histograms()
+        total, read, _, written = self.times.histograms()
         good = sum(count for code, count in self.codes.items() if code < 400)
         failure = Family("nv_inference_request_failure", "counter", "Failed requests (Triton's name).")
         for reason, count in (("REJECTED", self.refused), ("OTHER", self.client_errors), ("BACKEND", self.failed)):
@@ -257,7 +257,7 @@ class Metrics:
             ("nv_inference_request_success", "counter", "Successful requests (Triton's name).", good),
             ("nv_inference_count", "counter", "Rows that the model ran (Triton's name).", rows),
             ("nv_inference_exec_count", "counter", "Runs of the model; rows of a batch run once (Triton's name).", batches),
-            ("nv_inference_request_duration_us", "counter", "Time of requests (Triton's name).", _us(whole.total)),
+            ("nv_inference_request_duration_us", "counter", "Time of requests (Triton's name).", _us(total.total)),
             ("nv_inference_queue_duration_us", "counter", "Time of waiting (Triton's name).", _us(self.queue_seconds)),
             ("nv_inference_compute_input_duration_us", "counter", "Time of reading (Triton's name).", _us(read.total)),
             ("nv_inference_compute_infer_duration_us", "counter", "Time of running (Triton's name).", _us(self.compute_seconds)),
@@ -273,8 +273,8 @@ _Single = tuple[str, str, str, float]
 def _singles(single: Iterable[_Single], labels: tuple[tuple[str, str], ...]) -> list[Family]:
     """Return families with one sample each."""
     families = []
-    for name, kind, words, value in single:
-        family = Family(name, kind, words)
+    for name, kind, description, value in single:
+        family = Family(name, kind, description)
         family.add(value, *labels)
         families.append(family)
     return families

@@ -94,9 +94,9 @@ class Stream:
 
 def named(specs: tuple[TensorSpec, ...], name: str, what: str) -> int:
     """Return the index of a tensor in the signature; raise 400 with the existing names."""
-    for place, spec in enumerate(specs):
+    for index, spec in enumerate(specs):
         if spec.name == name:
-            return place
+            return index
     message = f"the model has no {what} {name!r}"
     raise bad(message, f"it has: {', '.join(spec.name for spec in specs)}")
 

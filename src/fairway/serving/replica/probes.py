@@ -79,8 +79,8 @@ class Probes:
         shape, dtype = self._shape(spec), DTYPES[spec.datatype]
         uniform = self._uniform.take(math.prod(shape))
         if spec.datatype == "BYTES":
-            words = [kind.texts[int(number * len(kind.texts))] for number in uniform.tolist()]
-            return of_texts([word.encode() for word in words]).reshape(shape)
+            texts = [kind.texts[int(number * len(kind.texts))] for number in uniform.tolist()]
+            return of_texts([text.encode() for text in texts]).reshape(shape)
         if dtype.kind == "f":
             floats: Array = kind.floats(uniform) * (part if kind.grows else 1.0)
             return floats.astype(dtype).reshape(shape)

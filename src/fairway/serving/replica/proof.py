@@ -148,12 +148,12 @@ class _Proof:
 
     def _compare(self, kind: Kind) -> bool:
         """Compare rows of one kind; return False if the model rejects them."""
-        pool = [self._probes.row(kind, (1 + place) / POOL) for place in range(POOL)]
+        pool = [self._probes.row(kind, (1 + index) / POOL) for index in range(POOL)]
         try:
             first = self._run(pool[0])
-            began = self._clock()
+            started = self._clock()
             again = self._run(pool[0])
-            orders = self._orders(self._clock() - began)
+            orders = self._orders(self._clock() - started)
             alone = [first, *(self._run(row) for row in pool[1 : 1 + max(map(max, orders))])]
         except ModelError as error:
             self.found.refused = str(error)
@@ -162,9 +162,9 @@ class _Proof:
         rows.check_repeat(again)
         per_row = 0.0
         for order in orders:
-            began = self._clock()
+            started = self._clock()
             self._together(pool, order, rows)
-            per_row = (self._clock() - began) / len(order)
+            per_row = (self._clock() - started) / len(order)
         for order in self._large_orders(per_row, len(alone)):
             self._together(pool, order, rows)
         self.found.kinds += 1
@@ -182,14 +182,14 @@ class _Proof:
 
     def _large_orders(self, per_row: float, different: int) -> list[tuple[int, ...]]:
         """Return rows for the largest batch and a smaller one: mixing may begin only above some number of rows."""
-        most = self._most
-        while most > POOL and (most * per_row > BATCH_SECONDS or most * self._probes.row_bytes > BATCH_BYTES):
-            most //= 2
-        sizes = [rows for rows in (5 * most // 8 | 1, most) if POOL < rows <= most]
+        largest = self._most
+        while largest > POOL and (largest * per_row > BATCH_SECONDS or largest * self._probes.row_bytes > BATCH_BYTES):
+            largest //= 2
+        sizes = [rows for rows in (5 * largest // 8 | 1, largest) if POOL < rows <= largest]
         return [tuple((self._uniform.take(rows) * different).astype(int).tolist()) for rows in sizes]
 
     def _together(self, pool: list[list[Array]], order: tuple[int, ...], rows: _Rows) -> None:
-        inputs = [np.concatenate(columns) for columns in zip(*(pool[place] for place in order), strict=True)]
+        inputs = [np.concatenate(columns) for columns in zip(*(pool[index] for index in order), strict=True)]
         try:
             outputs = self._run(inputs)
         except ModelError as error:
@@ -227,18 +227,18 @@ class _Rows:
 
     def check_repeat(self, again: list[Array]) -> None:
         """Raise `UnknownError` unless the first row gives the same outputs a second time."""
-        for place, spec in enumerate(self._specs):
-            if again[place].shape != self._alone[place][:1].shape or self._differ(place, (0,), again[place]).any():
+        for index, spec in enumerate(self._specs):
+            if again[index].shape != self._alone[index][:1].shape or self._differ(index, (0,), again[index]).any():
                 message = f"output {spec.name!r} differs when the same row is run twice"
                 raise UnknownError(message)
 
     def check(self, outputs: list[Array], order: tuple[int, ...]) -> None:
         """Raise `MixedError` unless each row of a batch gives the same outputs as alone."""
-        for place, (spec, output) in enumerate(zip(self._specs, outputs, strict=True)):
-            if output.shape != (len(order), *self._alone[place].shape[1:]):
+        for index, (spec, output) in enumerate(zip(self._specs, outputs, strict=True)):
+            if output.shape != (len(order), *self._alone[index].shape[1:]):
                 message = f"output {spec.name!r} has shape {list(output.shape)} for {len(order)} rows"
                 raise MixedError(message)
-            different = self._differ(place, order, output)
+            different = self._differ(index, order, output)
             if different.any():
                 position = int(different.argmax()) + 1
                 message = f"output {spec.name!r} of a row differs between the row alone and as row {position} of {len(order)}"
@@ -248,9 +248,9 @@ class _Rows:
         """Return the indices of outputs that differ between rows. Outputs with only NaN do not count."""
         first = (0,) * len(self._alone[0]) if self._alone else ()
         return {
-            place
-            for place, outputs in enumerate(self._alone)
-            if self._differ(place, first, outputs).any() and not _is_nan(outputs)
+            index
+            for index, outputs in enumerate(self._alone)
+            if self._differ(index, first, outputs).any() and not _is_nan(outputs)
         }
 
     def _differ(self, place: int, order: tuple[int, ...], outputs: Array) -> Array:
@@ -281,8 +281,8 @@ def _is_nan(output: Array) -> bool:
 
 
 def _no_batch_dimension(signature: Signature) -> str:
-    for way, specs in (("input", signature.inputs), ("output", signature.outputs)):
+    for kind, specs in (("input", signature.inputs), ("output", signature.outputs)):
         for spec in specs:
             if not spec.shape or spec.shape[0] != -1:
-                return f"{way} {spec.name!r} has shape {list(spec.shape)}, and its first dimension is not free"
+                return f"{kind} {spec.name!r} has shape {list(spec.shape)}, and its first dimension is not free"
     return "the signature has no inputs"

@@ -54,8 +54,8 @@ def _without_rows(batcher: Batcher, model: ServedModel, question: Question, fini
     """
     outputs = model.signature.outputs
     shapes = [array.shape[1:] for array in question.inputs]
-    known = all(length >= 0 for spec in outputs for length in spec.shape[1:])
-    if known or sum(math.prod(shape) for shape in shapes) > _MOST_PROBED:
+    shapes_known = all(length >= 0 for spec in outputs for length in spec.shape[1:])
+    if shapes_known or sum(math.prod(shape) for shape in shapes) > _MOST_PROBED:
         finish([_empty(spec, tuple(max(0, length) for length in spec.shape[1:])) for spec in outputs])
         return
 

@@ -25,17 +25,17 @@ class ReplicaTracer:
         """Record an answered request. Times are readings of `time.perf_counter`."""
         values = dict(headers)
         wall = self._wall()
-        begun = nanoseconds(wall_of(began, wall))
-        span = self._tracer.begin(self._name, values.get(b"traceparent"), values.get(b"tracestate"), begun)
+        start_time = nanoseconds(wall_of(began, wall))
+        span = self._tracer.begin(self._name, values.get(b"traceparent"), values.get(b"tracestate"), start_time)
         attributes: dict[str, object] = {
             **self._about,
             "http.response.status_code": status,
             "fairway.request_id": id_of(headers),
         }
         if phases is not None:
-            came, read, ran = phases
-            attributes["fairway.preprocess_ms"] = 1000 * (read - came)
-            attributes["fairway.predict_ms"] = 1000 * (ran - read)
+            arrived, parsed, ran = phases
+            attributes["fairway.preprocess_ms"] = 1000 * (parsed - arrived)
+            attributes["fairway.predict_ms"] = 1000 * (ran - parsed)
             attributes["fairway.postprocess_ms"] = 1000 * (ended - ran)
         self._tracer.end(span, attributes, failed=status >= 500, ended=nanoseconds(wall_of(ended, wall)))
 

@@ -48,7 +48,7 @@ class Line:
         self._pace = pace
         self._scheduled = False
         self._served = 0.0
-        """When the last turn began, if the event loop has worked for it since then; otherwise 0."""
+        """When the last connection was served, if the event loop has read from it since then; otherwise 0."""
 
     def join(self, bulk: Bulk) -> None:
         """Append a connection."""

@@ -44,9 +44,9 @@ Told = dict[str, Any]
 
 def send(wire: socket.socket, head: Head, arrays: tuple[tuple[str, str, Any], ...] = ()) -> None:
     """Send a head, followed by tensors (name, datatype, array)."""
-    raws = [_raw(word, array) for _, word, array in arrays]
+    raws = [_raw(datatype, array) for _, datatype, array in arrays]
     if arrays:
-        head["tensors"] = [[name, word, list(array.shape), len(raw)] for (name, word, array), raw in zip(arrays, raws)]
+        head["tensors"] = [[name, datatype, list(array.shape), len(raw)] for (name, datatype, array), raw in zip(arrays, raws)]
     text = json.dumps(head).encode()
     wire.sendall(FRAME.pack(len(text), sum(len(raw) for raw in raws)) + text)
     for raw in raws:
@@ -64,8 +64,8 @@ def receive(wire: socket.socket) -> tuple[Head, dict[str, Any]] | None:
         return None
     head = json.loads(bytes(text))
     tensors, offset, view = {}, 0, memoryview(raw)
-    for name, word, shape, nbytes in head.get("tensors", ()):
-        tensors[name] = _array(word, view[offset : offset + nbytes]).reshape(shape)
+    for name, datatype, shape, nbytes in head.get("tensors", ()):
+        tensors[name] = _array(datatype, view[offset : offset + nbytes]).reshape(shape)
         offset += nbytes
     return head, tensors
 
@@ -134,7 +134,7 @@ class Order:
         """Return zero inputs, to try a model with."""
         arrays = []
         for tensor in told:
-            shape = [rows if place == 0 else length for place, _ in enumerate(tensor["shape"])]
+            shape = [rows if index == 0 else length for index, _ in enumerate(tensor["shape"])]
             shape = [default if declared == -1 else declared for default, declared in zip(shape, tensor["shape"])]
             arrays.append(np.full(shape, b"", dtype=object) if tensor["datatype"] == "BYTES" else np.zeros(shape, _dtype(tensor)))
         return arrays
@@ -155,12 +155,12 @@ class Order:
                 if not has_free_dimensions:
                     break
                 continue
-            return [self._output(place, pair, names) for place, pair in enumerate(zip(single, double))]
+            return [self._output(index, pair, names) for index, pair in enumerate(zip(single, double))]
         raise ValueError(f"it cannot be run with zeros to find its outputs ({problem!r}); write them into fairway.json")
 
     def _output(self, place: int, pair: Any, names: Any) -> Told:
         first, second = pair
-        shape = [length if length == other else -1 for length, other in zip(first.shape, second.shape)]
+        shape = [length if length == second_length else -1 for length, second_length in zip(first.shape, second.shape)]
         name = names[place] if names else f"output_{place}"
         return {"name": name, "datatype": self.word(first), "shape": shape}
 
@@ -199,10 +199,10 @@ class Worker:
         """Handle frames until the end of the connection."""
         while True:
             if not self._writing or select.select([self._wire], [], [], 0)[0]:
-                found = receive(self._wire)
-                if found is None:
+                frame = receive(self._wire)
+                if frame is None:
                     return
-                self._guarded(found[0]["id"], lambda found=found: self._do(*found))
+                self._guarded(frame[0]["id"], lambda frame=frame: self._do(*frame))
             for number in list(self._writing):
                 self._guarded(number, lambda number=number: self._step(number))
 

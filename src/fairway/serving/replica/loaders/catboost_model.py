@@ -25,7 +25,7 @@ def model(order: Any, found: Any) -> Any:
     inputs = tabular.numbers(len(names), "FP32")
     if textual:
         inputs = [
-            {"name": name, "datatype": "BYTES" if place in textual else "FP32", "shape": [-1]} for place, name in enumerate(names)
+            {"name": name, "datatype": "BYTES" if index in textual else "FP32", "shape": [-1]} for index, name in enumerate(names)
         ]
     probable = hasattr(found, "predict_proba") and len(found.classes_) > 0
 

@@ -167,14 +167,14 @@ def _pieces(chunk: dict[str, Any], end: dict[str, Any]) -> Iterator[dict[str, An
     for choice in chunk.get("choices", ()):
         text = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
         logprob = ((choice.get("logprobs") or {}).get("content") or [None])[0]
-        more = {}
+        details = {}
         if logprob:
             top = [
                 {"token": candidate["token"], "logprob": candidate["logprob"]} for candidate in logprob.get("top_logprobs", ())
             ]
-            more = {"logprob": logprob["logprob"], "top_logprobs": top}
+            details = {"logprob": logprob["logprob"], "top_logprobs": top}
         if text:
-            yield {"text": text, **more}
+            yield {"text": text, **details}
         if choice.get("finish_reason"):
             end["finish_reason"] = choice["finish_reason"]
     if chunk.get("usage"):

@@ -98,8 +98,8 @@ def estimator(order: Any, model: Any, platform: str = "sklearn") -> Rows:
         inputs = numbers(getattr(model, "n_features_in_", None))
     # Rows have no feature names when pandas is not installed.
     warnings.filterwarnings("ignore", message="X does not have valid feature names")
-    known = _outputs_of_classes(order, model) if len(order.written["inputs"]) > 1 else None
-    return Rows(order, platform, inputs, methods(model), getattr(model, "feature_names_in_", None), known)
+    outputs = _outputs_of_classes(order, model) if len(order.written["inputs"]) > 1 else None
+    return Rows(order, platform, inputs, methods(model), getattr(model, "feature_names_in_", None), outputs)
 
 
 def _outputs_of_classes(order: Any, model: Any) -> Any:

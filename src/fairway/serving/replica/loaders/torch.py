@@ -26,11 +26,15 @@ class TorchExport:
         signature = program.graph_signature
         self.inputs = [self._told(name, values[name]) for name in signature.user_inputs]
         outputs = [values[name] for name in signature.user_outputs]
-        self.outputs = [self._told(f"output_{place}", value) for place, value in enumerate(outputs)]
+        self.outputs = [self._told(f"output_{index}", value) for index, value in enumerate(outputs)]
 
     def _told(self, name: str, value: Any) -> dict[str, Any]:
-        word = self._words[str(value.dtype).rpartition(".")[2]]
-        return {"name": name, "datatype": word, "shape": [length if isinstance(length, int) else -1 for length in value.shape]}
+        datatype = self._words[str(value.dtype).rpartition(".")[2]]
+        return {
+            "name": name,
+            "datatype": datatype,
+            "shape": [length if isinstance(length, int) else -1 for length in value.shape],
+        }
 
     def predict(self, inputs: list[Any]) -> list[Any]:
         """Run the graph."""

@@ -215,8 +215,8 @@ class Text:
         step = self._begin(tokens)
         generated: list[int] = []
         shown = ""
-        most = min(options.get("max_tokens") or self._longest, self._longest - length)
-        while len(generated) < most:
+        limit = min(options.get("max_tokens") or self._longest, self._longest - length)
+        while len(generated) < limit:
             scores = step.scores(generated)
             token, details = sampler.choose(scores)
             if token in self._ends:
@@ -316,12 +316,12 @@ class Sampler:
     def _drawn(self, scores: Any) -> int:
         torch = self._torch
         if self._top_k:
-            least = scores.topk(min(self._top_k, len(scores))).values[-1]
-            scores = scores.masked_fill(scores < least, float("-inf"))
-        values, places = scores.softmax(-1).sort(descending=True)
+            threshold = scores.topk(min(self._top_k, len(scores))).values[-1]
+            scores = scores.masked_fill(scores < threshold, float("-inf"))
+        values, tokens = scores.softmax(-1).sort(descending=True)
         if self._top_p < 1.0:
             values[values.cumsum(-1) - values > self._top_p] = 0
-        return int(places[torch.multinomial(values.cpu(), 1, generator=self._random)[0]])
+        return int(tokens[torch.multinomial(values.cpu(), 1, generator=self._random)[0]])
 
 
 _KINDS = {

@@ -49,14 +49,14 @@ _HIDDEN = frozenset({"/fairway/load", "/v2/repository/index", DOCUMENT, DOCS})
 def document(model: ServedModel, pages: Collection[str], questions: Collection[str]) -> dict[str, Any]:
     """Build the document. `pages`: paths that accept GET; `questions`: paths that accept POST for inference."""
     paths: dict[str, dict[str, Any]] = {}
-    taken: set[str] = set()
+    operation_ids: set[str] = set()
     for path in sorted((path for path in questions if _fits(model, path)), key=_rank):
-        paths.setdefault(path, {})["post"] = _question(model, path).render(path, "post", taken)
+        paths.setdefault(path, {})["post"] = _question(model, path).render(path, "post", operation_ids)
     for path in sorted(set(pages) - _HIDDEN, key=_rank):
-        paths.setdefault(path, {})["get"] = _page(path).render(path, "get", taken)
+        paths.setdefault(path, {})["get"] = _page(path).render(path, "get", operation_ids)
     if "/v2/repository/index" in pages:
         index = page("Open Inference Protocol", "The models of the repository, and their state")
-        paths["/v2/repository/index"] = {"post": index.render("/v2/repository/index", "post", taken)}
+        paths["/v2/repository/index"] = {"post": index.render("/v2/repository/index", "post", operation_ids)}
     used = {operation["tags"][0] for methods in paths.values() for operation in methods.values()}
     return {
         "openapi": "3.1.0",

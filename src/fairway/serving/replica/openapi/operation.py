@@ -51,8 +51,8 @@ class Operation:
             "responses": answers,
         }
         errors = _ERRORS if self.request else {"503": _ERRORS["503"]}
-        for status, words in errors.items():
-            answers[status] = {"description": words, "content": {"application/json": {"schema": reference("Error")}}}
+        for status, description in errors.items():
+            answers[status] = {"description": description, "content": {"application/json": {"schema": reference("Error")}}}
         if self.request:
             content: dict[str, Any] = {"schema": reference(self.request)}
             if self.example is not None:

@@ -26,18 +26,18 @@ def best_classes(spec: TensorSpec, values: Array, count: int, *, rows: bool, lab
     batch = shape[:1] if rows and shape else ()
     width = math.prod(shape[len(batch) :])
     table = values.reshape(math.prod(batch), width)
-    most = min(count, width)
+    class_count = min(count, width)
     if table.size > MOST_ELEMENTS:
         message = f"output {spec.name!r}: the best of {table.size} elements"
         raise bad(message, f"ask for the classes of {MOST_ELEMENTS} elements at the most at once, or for the output itself")
     floats = values.dtype.kind == "f"
     # Integers are inverted, because unsigned numbers and the smallest signed number have no negative.
     keys = -table.astype(np.float64) if floats else np.invert(table)
-    order = np.argsort(keys, axis=1, kind="stable")[:, :most]
+    order = np.argsort(keys, axis=1, kind="stable")[:, :class_count]
     texts = []
     for row, indices in zip(table.tolist(), order.tolist(), strict=True):
         for index in indices:
             value = row[index]
             text = f"{value:f}:{index}" if floats else f"{value}:{index}"
             texts.append(f"{text}:{labels[index]}".encode() if index < len(labels) else text.encode())
-    return of_texts(texts).reshape((*batch, most))
+    return of_texts(texts).reshape((*batch, class_count))

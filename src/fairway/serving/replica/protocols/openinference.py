@@ -129,7 +129,7 @@ class OpenInference:
         self._all_floats = all(spec.datatype in FLOATS for spec in self._specs)
         self._quick = msgspec.json.Decoder(_FloatRequest)
         self._heads: dict[bytes, _Head] = {}
-        self._everything: _Wishes = (tuple((place, False) for place in range(len(model.signature.outputs))), (), 0.0)
+        self._everything: _Wishes = (tuple((index, False) for index in range(len(model.signature.outputs))), (), 0.0)
         self._frames: dict[tuple[Wanted, tuple[tuple[int, ...], ...]], _Frame] = {}
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
@@ -172,12 +172,12 @@ class OpenInference:
         for tensor in request.inputs:
             if tensor.parameters:
                 raise _UnusualError
-            place = self._place(tensor.name, tensor.datatype)
-            shape = shapes[place] = tuple(tensor.shape)
-            check_shape(self._specs[place], shape)
+            index = self._place(tensor.name, tensor.datatype)
+            shape = shapes[index] = tuple(tensor.shape)
+            check_shape(self._specs[index], shape)
             if len(tensor.data) != math.prod(shape):
                 raise elements(f"input {tensor.name!r}", len(tensor.data), shape)
-            arrays[place] = array_of(tensor.data, tensor.datatype).reshape(shape)
+            arrays[index] = array_of(tensor.data, tensor.datatype).reshape(shape)
         return self._question(arrays, shapes, request.id, self._everything, len(request.inputs))
 
     def _read_tensors(self, request: _Request, raw: memoryview) -> Steps[Question]:
@@ -186,19 +186,19 @@ class OpenInference:
         shapes: list[tuple[int, ...]] = [()] * len(self._specs)
         offset = 0
         for tensor in request.inputs:
-            place = self._place(tensor.name, tensor.datatype)
-            shape = shapes[place] = tuple(tensor.shape)
-            check_shape(self._specs[place], shape)
+            index = self._place(tensor.name, tensor.datatype)
+            shape = shapes[index] = tuple(tensor.shape)
+            check_shape(self._specs[index], shape)
             size = _binary_size(tensor)
             if size is None:
                 assert isinstance(tensor.data, msgspec.Raw)
                 steps = steps_from_json(tensor.data, tensor.datatype, shape, f"input {tensor.name!r}")
-                arrays[place] = yield from beside(weight([array for array in arrays if array is not None]), steps)
+                arrays[index] = yield from beside(weight([array for array in arrays if array is not None]), steps)
                 continue
             if offset + size > len(raw):
                 message = f"input {tensor.name!r}: binary_data_size {size} where {len(raw) - offset} bytes are left of the body"
                 raise bad(message)
-            arrays[place] = from_raw(
+            arrays[index] = from_raw(
                 tensor.datatype, raw[offset : offset + size], math.prod(shape), f"input {tensor.name!r}"
             ).reshape(shape)
             offset += size
@@ -224,8 +224,8 @@ class OpenInference:
             raise bad(message)
         view = memoryview(body)
         inputs: list[Array] = [None] * len(self._specs)  # type: ignore[list-item]  # the head covers every input
-        for place, word, shape, count, size in head.tensors:
-            inputs[place] = from_raw(word, view[length : length + size], count, self._specs[place].name).reshape(shape)
+        for index, datatype, shape, count, size in head.tensors:
+            inputs[index] = from_raw(datatype, view[length : length + size], count, self._specs[index].name).reshape(shape)
             length += size
         return Question(inputs, head.rows, head.id, head.wanted, timeout=head.timeout, classes=head.classes)
 
@@ -233,26 +233,26 @@ class OpenInference:
         self._check_count(len(request.inputs))
         tensors, shapes = [], {}
         for tensor in request.inputs:
-            place = self._place(tensor.name, tensor.datatype)
-            shape = shapes[place] = tuple(tensor.shape)
-            check_shape(self._specs[place], shape)
+            index = self._place(tensor.name, tensor.datatype)
+            shape = shapes[index] = tuple(tensor.shape)
+            check_shape(self._specs[index], shape)
             size, count = _binary_size(tensor) or 0, math.prod(shape)
             width = 2 if tensor.datatype == "BF16" else DTYPES[tensor.datatype].itemsize
             if tensor.datatype != "BYTES" and size != count * width:
                 message = f"input {tensor.name!r}: binary_data_size {size} for {count} elements of {tensor.datatype}"
                 raise bad(message, f"it should be {count * width}")
-            tensors.append((place, tensor.datatype, shape, count, size))
+            tensors.append((index, tensor.datatype, shape, count, size))
         self._complete(shapes, len(request.inputs))
         return _Head(
-            tensors, rows_of(self._model, [shapes[place] for place in range(len(self._specs))]), request, self._wanted(request)
+            tensors, rows_of(self._model, [shapes[index] for index in range(len(self._specs))]), request, self._wanted(request)
         )
 
     def _place(self, name: str, datatype: str) -> int:
-        place = named(self._specs, name, "input")
-        if datatype != self._specs[place].datatype:
+        index = named(self._specs, name, "input")
+        if datatype != self._specs[index].datatype:
             message = f"input {name!r} has datatype {datatype!r}"
-            raise bad(message, f"the model takes {self._specs[place].datatype}")
-        return place
+            raise bad(message, f"the model takes {self._specs[index].datatype}")
+        return index
 
     def _check_count(self, given: int) -> None:
         """Refuse too many inputs before any of them is parsed."""
@@ -261,7 +261,7 @@ class OpenInference:
             raise bad(message)
 
     def _complete(self, seen: dict[int, tuple[int, ...]], given: int) -> None:
-        missing = [spec.name for place, spec in enumerate(self._specs) if place not in seen]
+        missing = [spec.name for index, spec in enumerate(self._specs) if index not in seen]
         if missing:
             message = f"the request lacks the input{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}"
             raise bad(message)
@@ -273,7 +273,7 @@ class OpenInference:
     ) -> Question:
         inputs = [array for array in found if array is not None]
         if given != len(self._specs) or len(inputs) != given:
-            self._complete({place: () for place, array in enumerate(found) if array is not None}, given)
+            self._complete({index: () for index, array in enumerate(found) if array is not None}, given)
         return Question(inputs, rows_of(self._model, shapes), id_, wishes[0], timeout=wishes[2], classes=wishes[1])
 
     def _wanted(self, request: _Request) -> _Wishes:
@@ -281,7 +281,7 @@ class OpenInference:
         binary_by_default = bool(request.parameters.get("binary_data_output", False))
         outputs = self._model.signature.outputs
         if not request.outputs:
-            return tuple((place, binary_by_default) for place in range(len(outputs))), (), timeout
+            return tuple((index, binary_by_default) for index in range(len(outputs))), (), timeout
         if len(request.outputs) > len(outputs):
             message = f"the request asks for {len(request.outputs)} outputs"
             raise bad(message, f"the model has {len(outputs)}; ask for each once")
@@ -299,14 +299,14 @@ class OpenInference:
         specs = self._model.signature.outputs
         if question.classes:
             specs, outputs = self._classified(question, outputs)
-        shapes = tuple([outputs[place].shape for place, _ in question.wanted])
+        shapes = tuple([outputs[index].shape for index, _ in question.wanted])
         frame = None if question.classes else self._frames.get((question.wanted, shapes))
         if frame is None or question.id:
             frame = self._frame(question, shapes, specs)
         pieces: list[bytes] = []
         raws: list[bytes] = []
-        for (place, binary), before in zip(question.wanted, frame.before, strict=True):
-            array, spec = outputs[place], specs[place]
+        for (index, binary), before in zip(question.wanted, frame.before, strict=True):
+            array, spec = outputs[index], specs[index]
             pieces.append(before)
             if not binary:
                 pieces.append(msgspec.json.encode(json_of(spec.datatype, array, spec.name)))
@@ -324,10 +324,10 @@ class OpenInference:
     def _classified(self, question: Question, outputs: list[Array]) -> tuple[tuple[TensorSpec, ...], list[Array]]:
         """Return the outputs, with the best classes in place of the values where requested."""
         specs, outputs = list(self._model.signature.outputs), list(outputs)
-        for (place, _), count in zip(question.wanted, question.classes, strict=True):
+        for (index, _), count in zip(question.wanted, question.classes, strict=True):
             if count:
-                outputs[place] = best_classes(specs[place], outputs[place], count, rows=self._model.batches)
-                specs[place] = TensorSpec(specs[place].name, "BYTES", outputs[place].shape)
+                outputs[index] = best_classes(specs[index], outputs[index], count, rows=self._model.batches)
+                specs[index] = TensorSpec(specs[index].name, "BYTES", outputs[index].shape)
         return tuple(specs), outputs
 
     def _frame(self, question: Question, shapes: tuple[tuple[int, ...], ...], specs: tuple[TensorSpec, ...]) -> _Frame:
@@ -336,8 +336,8 @@ class OpenInference:
         model_members = {"model_name": model.name, "model_version": model.version, **({"id": question.id} if question.id else {})}
         separator = msgspec.json.encode(model_members)[:-1] + b',"outputs":['
         before = []
-        for (place, binary), shape in zip(question.wanted, shapes, strict=True):
-            spec = specs[place]
+        for (index, binary), shape in zip(question.wanted, shapes, strict=True):
+            spec = specs[index]
             description = msgspec.json.encode({"name": spec.name, "datatype": spec.datatype, "shape": shape})[:-1]
             if not binary:
                 before.append(separator + description + b',"data":')

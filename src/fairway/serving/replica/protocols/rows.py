@@ -182,12 +182,12 @@ def array_from(spec: TensorSpec, value: Any, place: str = "") -> Array:
         first = first[0]
     # Elsewhere the lists may be nested differently than along their first elements, which flattening detects.
     flat = flattened(value, tuple(shape), place) if shape else [value]
-    kinds, words = _KINDS.get(spec.datatype, ({int}, "a whole number"))
+    kinds, expected = _KINDS.get(spec.datatype, ({int}, "a whole number"))
     if spec.datatype in FLOATS and not set(map(type, flat)) <= kinds:
         flat = numbers(flat)
     if not set(map(type, flat)) <= kinds:
         wrong = next(element for element in flat if type(element) not in kinds)
-        message = f"{place}: {str(wrong)[:40]!r} is not {words}"
+        message = f"{place}: {str(wrong)[:40]!r} is not {expected}"
         raise bad(message, f"the model takes {spec.datatype} of shape {list(spec.shape)}")
     if spec.datatype == "BYTES":
         array = of_texts([_text(place, element) for element in flat])
@@ -339,7 +339,7 @@ def _large_object(model: ServedModel, text: memoryview) -> Steps[list[memoryview
 
 @functools.lru_cache(maxsize=8)
 def _by_name(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
-    fields = [(f"input_{place}", msgspec.Raw) for place in range(len(names))]
+    fields = [(f"input_{index}", msgspec.Raw) for index in range(len(names))]
     rename = dict(zip((name for name, _ in fields), names, strict=True))
     return msgspec.json.Decoder(msgspec.defstruct("Inputs", fields, rename=rename, forbid_unknown_fields=True))
 

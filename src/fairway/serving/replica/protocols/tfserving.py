@@ -98,7 +98,7 @@ class Classify:
         scores, classes = self._places()
         result = []
         for row, values in enumerate(outputs[scores].tolist()):
-            labels = [str(place) for place in range(len(values))]
+            labels = [str(index) for index in range(len(values))]
             if classes is not None:
                 labels = [
                     as_bytes(label).decode(errors="replace") for label in outputs[classes].reshape(len(outputs[scores]), -1)[row]

@@ -151,7 +151,7 @@ def _no_shared_memory(kind: str, name: str, verb: str) -> Answer:
 
 def configuration(model: ServedModel, batcher: Batcher) -> dict[str, Any]:
     """Return the model's configuration in Triton's JSON."""
-    most = batcher.limits.max_batch if model.batches else 0
+    limit = batcher.limits.max_batch if model.batches else 0
     number = model.version
     versions = {"specific": {"versions": [int(number)]}} if number.isdigit() else {"latest": {"num_versions": 1}}
     config: dict[str, Any] = {
@@ -159,16 +159,16 @@ def configuration(model: ServedModel, batcher: Batcher) -> dict[str, Any]:
         "platform": model.platform,
         "backend": model.platform.partition("_")[0],
         "version_policy": versions,
-        "max_batch_size": most,
-        "input": [{**_tensor(spec, most), "format": "FORMAT_NONE", "allow_ragged_batch": False, "optional": False,
+        "max_batch_size": limit,
+        "input": [{**_tensor(spec, limit), "format": "FORMAT_NONE", "allow_ragged_batch": False, "optional": False,
                    "is_shape_tensor": False} for spec in model.signature.inputs],
-        "output": [{**_tensor(spec, most), "label_filename": "", "is_shape_tensor": False} for spec in model.signature.outputs],
+        "output": [{**_tensor(spec, limit), "label_filename": "", "is_shape_tensor": False} for spec in model.signature.outputs],
         "instance_group": [{"name": model.name, "kind": "KIND_AUTO", "count": 1, "gpus": [], "passive": False}],
         "default_model_filename": "",
         "parameters": {"batching": {"string_value": str(batcher.verdict)}},
     }  # fmt: skip
     if batcher.verdict.batched:
-        rows = min(most, batcher.verdict.rows or most)
+        rows = min(limit, batcher.verdict.rows or limit)
         config["dynamic_batching"] = {
             "preferred_batch_size": [rows],
             "max_queue_delay_microseconds": 0,

@@ -124,15 +124,15 @@ class Bridged(Request):
             self._status = message["status"]
             self._head = [(name, value) for name, value in message["headers"] if name not in _OF_CONNECTION]
             return
-        body, more = message.get("body", b""), message.get("more_body", False)
+        body, has_more = message.get("body", b""), message.get("more_body", False)
         if self._call:
-            self._send_call(body, more)
+            self._send_call(body, has_more)
             return
         if self._head is not None:
             lines, self._head = [(b":status", b"%d" % self._status), *self._head], None
-            self.connection.headers(self, encode(lines), ended=not body and not more)
-        if body or not more:
-            self.connection.data(self, body, ended=not more)
+            self.connection.headers(self, encode(lines), ended=not body and not has_more)
+        if body or not has_more:
+            self.connection.data(self, body, ended=not has_more)
         if self.queued_size >= _UNSENT:
             self._room.clear()
             await self._room.wait()

@@ -102,8 +102,8 @@ class Call(Request):
         if self.disconnected:
             return
         if answer.status == 200:
-            more = [line for line in answer.headers if line[0] != b"grpc-status"]
-            self.connection.unary(self, _HEAD + encode(more) if more else _HEAD, answer.body, OK_TRAILERS)
+            headers = [line for line in answer.headers if line[0] != b"grpc-status"]
+            self.connection.unary(self, _HEAD + encode(headers) if headers else _HEAD, answer.body, OK_TRAILERS)
         else:
             self.fail_call(answer.status, reason_of(answer.body))
 

@@ -109,7 +109,10 @@ class StreamsConnection(ReplicaSession, asyncio.Protocol):
     # Called by uvicorn and the server.
 
     def shutdown(self) -> None:
-        """Close the connection, when uvicorn's grace period ends or no request is left."""
+        """Drain the connection, and close it if it has no streams.
+
+        Uvicorn calls this at the end of the grace period, or when the server is quiet.
+        """
         self.drain()
         if not self.streams:
             self._transport.close()

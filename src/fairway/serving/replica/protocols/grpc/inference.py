@@ -61,7 +61,7 @@ class Infer:
         self._most = most
         self._heads: dict[bytes, _Head] = {}
         self._frames: dict[tuple[Wanted, tuple[tuple[int, ...], ...]], bytes] = {}
-        self._everything = tuple((place, True) for place in range(len(model.signature.outputs)))
+        self._everything = tuple((index, True) for index in range(len(model.signature.outputs)))
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
         """Parse the message in a body; raise `RequestError` when it is invalid."""
@@ -86,8 +86,8 @@ class Infer:
             message = f"{len(raws)} raw_input_contents for {len(head.tensors)} inputs"
             raise bad(message, "send the bytes of each input, in the order of the inputs")
         inputs: list[Array] = [None] * len(self._specs)  # type: ignore[list-item]  # the head covers every input
-        for (place, word, shape, count), raw in zip(head.tensors, raws, strict=True):
-            inputs[place] = from_raw(word, raw, count, self._specs[place].name).reshape(shape)
+        for (index, datatype, shape, count), raw in zip(head.tensors, raws, strict=True):
+            inputs[index] = from_raw(datatype, raw, count, self._specs[index].name).reshape(shape)
         return Question(inputs, head.rows, identity, head.wanted, timeout=head.timeout, classes=head.classes)
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
@@ -95,15 +95,15 @@ class Infer:
         wanted = question.wanted
         if question.classes or not all(binary for _, binary in wanted):
             return _answer(self._written(question, outputs, question.classes))
-        head = self._frames.get((wanted, shapes := tuple([outputs[place].shape for place, _ in wanted])))
+        head = self._frames.get((wanted, shapes := tuple([outputs[index].shape for index, _ in wanted])))
         if head is None:
             head = self._about(wanted, shapes)
         parts = [head]
         if question.id:
             request_id = question.id.encode()
             parts += (_OUT_ID, varint(len(request_id)), request_id)
-        for place, _ in wanted:
-            raw = to_raw(self._model.signature.outputs[place].datatype, outputs[place])
+        for index, _ in wanted:
+            raw = to_raw(self._model.signature.outputs[index].datatype, outputs[index])
             parts += (_OUT_RAW, varint(len(raw)), raw)
         return _answer(b"".join(parts))
 
@@ -111,8 +111,8 @@ class Infer:
         """Encode the part of an answer that is the same for the same shapes, and cache it."""
         specs = self._model.signature.outputs
         tensors = [
-            {"name": specs[place].name, "datatype": specs[place].datatype, "shape": shape}
-            for (place, _), shape in zip(wanted, shapes, strict=True)
+            {"name": specs[index].name, "datatype": specs[index].datatype, "shape": shape}
+            for (index, _), shape in zip(wanted, shapes, strict=True)
         ]
         head = definitions().schema.encode(RESPONSE, {**self._named(), "outputs": tensors})
         if len(self._frames) >= _KNOWN:
@@ -124,16 +124,16 @@ class Infer:
         """Encode an answer with `contents`, or with classes."""
         tensors: list[Message] = []
         raws: list[bytes] = []
-        for number, (place, binary) in enumerate(question.wanted):
-            spec, array = self._model.signature.outputs[place], outputs[place]
-            word = spec.datatype
+        for number, (index, binary) in enumerate(question.wanted):
+            spec, array = self._model.signature.outputs[index], outputs[index]
+            datatype = spec.datatype
             if classes and classes[number]:
-                word, array = "BYTES", best_classes(spec, array, classes[number], rows=self._model.batches)
-            tensor: Message = {"name": spec.name, "datatype": word, "shape": array.shape}
+                datatype, array = "BYTES", best_classes(spec, array, classes[number], rows=self._model.batches)
+            tensor: Message = {"name": spec.name, "datatype": datatype, "shape": array.shape}
             if binary:
-                raws.append(to_raw(word, array))
+                raws.append(to_raw(datatype, array))
             else:
-                tensor["contents"] = {_CONTENTS[word]: _elements(word, array)}
+                tensor["contents"] = {_CONTENTS[datatype]: _elements(datatype, array)}
             tensors.append(tensor)
         response = {**self._named(), "id": question.id or None, "outputs": tensors, "raw_output_contents": raws}
         return definitions().schema.encode(RESPONSE, response)
@@ -161,12 +161,12 @@ class Infer:
         shapes: list[tuple[int, ...]] = [()] * len(self._specs)
         typed: list[Array | None] = [None] * len(self._specs)
         for tensor in tensors:
-            place, shape = self._place(tensor), tuple(tensor.get("shape", ()))
-            check_shape(self._specs[place], shape)
-            shapes[place] = shape
-            checked.append((place, tensor.get("datatype", ""), shape, math.prod(shape)))
+            index, shape = self._place(tensor), tuple(tensor.get("shape", ()))
+            check_shape(self._specs[index], shape)
+            shapes[index] = shape
+            checked.append((index, tensor.get("datatype", ""), shape, math.prod(shape)))
             if tensor.get("contents"):
-                typed[place] = _typed(tensor["contents"], *checked[-1][1:], self._specs[place].name)
+                typed[index] = _typed(tensor["contents"], *checked[-1][1:], self._specs[index].name)
         if len({entry[0] for entry in checked}) != len(checked):
             raise bad("an input is given twice", "send each once")
         arrays = [entry for entry in typed if entry is not None]
@@ -176,28 +176,28 @@ class Infer:
         return _Head(checked, rows_of(model, shapes), wanted, classes, timeout, arrays)
 
     def _place(self, tensor: Message) -> int:
-        place = named(self._specs, tensor.get("name", ""), "input")
+        index = named(self._specs, tensor.get("name", ""), "input")
         check_input(tensor.get("name", ""), _plain(tensor.get("parameters", {})))
-        spec, word = self._specs[place], tensor.get("datatype", "")
-        if word != spec.datatype:
-            message = f"input {spec.name!r} is {word[:40]!r}"
+        spec, datatype = self._specs[index], tensor.get("datatype", "")
+        if datatype != spec.datatype:
+            message = f"input {spec.name!r} is {datatype[:40]!r}"
             raise bad(message, f"the model takes {spec.datatype}")
-        return place
+        return index
 
     def _wanted(self, asked: list[Message], *, raw: bool) -> tuple[Wanted, tuple[int, ...]]:
         """Return the requested outputs: raw if the inputs were, or if `contents` has no field for a datatype."""
         outputs = self._model.signature.outputs
         raw = raw or any(spec.datatype not in _CONTENTS for spec in outputs)
         if not asked:
-            return tuple((place, raw) for place, _ in self._everything), ()
-        places, classes = [], []
+            return tuple((index, raw) for index, _ in self._everything), ()
+        indices, classes = [], []
         for output in asked:
             name = output.get("name", "")
-            places.append(named(outputs, name, "output"))
+            indices.append(named(outputs, name, "output"))
             classes.append(check_output(name, _plain(output.get("parameters", {}))))
-        if len(set(places)) != len(places):
+        if len(set(indices)) != len(indices):
             raise bad("an output is asked for twice", "ask for each once")
-        return tuple((place, raw) for place in places), tuple(classes) if any(classes) else ()
+        return tuple((index, raw) for index in indices), tuple(classes) if any(classes) else ()
 
 
 def check_name(model: ServedModel, name: str, version: str) -> None:

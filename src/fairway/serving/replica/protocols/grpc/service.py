@@ -174,7 +174,7 @@ class GrpcService:
         check_spec(self.model, asked.get("model_spec", {}))
         fields = asked.get("metadata_field", [])
         if list(fields) != ["signature_def"]:
-            message = f"metadata_field {[str(each)[:40] for each in fields][:5]}"
+            message = f"metadata_field {[str(field)[:40] for field in fields][:5]}"
             raise bad(message, "ask for signature_def")
         signature = {
             "inputs": {spec.name: _tensor_info(spec) for spec in self.model.signature.inputs},

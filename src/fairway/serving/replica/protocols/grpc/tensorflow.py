@@ -66,14 +66,14 @@ class GrpcPredict:
     def write(self, question: Question, outputs: list[Array]) -> Answer:
         """Write outputs by name."""
         specs = self._model.signature.outputs
-        tensors = {specs[place].name: tensor_of(specs[place].datatype, outputs[place]) for place, _ in question.wanted}
+        tensors = {specs[index].name: tensor_of(specs[index].datatype, outputs[index]) for index, _ in question.wanted}
         return answer("PredictResponse", {"model_spec": spec_of(self._model), "outputs": tensors})
 
     def _wanted(self, names: list[str]) -> Wanted:
         outputs = self._model.signature.outputs
-        places = [named(outputs, name, "output") for name in names] or range(len(outputs))
+        indices = [named(outputs, name, "output") for name in names] or range(len(outputs))
         # Raw, so that their size is limited by --max-body, not by --max-json.
-        return tuple((place, True) for place in dict.fromkeys(places))
+        return tuple((index, True) for index in dict.fromkeys(indices))
 
 
 class GrpcClassify(tfserving.Classify):
@@ -98,7 +98,7 @@ class GrpcClassify(tfserving.Classify):
         scores, classes = self._places()
         results: list[Message] = []
         for row, values in enumerate(outputs[scores].tolist()):
-            labels = [str(place) for place in range(len(values))]
+            labels = [str(index) for index in range(len(values))]
             if classes is not None:
                 row_labels = outputs[classes].reshape(len(outputs[scores]), -1)[row]
                 labels = [as_bytes(label).decode(errors="replace") for label in row_labels]
@@ -157,17 +157,17 @@ def spec_of(model: ServedModel) -> Message:
 
 def array_of_tensor(spec: TensorSpec, tensor: Message) -> Array:
     """Convert a TensorProto to an input."""
-    place, word = f"input {spec.name!r}", _WORDS.get(tensor.get("dtype", 0), "")
-    if word != spec.datatype:
-        message = f"{place} has dtype {tensor.get('dtype', 0)} ({word or 'unknown here'})"
+    place, datatype = f"input {spec.name!r}", _WORDS.get(tensor.get("dtype", 0), "")
+    if datatype != spec.datatype:
+        message = f"{place} has dtype {tensor.get('dtype', 0)} ({datatype or 'unknown here'})"
         raise bad(message, f"the model takes {spec.datatype} ({NUMBERS[spec.datatype]})")
     shape = tuple(dim.get("size", 0) for dim in tensor.get("tensor_shape", {}).get("dim", []))
     check_shape(spec, shape)
     count = math.prod(shape)
     content = tensor.get("tensor_content", b"")
     if len(content):
-        return _from_content(word, content, count, place).reshape(shape)
-    return _filled(_values(word, tensor.get(_FIELDS[word], [])), count, place).reshape(shape)
+        return _from_content(datatype, content, count, place).reshape(shape)
+    return _filled(_values(datatype, tensor.get(_FIELDS[datatype], [])), count, place).reshape(shape)
 
 
 def _from_content(word: str, content: memoryview | bytes, count: int, place: str) -> Array:

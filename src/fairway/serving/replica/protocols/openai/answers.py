@@ -65,7 +65,7 @@ class Stops:
         if not self._words:
             return piece
         text = self._kept + piece
-        positions = [at for word in self._words if (at := text.find(word)) >= 0]
+        positions = [position for word in self._words if (position := text.find(word)) >= 0]
         if positions:
             self.stopped, self._kept = True, ""
             return text[: min(positions)]
@@ -101,7 +101,7 @@ class Writer:
         response: dict[str, object] = {
             **self._same,
             "object": self._kind,
-            "choices": [self._choice(place, choice) for place, choice in enumerate(choices)],
+            "choices": [self._choice(index, choice) for index, choice in enumerate(choices)],
         }
         if usage is not None:
             response["usage"] = usage
@@ -234,7 +234,7 @@ def write_embeddings(model: ServedModel, vectors: Array, *, as_base64: bool, tok
     def one(row: Array) -> object:
         return base64.b64encode(row.astype("<f4").tobytes()).decode() if as_base64 else row.tolist()
 
-    data = [{"object": "embedding", "index": place, "embedding": one(row)} for place, row in enumerate(vectors)]
+    data = [{"object": "embedding", "index": index, "embedding": one(row)} for index, row in enumerate(vectors)]
     response: dict[str, object] = {"object": "list", "data": data, "model": model.name}
     response["usage"] = {"prompt_tokens": tokens or 0, "total_tokens": tokens or 0}
     return Answer(msgspec.json.encode(response))
