@@ -58,7 +58,7 @@ def render(families: Iterable[Family], *, openmetrics: bool) -> bytes:
 
 
 def accepts_openmetrics(accept: bytes | None) -> bool:
-    """Whether an `Accept` header asks for OpenMetrics."""
+    """Whether an `Accept` header requests OpenMetrics."""
     return accept is not None and _OPENMETRICS_NAME in accept.decode("latin-1").lower()
 
 

@@ -178,7 +178,7 @@ class App:
             self._failures.note(headers, answer.status, answer.body)
 
     async def _called(self, call: Callable[[bytes], Answer], scope: Scope, receive: Receive) -> Answer:
-        """Handle a gRPC method that asks for metadata; it is not counted."""
+        """Handle a gRPC method that returns metadata; it is not counted."""
         try:
             body, _ = await self.bodies.read(scope, receive)
             return call(body)
