@@ -166,7 +166,7 @@ class App:
             return self._refusals.get(scope["path"], refusal)(error)
         except GoneError:
             raise
-        except Exception:  # noqa: BLE001  # a bug of ours must not stop the server
+        except Exception:  # noqa: BLE001  # a bug in the server must not stop it
             return _mistake()
 
     def _note(self, headers: Headers, answer: Answer) -> None:
@@ -408,7 +408,7 @@ class App:
             self._submit(question, finish, asker.began)
         except RequestError as error:
             self._finish(form, None, error, asker)
-        except Exception:  # noqa: BLE001  # a bug of ours must not stop the server
+        except Exception:  # noqa: BLE001  # a bug in the server must not stop it
             _log.exception("a request could not be read")
             self._finish(form, None, RequestError(500, "the server made a mistake, and wrote it into its log"), asker)
         else:
@@ -450,7 +450,7 @@ class App:
                 answer = self._written(form, question, found, asker.headers)
         except RequestError as error:
             answer = refusal(error)
-        except Exception:  # noqa: BLE001  # a bug of ours must not stop the server
+        except Exception:  # noqa: BLE001  # a bug in the server must not stop it
             answer = _mistake()
         metrics, now = self._metrics, time.perf_counter()
         metrics.in_flight -= 1

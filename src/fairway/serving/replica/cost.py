@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 _MEMORY = 0.98
-"""Decay of a batch's weight with each later batch: about the last fifty count."""
+"""Factor by which a batch's weight decays with each later batch: about the last fifty count."""
 
 _RIDGE = 0.01
 """Variance of batch sizes, relative to their mean square, at which the latest batches count as much as the previous estimate."""

@@ -131,7 +131,7 @@ class Decoding:
             self.end(job, end.value)
         except RequestError as error:
             self.end(job, error)
-        except Exception:  # noqa: BLE001  # a bug of ours must not stop the server
+        except Exception:  # noqa: BLE001  # a bug in the server must not stop it
             _log.exception("a request could not be read")
             self.end(job, RequestError(500, "the server made a mistake, and wrote it into its log"))
 

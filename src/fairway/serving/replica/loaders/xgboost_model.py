@@ -7,7 +7,7 @@ from typing import Any
 
 
 def load(order: Any) -> Any:
-    """Load the file as what saved it: an estimator of `xgboost.sklearn`, or a Booster."""
+    """Load the file as the kind of model that saved it: an estimator of `xgboost.sklearn`, or a Booster."""
     import xgboost  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
 
     loaded = xgboost.Booster(model_file=order.entry)
