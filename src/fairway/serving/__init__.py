@@ -1,1 +1,1 @@
-"""The processes of a service: replicas that answer, routers that share requests out, and who looks at them."""
+"""The processes of a service: replicas that answer requests, routers that distribute them, and the code that probes both."""

@@ -1,7 +1,7 @@
-"""Whether a replica would find its model: asked before a service is made, with the code by which a replica finds it.
+"""Checks before a service is created whether a replica can load its model, with the same code that the replica uses.
 
-In a process of its own, because the daemon should load neither numpy nor the files of a model.
-`python -m fairway.serving.admission FOLDER FORMAT RUNTIME` prints the error as JSON, and nothing when all is well.
+The check runs in a process of its own, because the daemon should load neither numpy nor the files of a model. `python -m
+fairway.serving.admission FOLDER FORMAT RUNTIME` prints the error as JSON, or nothing when the model can be served.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ from fairway.state.model import ModelVersion
 log = logging.getLogger("fairway.services")
 
 _PATIENCE = 20.0
-"""Seconds; a check that takes longer says nothing, and the replica will."""
+"""Timeout of the check, in seconds. After it the service is admitted, and the replica reports any error itself."""
 
 
 class ModelAdmission:
-    """Refuses a service whose replicas could not find their model. `folder`: lays out the files of a version."""
+    """Refuses a service whose replicas could not load their model. `folder` lays out the files of a version."""
 
     def __init__(self, folder: Callable[[ModelVersion], Path]) -> None:
         self._folder = folder
 
     async def check(self, version: ModelVersion, spec: ServiceSpec) -> None:
-        """Raise what the replica would end with: a file that is missing or damaged, a format that nothing runs, no consent."""
+        """Raise the error with which the replica would end.
+
+        That is: a file is missing or damaged, no runtime supports the format, or loading it needs a consent that was not given.
+        """
         folder = await asyncio.to_thread(self._folder, version)
         command = [sys.executable, "-I", "-m", "fairway.serving.admission", str(folder), version.format, str(spec.runtime)]
         process = await asyncio.create_subprocess_exec(
@@ -38,25 +41,25 @@ class ModelAdmission:
         )
         try:
             async with asyncio.timeout(_PATIENCE):
-                told, _ = await process.communicate()
+                output, _ = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()
             log.warning("%s: whether it can be served was not known after %.0f s", version, _PATIENCE)
             return
-        if told:
-            error = json.loads(told)
+        if output:
+            error = json.loads(output)
             message = f"{version} cannot be served: {error['message'].replace(str(folder), 'its folder')}"
             raise RefusedError(message, fix=error["fix"])
 
 
 def main(arguments: list[str]) -> int:
-    """Look once."""
-    from fairway.serving.replica.folder import find  # noqa: PLC0415  # the daemon imports this module, and not numpy
+    """Run the check and print its error, if any, as JSON."""
+    from fairway.serving.replica.folder import find  # noqa: PLC0415  # the daemon imports this module and must not load numpy
 
     folder, format_, runtime = arguments
     try:
-        # Consent was given when the version was registered, as it is for the replica.
+        # The consent to unpickle was given when the version was registered; the replica assumes the same.
         find(Path(folder), format_, runtime, allow_pickle=True)
     except FairwayError as error:
         sys.stdout.write(json.dumps({"message": error.message, "fix": error.fix}))

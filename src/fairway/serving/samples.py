@@ -1,4 +1,4 @@
-"""The files of sampled requests that replicas leave in their folders, or send here from where they run."""
+"""The files of sampled requests: left by replicas in their folders, or uploaded from the node on which they run."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ from fairway.runtime.growing import whole_lines
 from fairway.state.job import JobKey
 
 WAITING = 256 << 20
-"""Bytes of one replica that may lie here until they are in a dataset: as many as it keeps itself."""
+"""Maximum bytes of one replica kept here until they are in a dataset; the replica keeps at most as many itself."""
 _NAME = re.compile(r"requests-[0-9]{13,15}-[0-9]{1,10}-[0-9]{1,10}\.jsonl")
 
 
 class SampleFolders:
-    """`NAMESPACE.services/RUN/shared/requests` below the folder of all runs. The `SampleFiles` port."""
+    """The folders `NAMESPACE.services/RUN/shared/requests` below the folder of all runs. Implements the `SampleFiles` port."""
 
     def __init__(self, jobs: Path) -> None:
         self._jobs = jobs
 
     def runs(self) -> list[JobKey]:
-        """The replicas of which something lies here."""
-        found = []
+        """Return the replicas that have a folder of samples."""
+        replicas = []
         for namespace in _listed(self._jobs):
             if namespace.endswith(OWN_NAMESPACE):
                 runs = [JobKey(namespace, name) for name in _listed(self._jobs / namespace)]
-                found += [run for run in runs if self._folder(run).is_dir()]
-        return found
+                replicas += [run for run in runs if self._folder(run).is_dir()]
+        return replicas
 
     def finish(self, run: JobKey) -> None:
-        """Cut off half a request at the end, and give the file the name of a complete one; an empty folder goes."""
+        """Truncate partial files after their last whole request and rename them to complete files; remove an empty folder."""
         folder = self._folder(run)
         for name in _listed(folder):
             if name.endswith(".jsonl.part"):
                 path = folder / name
                 with path.open("rb+") as file:
-                    whole = whole_lines(file.fileno())
-                    file.truncate(whole)
+                    complete_size = whole_lines(file.fileno())
+                    file.truncate(complete_size)
                 with crash.reach("samples.rename"):
-                    if whole:
+                    if complete_size:
                         path.rename(path.with_suffix(""))
                     else:
                         path.unlink()
         if not _listed(folder):
-            with contextlib.suppress(OSError):  # Something may have come just now.
+            with contextlib.suppress(OSError):  # A file may have arrived in the meantime.
                 folder.rmdir()
 
     def complete(self, run: JobKey) -> list[SampleFile]:
-        """The complete files of a replica; one that goes meanwhile is left out."""
-        found = []
+        """Return the complete files of a replica, without files that are removed in the meantime."""
+        files = []
         for name in _listed(self._folder(run)):
             if name.endswith(".jsonl"):
                 path = self._folder(run) / name
@@ -65,11 +65,11 @@ class SampleFolders:
                     state = path.stat()
                 except FileNotFoundError:
                     continue
-                found.append(SampleFile(f"{path.stem}-{run.name}.jsonl", path, state.st_size, state.st_mtime))
-        return found
+                files.append(SampleFile(f"{path.stem}-{run.name}.jsonl", path, state.st_size, state.st_mtime))
+        return files
 
     def remove(self, files: Iterable[SampleFile]) -> None:
-        """They are kept elsewhere."""
+        """Delete files that have been copied into a dataset."""
         for file in files:
             with crash.reach("samples.remove"):
                 file.path.unlink(missing_ok=True)
@@ -79,16 +79,20 @@ class SampleFolders:
 
 
 class ReceivedSamples(SampleFolders, Landing):
-    """Files that were sent here, in folders as if the replicas had written them. What has a name is whole and on the disk."""
+    """Files uploaded by replicas, in the same folders as if the replicas had written them here.
+
+    A file that has its final name is complete and synced to disk.
+    """
 
     def __init__(self, root: Path) -> None:
         SampleFolders.__init__(self, root)
         Landing.__init__(self, root)
 
     def keep(self, run: JobKey, pod: str, name: str, arrived: Path) -> None:
-        """Take a file of a replica. One that is here already stays as it is: sent again it is the same.
+        """Store an uploaded file of a replica, unless it exists already: a repeated upload has the same content.
 
-        Raises `RefusedError` for what is no such file, `UnavailableError` when too much of the replica waits here.
+        Raises `RefusedError` when it is not a file of samples, and `UnavailableError` when too many bytes of the replica are
+        waiting here.
         """
         if not _NAME.fullmatch(name):
             message = f"{name!r} is no name of a file of samples"
@@ -99,7 +103,7 @@ class ReceivedSamples(SampleFolders, Landing):
                 message = f"{name} breaks off in a line"
                 raise RefusedError(message, fix="send whole requests")
             os.fsync(file.fileno())
-        # Two pods may be the same replica, one after the other, and processes in pods often have the same number.
+        # Two pods may be the same replica, one after the other, and processes in pods often have the same process id.
         target = self._folder(run) / f"{name.removesuffix('.jsonl')}-{pod.rpartition('-')[2]}.jsonl"
         if target.exists():
             return
@@ -115,7 +119,7 @@ class ReceivedSamples(SampleFolders, Landing):
                 try:
                     arrived.rename(target)
                     break
-                except FileNotFoundError:  # The folder was empty, and was tidied up.
+                except FileNotFoundError:  # `finish` removed the folder because it was empty.
                     if not arrived.exists():
                         raise
         handle = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -125,7 +129,7 @@ class ReceivedSamples(SampleFolders, Landing):
             os.close(handle)
 
     def forget(self, run: JobKey) -> None:
-        """Remove all of a replica."""
+        """Remove all files of a replica."""
         shutil.rmtree(self._jobs / run.namespace / run.name, ignore_errors=True)
 
 

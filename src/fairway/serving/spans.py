@@ -1,7 +1,8 @@
-"""OpenTelemetry spans of routers and replicas. The SDK is an extra (`fairway[otel]`) and is loaded only where it is asked for.
+"""OpenTelemetry spans of routers and replicas. The SDK is an extra (`fairway[otel]`), loaded only when tracing is enabled.
 
-What is exported, and where to, the standard variables say (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER` ...). Spans go to
-a bounded queue and from there, in a thread, to the collector: one that is slow or away costs spans, never requests.
+The standard variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER` ...) control what is exported, and where to. Spans go
+to a bounded queue, and a thread sends them to the collector: if the collector is slow or unreachable, spans are lost, but
+requests are not delayed.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ _EXPORTERS = "OTEL_TRACES_EXPORTER"
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _OFF = "OTEL_SDK_DISABLED"
 _END_SECONDS = 2.0
-"""How long the end of a process waits for the last spans."""
+"""Flush timeout at the end of a process, in seconds."""
 _MOST_STATE = 512
-"""Bytes of a `tracestate`."""
+"""Maximum length of a `tracestate`, in bytes."""
 
 log = logging.getLogger("fairway.trace")
 
 
 def is_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether the standard variables ask for traces."""
+    """Whether the standard variables enable tracing."""
     if environment.get(_OFF, "").lower() == "true":
         return False
     named = environment.get(_EXPORTERS, "").strip().lower()
@@ -36,7 +37,7 @@ def is_wanted(environment: Mapping[str, str]) -> bool:
 
 
 def tracer_of(environment: Mapping[str, str], service: str) -> Tracer | None:
-    """A tracer for this process; None where traces are not asked for, or cannot be made: the log says why."""
+    """Return a tracer for this process, or None when tracing is disabled or fails to start, which is logged."""
     if not is_wanted(environment):
         return None
     protocol = next((environment[name] for name in _PROTOCOLS if environment.get(name)), "http/protobuf")
@@ -46,13 +47,13 @@ def tracer_of(environment: Mapping[str, str], service: str) -> Tracer | None:
         return Tracer(exporter, service, environment)
     except ImportError as error:
         log.warning("OTEL variables ask for traces by %s, and %s: pip install 'fairway[otel]'", protocol, error)
-    except Exception:  # variables that the SDK cannot read must not keep a service from answering
+    except Exception:  # invalid variables must not stop a service from answering
         log.exception("no traces: the OTEL variables cannot be followed")
     return None
 
 
 class Tracer:
-    """Begins spans and ends them. Its methods never wait."""
+    """Starts and ends spans. Its methods do not block."""
 
     def __init__(self, exporter: Any, service: str, environment: Mapping[str, str]) -> None:
         sdk, resources = (importlib.import_module(f"opentelemetry.sdk.{name}") for name in ("trace", "resources"))
@@ -60,32 +61,32 @@ class Tracer:
         self._trace = importlib.import_module("opentelemetry.trace")
         propagation = importlib.import_module("opentelemetry.trace.propagation.tracecontext")
         named = environment.get("OTEL_SERVICE_NAME") or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
-        about = {} if named else {"service.name": service}
-        # Ended by `close`, within a bound of time: the SDK's own hook may wait for a collector that is away.
-        self._provider = sdk.TracerProvider(resource=resources.Resource.create(about), shutdown_on_exit=False)
+        attributes = {} if named else {"service.name": service}
+        # `close` shuts it down within a timeout; the SDK's own exit hook may wait for an unreachable collector.
+        self._provider = sdk.TracerProvider(resource=resources.Resource.create(attributes), shutdown_on_exit=False)
         self._provider.add_span_processor(export.BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("fairway")
         self._context = propagation.TraceContextTextMapPropagator()
         self._kinds = {"server": self._trace.SpanKind.SERVER, "internal": self._trace.SpanKind.INTERNAL}
 
     def begin(self, name: str, parent: bytes | None, state: bytes | None, begun: int | None = None) -> Any:
-        """A span below the one that `traceparent` and `tracestate` name. A malformed `traceparent` counts as none."""
-        found = parse(parent)
-        carrier = {"traceparent": str(found)} if found is not None else {}
-        if found is not None and state is not None and len(state) <= _MOST_STATE:
+        """Start a child span of the one in `traceparent` and `tracestate`. A malformed `traceparent` is ignored."""
+        trace_parent = parse(parent)
+        carrier = {"traceparent": str(trace_parent)} if trace_parent is not None else {}
+        if trace_parent is not None and state is not None and len(state) <= _MOST_STATE:
             carrier["tracestate"] = state.decode("latin-1")
-        # An empty context: what else this thread traces is none of the request's.
+        # An empty context: other spans of this thread do not belong to the request.
         context = self._context.extract(carrier, context=importlib.import_module("opentelemetry.context").Context())
         return self._tracer.start_span(name, context=context, kind=self._kinds["server"], start_time=begun)
 
     def lines(self, span: Any) -> list[bytes]:
-        """The head lines by which what follows joins the span."""
+        """Return the header lines that make later spans children of this one."""
         carrier: dict[str, str] = {}
         self._context.inject(carrier, context=self._trace.set_span_in_context(span))
         return [f"{name}: {value}".encode("latin-1") for name, value in carrier.items()]
 
     def end(self, span: Any, attributes: Mapping[str, Any], *, failed: bool, ended: int | None = None) -> None:
-        """End a span."""
+        """End a span, with its attributes and status."""
         if span.is_recording():
             for name, value in attributes.items():
                 span.set_attribute(name, value)
@@ -94,17 +95,17 @@ class Tracer:
         span.end(end_time=ended)
 
     def close(self) -> None:
-        """Send what waits, for a moment."""
+        """Flush the queue, for at most `_END_SECONDS`."""
         closing = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
         closing.start()
         closing.join(_END_SECONDS)
 
 
 def nanoseconds(wall: float) -> int:
-    """A time by the clock as spans have it."""
+    """Convert a wall-clock time in seconds to the nanoseconds that spans use."""
     return int(wall * 1e9)
 
 
 def wall_of(perf: float, wall: float) -> float:
-    """The time by the clock of a reading of `time.perf_counter`. `wall`: the time now."""
+    """Convert a reading of `time.perf_counter` to wall-clock time. `wall`: the wall-clock time now."""
     return wall - (time.perf_counter() - perf)

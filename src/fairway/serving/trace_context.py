@@ -1,4 +1,4 @@
-"""The W3C trace context: the head line `traceparent`. Pure."""
+"""The W3C trace context: the header `traceparent`. Pure."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ _SAMPLED = 1
 
 @dataclass(frozen=True, slots=True)
 class TraceParent:
-    """Who caused a request."""
+    """The caller's span, as the header `traceparent` identifies it."""
 
     trace_id: str
     span_id: str
     sampled: bool = False
 
     def __str__(self) -> str:
-        """As the line of a head."""
+        """Return the value of the header `traceparent`."""
         return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}"
 
 
 def parse(value: bytes | None) -> TraceParent | None:
-    """What a `traceparent` says; None when there is none, or it is malformed. Later versions are read as far as known."""
+    """Parse a `traceparent`; return None when it is absent or malformed.
+
+    Of a later version of the format the fields of version 00 are read.
+    """
     if value is None or len(value) > 512:
         return None
     match = _PARENT.fullmatch(value.decode("latin-1").strip())
     if match is None:
         return None
-    version, trace, span, flags, more = match.groups()
-    if version == "ff" or (version == "00" and more) or not int(trace, 16) or not int(span, 16):
+    version, trace, span, flags, suffix = match.groups()
+    if version == "ff" or (version == "00" and suffix) or not int(trace, 16) or not int(span, 16):
         return None
     return TraceParent(trace, span, bool(int(flags, 16) & _SAMPLED))

@@ -1,6 +1,6 @@
-"""Looks at replicas over HTTP: does it answer, and how busy is it.
+"""Polls replicas over HTTP for readiness and load.
 
-What a replica sends is not trusted: an answer is bounded in size and time, and each number in it is checked.
+Answers of a replica are not trusted: their size and time are bounded, and each number is checked.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ log = logging.getLogger("fairway.services")
 
 LOAD_PATH = "/fairway/load"
 EAGER = 0.005
-"""Seconds between two looks at a replica that is not ready yet: somebody may be waiting for it."""
+"""Poll interval in seconds for a replica that is not ready, for the first `EAGER_FOR` seconds: a client may be waiting for it."""
 EAGER_FOR = 3.0
 PATIENT = 0.05
-"""The same for one that takes longer than `EAGER_FOR`."""
+"""Poll interval in seconds for a replica that is still not ready after `EAGER_FOR`."""
 STEADY = 1.0
-"""The same for one that is ready."""
+"""Poll interval in seconds for a ready replica."""
 TIMEOUT = 3.0
 LIMIT = 64 * 1024
-"""Bytes of an answer that are read."""
+"""Maximum bytes read of an answer."""
 LONGEST_DETAIL = 500
-"""Characters of the reason for a verdict about batching that are kept."""
+"""Maximum characters kept of the reason for a batching verdict."""
 FORGIVEN = 2
-"""Looks in a row without an answer in time before a ready replica counts as not ready; one that refuses does not at once."""
+"""Consecutive failed polls tolerated before a ready replica counts as not ready. A refused connection counts at once."""
 
 
 class HttpWatch:
-    """One task a replica. Nothing of a replica's doing raises here."""
+    """Polls each replica in a task of its own. Nothing that a replica does raises here."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -51,11 +51,11 @@ class HttpWatch:
         self._seen: dict[str, Sight] = {}
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Begin; `wake` is called from the event loop."""
+        """Set the callback `wake`, which is called from the event loop."""
         self._wake = wake
 
     def follow(self, targets: Mapping[str, Watched]) -> None:
-        """Look at exactly these from now on, by name."""
+        """Poll exactly these replicas, by name, from now on."""
         for name in [name for name, target in self._targets.items() if targets.get(name) != target]:
             self._looking.pop(name).cancel()
             del self._targets[name]
@@ -66,17 +66,17 @@ class HttpWatch:
                 self._looking[name] = asyncio.create_task(self._look(name, target))
 
     def seen(self) -> Mapping[str, Sight]:
-        """What was seen of each; those not seen yet are left out."""
+        """Return the last observation of each replica; replicas not polled yet are left out."""
         return self._seen
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Stop all polling."""
         looking = list(self._looking.values())
         self.follow({})
         await asyncio.gather(*looking, return_exceptions=True)
 
     async def _look(self, name: str, target: Watched) -> None:
-        began, missed = self._clock.now(), 0
+        started, missed = self._clock.now(), 0
         while True:
             try:
                 ready, missed = await _answers(target), 0
@@ -89,20 +89,20 @@ class HttpWatch:
             if ready and target.tells_load and not missed:
                 load, refused = await told_load(target.address, self._clock)
             self._note(name, ready, load, refused)
-            await asyncio.sleep(STEADY if ready else EAGER if self._clock.now() < began + EAGER_FOR else PATIENT)
+            await asyncio.sleep(STEADY if ready else EAGER if self._clock.now() < started + EAGER_FOR else PATIENT)
 
     def _was_ready(self, name: str) -> bool:
         return name in self._seen and self._seen[name].ready
 
     def _note(self, name: str, ready: bool, load: ReplicaLoad | None, refused: str) -> None:
-        before = self._seen.get(name)
-        if refused and (before is None or refused != before.refused):
+        previous = self._seen.get(name)
+        if refused and (previous is None or refused != previous.refused):
             log.warning("replica %s: %s", name, refused)
-        if before is not None and before.ready == ready:
-            self._seen[name] = replace(before, load=load or before.load, refused=refused)
+        if previous is not None and previous.ready == ready:
+            self._seen[name] = replace(previous, load=load or previous.load, refused=refused)
             return
         self._seen[name] = Sight(ready, self._clock.now(), load, refused)
-        if ready or before is not None:
+        if ready or previous is not None:
             self._wake()
 
 
@@ -110,20 +110,20 @@ _COUNTERS = ("served", "failed", "refused", "client_errors", "queue", "in_flight
 
 
 async def replica_load(address: str, clock: Clock) -> ReplicaLoad | None:
-    """How busy a server of ours says it is; None when it does not say."""
+    """Fetch the load that a Fairway server reports; None when it reports none."""
     load, _ = await told_load(address, clock)
     return load
 
 
 class PodLoads:
-    """Asks replicas in pods how busy they are: over TLS those that were made with it, the others as before."""
+    """Fetches the load of replicas in pods, over TLS where the replica was created with it, otherwise over plain HTTP."""
 
     def __init__(self, trusted: ssl.SSLContext | None) -> None:
-        """`trusted` verifies those that speak TLS."""
+        """Use `trusted` to verify the replicas that use TLS."""
         self._lines = Lines(trusted, LIMIT)
 
     async def ask(self, peer: Peer, clock: Clock) -> ReplicaLoad | None:
-        """How busy it says it is; None when it does not say, or is not the pod that it should be."""
+        """Fetch the load of a replica; None when it reports none, or when the server is not the expected pod."""
         if not peer.name:
             return await replica_load(peer.address, clock)
         question = f"GET {LOAD_PATH} HTTP/1.1\r\nHost: {peer.name}\r\n\r\n".encode()
@@ -141,15 +141,15 @@ class PodLoads:
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Status and body of an answer that says how long it is."""
+    """Read the status and body of an answer that has a `content-length`."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:
         message = "the answer has no end"
         raise ValueError(message) from error
     first, *fields = head.decode("latin-1").split("\r\n")
-    told = dict(field.lower().split(": ", 1) for field in fields if ": " in field)
-    length = int(told.get("content-length", "0"))
+    headers = dict(field.lower().split(": ", 1) for field in fields if ": " in field)
+    length = int(headers.get("content-length", "0"))
     if not 0 <= length <= LIMIT:
         message = f"an answer of {length} bytes"
         raise ValueError(message)
@@ -157,7 +157,7 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 async def told_load(address: str, clock: Clock) -> tuple[ReplicaLoad | None, str]:
-    """How busy a server of ours says it is, None when it does not say; and what of it was refused, in words."""
+    """Fetch the load of a Fairway server, or None, and the reason if its report was refused."""
     try:
         status, body = await fetch(address, LOAD_PATH)
     except (OSError, TimeoutError, ValueError, EOFError):
@@ -166,36 +166,39 @@ async def told_load(address: str, clock: Clock) -> tuple[ReplicaLoad | None, str
 
 
 def read_load(body: bytes, now: float) -> tuple[ReplicaLoad | None, str]:
-    """The load in an answer. One wrong number makes all of it worthless: rates are computed from all of them."""
+    """Parse a report of load; return the load or None, and the reason if the report was refused.
+
+    One wrong number invalidates the whole report, because rates are computed from all of them.
+    """
     try:
-        found = json.loads(body)
+        report = json.loads(body)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        report = None
+    if not isinstance(report, dict):
         return None, f"{LOAD_PATH} refused: it is no JSON object"
-    counters = {name: number.count(found[name]) for name in _COUNTERS if name in found}
-    busy = number.finite(found.get("busy_seconds", 0.0))
+    counters = {name: number.count(report[name]) for name in _COUNTERS if name in report}
+    busy = number.finite(report.get("busy_seconds", 0.0))
     wrong = [name for name, value in counters.items() if value is None]
     if busy is None or busy < 0.0:
         wrong.append("busy_seconds")
     if busy is None or wrong:
-        return None, f"{LOAD_PATH} refused: {wrong[0]} is {number.shown(found[wrong[0]])}"
-    known = {name: value for name, value in counters.items() if value is not None}
-    if not known and "busy_seconds" not in found:
+        return None, f"{LOAD_PATH} refused: {wrong[0]} is {number.shown(report[wrong[0]])}"
+    valid = {name: value for name, value in counters.items() if value is not None}
+    if not valid and "busy_seconds" not in report:
         return None, ""
-    return ReplicaLoad(now, busy_seconds=busy, batching=read_verdict(found.get("batching")), **known), ""
+    return ReplicaLoad(now, busy_seconds=busy, batching=read_verdict(report.get("batching")), **valid), ""
 
 
 def read_verdict(found: object) -> BatchingVerdict | None:
-    """Whether a replica batches requests; None when it does not report it, or not in the form that is known here."""
+    """Parse a replica's report on batching; None when it reports nothing, or in an unknown format."""
     if not isinstance(found, dict):
         return None
     batched, basis, detail = found.get("batched"), found.get("basis"), found.get("detail")
     rows = number.count(found.get("rows", 0))
     if not isinstance(batched, bool) or basis not in list(BatchingBasis) or not isinstance(detail, str) or rows is None:
         return None
-    words = "".join(each if each.isprintable() else " " for each in detail[:LONGEST_DETAIL])
-    return BatchingVerdict(batched, BatchingBasis(basis), words, rows)
+    printable = "".join(character if character.isprintable() else " " for character in detail[:LONGEST_DETAIL])
+    return BatchingVerdict(batched, BatchingBasis(basis), printable, rows)
 
 
 async def _answers(target: Watched) -> bool:
@@ -211,9 +214,9 @@ async def _answers(target: Watched) -> bool:
 
 
 async def fetch(address: str, path: str) -> tuple[int, bytes]:
-    """Status and body of a GET. `OSError`, `TimeoutError`, `EOFError` or `ValueError` when there is no proper answer.
+    """Send a GET; return the status and at most `LIMIT` bytes of the body.
 
-    Of a body that is longer than `LIMIT` only that much.
+    Raises `OSError`, `TimeoutError`, `EOFError` or `ValueError` when there is no valid answer.
     """
     async with asyncio.timeout(TIMEOUT):
         host, _, port = address.rpartition(":")
@@ -224,8 +227,8 @@ async def fetch(address: str, path: str) -> tuple[int, bytes]:
             words = head.split(b" ", 2)
             status = int(words[1]) if len(words) > 2 else 0
             body = bytearray()
-            while len(body) < LIMIT and (more := await reader.read(LIMIT - len(body))):
-                body += more
+            while len(body) < LIMIT and (chunk := await reader.read(LIMIT - len(body))):
+                body += chunk
             return status, bytes(body)
         except asyncio.LimitOverrunError as error:
             message = f"the answer of {address} has no end"

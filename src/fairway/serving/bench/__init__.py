@@ -1,1 +1,1 @@
-"""A load test: so many connections that always have one request under way, and what came of it."""
+"""A load test: a number of connections that each always have one request in flight, and the measured results."""

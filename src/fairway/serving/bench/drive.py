@@ -1,10 +1,13 @@
-"""Drives an HTTP server: every connection sends its next request as soon as it has its answer, or requests come at a rate."""
+"""Generates load on an HTTP server.
+
+In a closed loop every connection sends its next request as soon as it has its answer; in an open loop requests arrive at a rate.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-import random  # noqa: TID251  seeded: the same moments each time
+import random  # noqa: TID251  seeded: the same times each run
 import ssl
 import time
 from collections import deque
@@ -16,23 +19,23 @@ from fairway.errors import UsageError
 from fairway.serving.bench.result import Point, point
 
 WARM_UP = 0.3
-"""The part of a point's time that is not counted: connections open, batches form."""
+"""Fraction of a point's duration that is not counted, while connections open and batches form."""
 LIMIT = 1 << 24
 TICK = 0.001
-"""Seconds between two looks at what is due."""
+"""Poll interval for due requests, in seconds."""
 GRACE = 5.0
-"""Seconds after the end in which what was due before is still sent."""
+"""Seconds after the end in which overdue requests are still sent."""
 PATIENCE = 60.0
-"""Seconds after the end in which answers may still come; what has none then has failed."""
+"""Seconds after the end in which answers are still accepted; requests without an answer by then have failed."""
 
 
 def request_bytes(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    """One request as it goes over the wire."""
+    """Return one request as bytes on the wire."""
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     method = "POST" if body else "GET"
-    given = {"Host": parts.netloc, "Content-Length": str(len(body)), **headers}
-    head = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+    fields = {"Host": parts.netloc, "Content-Length": str(len(body)), **headers}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
@@ -44,10 +47,11 @@ async def drive(
     tls: tuple[ssl.SSLContext, str] | None = None,
     rate: float = 0.0,
 ) -> Point:
-    """So many connections for so long. Only what was asked and answered after the warm-up counts.
+    """Drive a server with this many connections for this long. Only requests that begin after the warm-up count.
 
-    `tls`: for https, what to trust, and the name in the certificate. With a rate, so many requests a second are due at random
-    moments, whatever is still unanswered, and latency counts from the moment at which a request was due.
+    `tls`: for https, the context with the trusted certificates, and the server name in the certificate. With a `rate`, that many
+    requests per second are due at random times, regardless of unanswered ones, and latency is measured from the time at which a
+    request was due.
     """
     parts = urlsplit(url)
     if parts.scheme != ("http" if tls is None else "https") or not parts.hostname:
@@ -55,17 +59,17 @@ async def drive(
         raise UsageError(message, fix="give an address such as http://127.0.0.1:8000/v2/models/mnist/infer")
     counted = time.perf_counter() + seconds * WARM_UP
     tally = _Tally(counted, counted + seconds)
-    place = (parts.hostname, parts.port or (80 if tls is None else 443))
+    address = (parts.hostname, parts.port or (80 if tls is None else 443))
     source = _Due(rate, tally) if rate else None
-    workers = [_Connection(place, request, tally, source, tls).run() for _ in range(connections)]
+    workers = [_Connection(address, request, tally, source, tls).run() for _ in range(connections)]
     await _until(tally.until + PATIENCE, _measure_client(tally), *workers, *([source.run()] if source else []))
     elapsed = time.perf_counter() - counted
     return point(connections, elapsed, tally.taken, tally.statuses, offered=rate, client_cpu=tally.client_cpu)
 
 
 async def _until(end: float, *work: Coroutine[Any, Any, None]) -> None:
-    """Do all of it, and end by `time.perf_counter` what is not done then."""
-    tasks = [asyncio.ensure_future(each) for each in work]
+    """Run all coroutines; cancel those not finished at the time `end` of `time.perf_counter`."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
     try:
         await asyncio.wait(tasks, timeout=max(0.0, end - time.perf_counter()))
     finally:
@@ -80,13 +84,13 @@ async def _until(end: float, *work: Coroutine[Any, Any, None]) -> None:
 
 async def _measure_client(tally: _Tally) -> None:
     await asyncio.sleep(max(0.0, tally.counted - time.perf_counter()))
-    cpu, began = time.process_time(), time.perf_counter()
-    await asyncio.sleep(max(0.0, tally.until - began))
-    tally.client_cpu = (time.process_time() - cpu) / (time.perf_counter() - began)
+    cpu, started = time.process_time(), time.perf_counter()
+    await asyncio.sleep(max(0.0, tally.until - started))
+    tally.client_cpu = (time.process_time() - cpu) / (time.perf_counter() - started)
 
 
 class _Tally:
-    """What came of the requests that began between two moments of `time.perf_counter`."""
+    """The outcome of requests that began between two readings of `time.perf_counter`."""
 
     def __init__(self, counted: float, until: float) -> None:
         self.counted = counted
@@ -103,18 +107,18 @@ class _Tally:
             self.taken.append(time.perf_counter() - began)
 
     def lose(self) -> None:
-        """A request never got an answer, whenever it began."""
+        """Count a request that never got an answer, whenever it began."""
         self.statuses[0] = self.statuses.get(0, 0) + 1
 
 
 class _Due:
-    """The requests of an open loop, by when each is due."""
+    """The due times of the requests of an open loop."""
 
     def __init__(self, rate: float, tally: _Tally) -> None:
         self._rate = rate
         self._tally = tally
         self._due: deque[float] = deque()
-        self._chance = random.Random(1)  # the same moments for every service that is compared
+        self._chance = random.Random(1)  # the same times for every service that is compared
 
     async def run(self) -> None:
         due = time.perf_counter()
@@ -125,7 +129,10 @@ class _Due:
             await asyncio.sleep(TICK)
 
     async def next(self) -> float:
-        """When the next request was due, once it is; infinity at the end. What could not be sent in time has failed."""
+        """Wait until the next request is due and return its due time; infinity at the end.
+
+        Requests that could not be sent in time are counted as failed.
+        """
         while True:
             now = time.perf_counter()
             if self._due:
@@ -140,7 +147,7 @@ class _Due:
 
 
 class _Connection:
-    """One connection after the other to the same place; a broken one is a failure, and a new one takes its part."""
+    """Successive connections to one server; a broken one counts as a failure and is replaced."""
 
     def __init__(
         self,
@@ -170,7 +177,7 @@ class _Connection:
                 reader, writer = await asyncio.open_connection(*self._place, limit=LIMIT, **self._tls)
             except OSError:
                 self._tally.note(0, began)
-                # A server that is not there is asked again soon, not in a storm.
+                # Back off briefly instead of flooding a server that is down with connection attempts.
                 await asyncio.sleep(0.01)
                 began = await self._next()
                 continue
@@ -180,20 +187,20 @@ class _Connection:
                 writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, began: float) -> float:
-        """Ask as long as the connection goes on; when the request begins that is sent next."""
-        goes_on = True
-        while goes_on and began < math.inf:
+        """Send requests while the connection stays open; return when the next request begins."""
+        keep_alive = True
+        while keep_alive and began < math.inf:
             try:
                 writer.write(self._request)
-                status, goes_on = await _answer(reader)
+                status, keep_alive = await _answer(reader)
             except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
-                status, goes_on = 0, False
+                status, keep_alive = 0, False
             self._tally.note(status, began)
             began = await self._next()
         return began
 
     async def _next(self) -> float:
-        """When the next request begins; infinity after the last."""
+        """Return when the next request begins; infinity after the last."""
         if self._source is not None:
             return await self._source.next()
         now = time.perf_counter()
@@ -201,7 +208,7 @@ class _Connection:
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bool]:
-    """The status, and whether the connection goes on."""
+    """Read an answer; return its status and whether the connection stays open."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     status = int(head[9:12])
     length = _header(head, b"content-length")

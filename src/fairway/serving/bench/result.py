@@ -1,4 +1,4 @@
-"""What a load test found, as values; and where the knee is."""
+"""The results of a load test as values, and the knee of the curve."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ PERCENTILES = (50, 90, 95, 99)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What one number of connections came to."""
+    """The result for one number of connections."""
 
     connections: int
     seconds: float
     answered: int
-    """With 2xx."""
+    """Requests answered with 2xx."""
     failed: int
-    """With another status, or not at all."""
+    """Requests answered with another status, or not at all."""
     latency: dict[int, float]
-    """Seconds by percentile."""
+    """Latency in seconds by percentile."""
     statuses: dict[int, int]
-    """Answers by status; 0 stands for none."""
+    """Number of answers by status; 0 stands for no answer."""
     offered: float = 0.0
-    """Requests a second that were due, in an open loop; 0: each connection asked as soon as it was answered."""
+    """Requests per second that were due, in an open loop; 0 in a closed loop."""
     client_cpu: float = 0.0
-    """The part of a core that the load generator used."""
+    """Fraction of a core that the load generator used."""
 
     @property
     def rate(self) -> float:
-        """Good answers a second."""
+        """Successful answers per second."""
         return self.answered / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def power(self) -> float:
-        """Answers a second, a second of waiting: it rises while more load brings more answers than it costs time."""
+        """Rate divided by the 95th percentile of latency: it rises while added load gains more rate than it costs latency."""
         p95 = self.latency.get(95, 0.0)
         return self.rate / p95 if p95 > 0 else 0.0
 
@@ -48,7 +48,7 @@ def point(
     offered: float = 0.0,
     client_cpu: float = 0.0,
 ) -> Point:
-    """From the times of the good answers, and how many there were of each status."""
+    """Build a point from the latencies of the successful answers and the number of answers by status."""
     ordered = sorted(taken)
     latency = (
         {percent: ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] for percent in PERCENTILES} if ordered else {}
@@ -58,16 +58,19 @@ def point(
 
 
 def knee(points: Sequence[Point]) -> Point | None:
-    """Where more connections stop to pay: the point of the greatest power, among those without failures when there are any.
+    """Return the point beyond which more connections do not pay: the one with the greatest power.
 
-    None when nothing was answered, or when it does not lie between measured points: what is below the first and beyond the last
-    is not known. Nothing is below one connection. Points of an open loop have no knee: their load is what was asked for.
+    Points with failures count only if all have failures. None when nothing was answered, or when the knee does not lie between
+    measured points: power below the first and beyond the last is unknown. Nothing lies below one connection. Points of an open
+    loop have no knee, because their rate was set by the caller.
     """
-    points = [found for found in points if not found.offered]
-    sound = [found for found in points if found.answered and not found.failed] or [found for found in points if found.answered]
-    best = max(sound, key=lambda found: (found.power, -found.connections), default=None)
+    points = [candidate for candidate in points if not candidate.offered]
+    sound = [candidate for candidate in points if candidate.answered and not candidate.failed] or [
+        candidate for candidate in points if candidate.answered
+    ]
+    best = max(sound, key=lambda candidate: (candidate.power, -candidate.connections), default=None)
     if best is None:
         return None
-    beyond = any(found.connections > best.connections for found in points)
-    below = best.connections == 1 or any(found.connections < best.connections for found in points)
+    beyond = any(candidate.connections > best.connections for candidate in points)
+    below = best.connections == 1 or any(candidate.connections < best.connections for candidate in points)
     return best if beyond and below else None

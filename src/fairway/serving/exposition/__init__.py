@@ -1,1 +1,1 @@
-"""Prometheus metrics as values: families are rendered, parsed, and merged over replicas."""
+"""Prometheus metrics as values: rendering, parsing, and merging of families over replicas."""

@@ -1,4 +1,4 @@
-"""Metric families and their two text forms: Prometheus 0.0.4 and OpenMetrics 1.0."""
+"""Metric families and their two text formats: Prometheus 0.0.4 and OpenMetrics 1.0."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Family:
     """All samples of one metric."""
 
     name: str
-    """As in Prometheus text: the name of a counter ends with `_total`, unless another project chose the name."""
+    """As in Prometheus text: a counter's name ends with `_total`, unless another project chose the name."""
     kind: str
     """counter, gauge, histogram, summary or untyped."""
     help: str = ""
@@ -36,15 +36,15 @@ class Family:
 
     def add_histogram(self, bounds: Sequence[str], counts: Iterable[int], total: float, *labels: tuple[str, str]) -> None:
         """Append the samples of a histogram. `counts` are not cumulative and have one more element than `bounds`."""
-        name, at = self.name, 0
-        for bound, at in zip([*bounds, "+Inf"], accumulate(counts), strict=True):
-            self.samples.append((f"{name}_bucket", (*labels, ("le", bound)), at))
+        name, cumulative = self.name, 0
+        for bound, cumulative in zip([*bounds, "+Inf"], accumulate(counts), strict=True):
+            self.samples.append((f"{name}_bucket", (*labels, ("le", bound)), cumulative))
         self.samples.append((f"{name}_sum", labels, total))
-        self.samples.append((f"{name}_count", labels, at))
+        self.samples.append((f"{name}_count", labels, cumulative))
 
 
 def render(families: Iterable[Family], *, openmetrics: bool) -> bytes:
-    """The page. Each family has one HELP and one TYPE line. Names of samples are equal in both forms."""
+    """Render a page. Each family has one HELP and one TYPE line. Sample names are the same in both formats."""
     lines: list[str] = []
     for family in families:
         name, kind = _head(family, openmetrics=openmetrics)
@@ -58,12 +58,12 @@ def render(families: Iterable[Family], *, openmetrics: bool) -> bytes:
 
 
 def accepts_openmetrics(accept: bytes | None) -> bool:
-    """Whether an `Accept` line asks for OpenMetrics."""
+    """Whether an `Accept` header requests OpenMetrics."""
     return accept is not None and _OPENMETRICS_NAME in accept.decode("latin-1").lower()
 
 
 def number(value: float) -> str:
-    """A value in either form."""
+    """Format a value, the same in both formats."""
     if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) < 1e15):
         return str(int(value))
     if math.isfinite(value):
@@ -75,7 +75,7 @@ def _head(family: Family, *, openmetrics: bool) -> tuple[str, str]:
     if not openmetrics:
         return family.name, family.kind
     if family.kind == "counter":
-        # A counter of OpenMetrics ends with `_total`. Names of other projects stay as boards have them.
+        # A counter of OpenMetrics ends with `_total`. Other projects' names stay as their dashboards expect them.
         return (family.name.removesuffix("_total"), "counter") if family.name.endswith("_total") else (family.name, "unknown")
     return family.name, "unknown" if family.kind == "untyped" else family.kind
 

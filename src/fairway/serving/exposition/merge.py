@@ -1,7 +1,8 @@
-"""Adds the metrics of many replicas. Pure: pages are values, and nothing is fetched here.
+"""Merges the metrics of many replicas. Pure: pages are values, and nothing is fetched here.
 
-Counters and histograms: what each replica added since it was last read is added to a total. So a total never falls when a replica
-ends, is replaced, or starts anew. Gauges: the values of the replicas that answered last time, added, or the largest of them.
+For counters and histograms, the increase of each replica since its last page is added to a total, so a total never falls when a
+replica ends, is replaced or restarts. For gauges, the last values of the replicas that answered are summed, or the largest is
+used.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable
 from fairway.serving.exposition.family import Family, Labels, Sample
 
 MOST_SERIES = 50_000
-"""Series of all replicas together; further ones are left out."""
+"""Maximum number of series of all replicas together; further series are dropped."""
 
 Series = tuple[str, Labels]
 Values = dict[Series, float]
@@ -22,25 +23,28 @@ _CUMULATIVE = frozenset({"counter", "histogram", "summary"})
 
 
 def is_largest(name: str) -> bool:
-    """Whether a gauge of several replicas is the largest value, not the sum: they may share a GPU, and a verdict is no amount."""
+    """Whether a gauge merges to the largest value of the replicas, not to the sum.
+
+    Replicas may share a GPU, and a batching verdict is not an amount.
+    """
     return name.startswith("nv_gpu_") or name == "fairway_batching"
 
 
 class Accumulator:
-    """The metrics of one service."""
+    """The merged metrics of one service."""
 
     def __init__(self) -> None:
         self._heads: dict[str, Family] = {}
         self._totals: dict[str, Values] = {}
         self._last: dict[str, Values] = {}
-        """What a replica said last of what only grows."""
+        """The last cumulative values of each replica."""
         self._gauges: dict[str, dict[str, Values]] = {}
         self._series = 0
 
     def observe(self, replica: str, labels: Labels, families: Iterable[Family], *, baseline: bool = False) -> None:
-        """Take the page of a replica. `labels` are put on every sample.
+        """Merge a page of a replica, with `labels` added to every sample.
 
-        `baseline`: the first page of this replica adds nothing, because it counted before these totals began.
+        `baseline`: the first page of this replica adds nothing, because the replica counted before these totals began.
         """
         first = replica not in self._last
         last = self._last.setdefault(replica, {})
@@ -48,7 +52,7 @@ class Accumulator:
         for family in families:
             head = self._heads.setdefault(family.name, Family(family.name, family.kind, family.help))
             if head.kind != family.kind:
-                # Another version means something else by the name. The first meaning stays.
+                # Another version uses the name for another kind. The first kind stays.
                 continue
             if family.kind in _CUMULATIVE:
                 self._grow(family, labels, last, baseline=first and baseline)
@@ -57,23 +61,23 @@ class Accumulator:
         self._gauges[replica] = gauges
 
     def miss(self, replica: str) -> None:
-        """The replica did not answer: its gauges are not known. What it counted stays."""
+        """Drop the gauges of a replica that did not answer; its counts stay."""
         self._gauges.pop(replica, None)
 
     def forget(self, replica: str) -> None:
-        """The replica is gone for ever. What it counted stays."""
+        """Drop a replica that has ended; its counts stay."""
         self._gauges.pop(replica, None)
         self._last.pop(replica, None)
 
     def families(self) -> list[Family]:
-        """Everything together, in order of name."""
-        found: list[Family] = []
+        """Return all merged families, sorted by name."""
+        merged: list[Family] = []
         for name, head in sorted(self._heads.items()):
             values = self._totals.get(name, {}) if head.kind in _CUMULATIVE else self._gauge(name)
             if values:
                 samples: list[Sample] = [(sample, labels, value) for (sample, labels), value in values.items()]
-                found.append(Family(name, head.kind, head.help, samples))
-        return found
+                merged.append(Family(name, head.kind, head.help, samples))
+        return merged
 
     def _grow(self, family: Family, labels: Labels, last: Values, *, baseline: bool) -> None:
         totals = self._totals.setdefault(family.name, {})
@@ -86,24 +90,24 @@ class Accumulator:
                     continue
                 self._series += 1
                 totals[series] = 0.0
-            before = last.get(series, 0.0)
-            # Less than before: the process of the replica is another one, and counts from zero.
-            grown = value - before if value >= before else value
+            previous = last.get(series, 0.0)
+            # A value below the last one means that the replica's process was restarted and counts from zero.
+            increase = value - previous if value >= previous else value
             last[series] = value
             if not baseline:
-                totals[series] += grown
+                totals[series] += increase
 
     def _gauge(self, name: str) -> Values:
-        together: Callable[[float, float], float] = max if is_largest(name) else operator.add
-        found: Values = {}
+        combine: Callable[[float, float], float] = max if is_largest(name) else operator.add
+        merged: Values = {}
         for gauges in self._gauges.values():
             for series, value in gauges.get(name, {}).items():
-                found[series] = together(found[series], value) if series in found else value
-        return found
+                merged[series] = combine(merged[series], value) if series in merged else value
+        return merged
 
 
 def _with(own: Labels, more: Labels) -> Labels:
-    """The labels of a sample and those of its replica; `le` stays the last one. A replica cannot set a label of ours."""
+    """Return a sample's labels with those of its replica, which take precedence; `le` stays last."""
     names = {name for name, _ in more}
     kept = [pair for pair in own if pair[0] not in names and pair[0] != "le"]
     bound = [pair for pair in own if pair[0] == "le"]

@@ -1,4 +1,4 @@
-"""Reads Prometheus text 0.0.4. The page may come from any server, so its size is bounded and every line is checked."""
+"""Parses Prometheus text 0.0.4. The page may come from any server, so its size is bounded and every line is checked."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from fairway.serving.exposition.family import Family, Labels
 
 MOST_SAMPLES = 20_000
-"""Samples of one page; a page with more is refused."""
+"""Maximum samples of one page; a page with more is refused."""
 MOST_BYTES = 4 * 1024 * 1024
-"""Bytes of one page."""
+"""Maximum bytes of one page."""
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _SAMPLE = re.compile(rf"({_NAME})(?:\{{(.*)\}})?[ \t]+(\S+)(?:[ \t]+-?[0-9]+)?[ \t]*")
@@ -20,24 +20,24 @@ _SUFFIXES = ("_bucket", "_count", "_sum", "_created")
 
 
 def read(page: bytes) -> list[Family]:
-    """The families of a page; `ValueError` names the line that is no metric."""
+    """Parse a page into families. Raises `ValueError` that names the malformed line."""
     if len(page) > MOST_BYTES:
         message = f"the page has {len(page)} bytes, at most {MOST_BYTES} are read"
         raise ValueError(message)
-    found: dict[str, Family] = {}
+    families: dict[str, Family] = {}
     count = 0
     for line in page.decode("utf-8", "replace").split("\n"):
         if not line.strip():
             continue
         if line.startswith("#"):
-            _comment(line, found)
+            _comment(line, families)
             continue
         count += 1
         if count > MOST_SAMPLES:
             message = f"the page has more than {MOST_SAMPLES} samples"
             raise ValueError(message)
-        _sample(line, found)
-    return list(found.values())
+        _sample(line, families)
+    return list(families.values())
 
 
 def _comment(line: str, found: dict[str, Family]) -> None:
@@ -67,7 +67,7 @@ def _sample(line: str, found: dict[str, Family]) -> None:
 
 
 def _family_of(name: str, found: dict[str, Family]) -> Family:
-    """The family of a sample: by its name, or by its name without the suffix of a histogram or a summary."""
+    """Return the family of a sample, by its name or by its name without the suffix of a histogram or summary."""
     if name in found:
         return found[name]
     for suffix in _SUFFIXES:
@@ -78,16 +78,16 @@ def _family_of(name: str, found: dict[str, Family]) -> Family:
 
 
 def _labels(text: str, line: str) -> Labels:
-    found: list[tuple[str, str]] = []
-    at = 0
-    while at < len(text):
-        match = _LABEL.match(text, at)
+    labels: list[tuple[str, str]] = []
+    position = 0
+    while position < len(text):
+        match = _LABEL.match(text, position)
         if match is None:
             message = f"the line {line[:80]!r} has labels that are none"
             raise ValueError(message)
-        found.append((match[1], _ESCAPED.sub(_plain, match[2]) if "\\" in match[2] else match[2]))
-        at = match.end()
-    return tuple(found)
+        labels.append((match[1], _ESCAPED.sub(_plain, match[2]) if "\\" in match[2] else match[2]))
+        position = match.end()
+    return tuple(labels)
 
 
 def _plain(match: re.Match[str]) -> str:

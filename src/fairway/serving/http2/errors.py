@@ -1,4 +1,4 @@
-"""What goes wrong on a connection of HTTP/2, with the codes of RFC 9113, section 7."""
+"""Errors on an HTTP/2 connection, with the codes of RFC 9113, section 7."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Code(IntEnum):
 
 
 class SessionError(Exception):
-    """The connection cannot go on: GOAWAY with this code, then it is closed."""
+    """The connection must end: GOAWAY with this code, then it is closed."""
 
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)
@@ -34,7 +34,7 @@ class SessionError(Exception):
 
 
 class StreamError(Exception):
-    """One stream cannot go on: RST_STREAM with this code. The others are not concerned."""
+    """One stream must end: RST_STREAM with this code. Other streams continue."""
 
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)
@@ -43,14 +43,14 @@ class StreamError(Exception):
 
 
 class NotOfferedError(StreamError):
-    """A request that is well formed and asks for what is not offered here: a server may answer it 501 in place of a reset."""
+    """A well-formed request for something not supported here; a server may answer 501 instead of resetting the stream."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(Code.PROTOCOL_ERROR, reason)
 
 
 class HeaderCompressionError(SessionError):
-    """A header block that cannot be decoded: both sides would disagree about every later one."""
+    """A header block that cannot be decoded: both sides would disagree about the state for every later block."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(Code.COMPRESSION_ERROR, reason)

@@ -1,4 +1,4 @@
-"""Frames of HTTP/2 (RFC 9113, sections 4 and 6): their kinds, flags and bytes."""
+"""HTTP/2 frames (RFC 9113, sections 4 and 6): their types, flags and encoding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 from fairway.serving.http2.errors import Code
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client sends first."""
+"""The connection preface, which a client sends first."""
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 
@@ -24,60 +24,60 @@ MAX_FRAME_SIZE = 5
 MAX_HEADER_LIST_SIZE = 6
 
 FRAME_SIZE = 16_384
-"""Bytes of a frame's content: what every side must take, and the most that is taken here."""
+"""Maximum payload of a frame in bytes: what every endpoint must accept, and the most accepted here."""
 WINDOW = 65_535
-"""A window before anything is said about it."""
+"""The initial flow-control window."""
 LARGEST_WINDOW = (1 << 31) - 1
 HEAD_SIZE = 9
 
 HEAD = struct.Struct(">HBBBL")
-"""The head of a frame: the length in two parts, kind, flags, stream."""
+"""The frame header: the length in two parts, type, flags, stream."""
 _SETTING = struct.Struct(">HL")
 _NUMBER = struct.Struct(">L")
 
 
 def frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
-    """One frame; the content is no longer than the other side takes."""
+    """Encode a frame. The payload must not exceed what the peer accepts."""
     size = len(content)
     return HEAD.pack(size >> 8, size & 255, kind, flags, stream) + content
 
 
 def settings(values: dict[int, int]) -> bytes:
-    """SETTINGS."""
-    return frame(SETTINGS, 0, 0, b"".join([_SETTING.pack(*each) for each in values.items()]))
+    """Encode a SETTINGS frame."""
+    return frame(SETTINGS, 0, 0, b"".join([_SETTING.pack(*setting) for setting in values.items()]))
 
 
 def read_settings(content: bytes) -> list[tuple[int, int]]:
-    """Names and values; the length is a multiple of six."""
+    """Decode the identifiers and values of SETTINGS. The length must be a multiple of six."""
     return list(_SETTING.iter_unpack(content))
 
 
 def window_update(stream: int, more: int) -> bytes:
-    """WINDOW_UPDATE."""
+    """Encode a WINDOW_UPDATE frame."""
     return frame(WINDOW_UPDATE, 0, stream, _NUMBER.pack(more))
 
 
 def rst_stream(stream: int, code: Code) -> bytes:
-    """RST_STREAM."""
+    """Encode a RST_STREAM frame."""
     return frame(RST_STREAM, 0, stream, _NUMBER.pack(code))
 
 
 def goaway(last: int, code: Code, reason: str = "") -> bytes:
-    """GOAWAY."""
+    """Encode a GOAWAY frame."""
     return frame(GOAWAY, 0, 0, _NUMBER.pack(last) + _NUMBER.pack(code) + reason.encode()[:200])
 
 
 def number(content: bytes) -> int:
-    """The four bytes of WINDOW_UPDATE, RST_STREAM and the like, without the first bit."""
+    """Decode the 31-bit number in the payload of WINDOW_UPDATE, RST_STREAM and the like."""
     return int.from_bytes(content[:4], "big") & 0x7FFFFFFF
 
 
 def header_frames(stream: int, block: bytes, *, ended: bool) -> bytes:
-    """HEADERS, with CONTINUATION where one frame does not hold the block."""
+    """Encode a header block as HEADERS, followed by CONTINUATION when one frame is too small."""
     flags = END_STREAM if ended else 0
     if len(block) <= FRAME_SIZE:
         return frame(HEADERS, flags | END_HEADERS, stream, block)
     parts = [block[start : start + FRAME_SIZE] for start in range(0, len(block), FRAME_SIZE)]
-    found = [frame(HEADERS, flags, stream, parts[0])]
-    found += [frame(CONTINUATION, END_HEADERS if part is parts[-1] else 0, stream, part) for part in parts[1:]]
-    return b"".join(found)
+    encoded = [frame(HEADERS, flags, stream, parts[0])]
+    encoded += [frame(CONTINUATION, END_HEADERS if part is parts[-1] else 0, stream, part) for part in parts[1:]]
+    return b"".join(encoded)

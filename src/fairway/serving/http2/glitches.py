@@ -1,4 +1,4 @@
-"""Counts what costs work and brings none: requests taken back, empty frames, PING, SETTINGS and the like."""
+"""Rate limits for frames that cost work without effect: cancelled requests, empty frames, PING, SETTINGS and the like."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable
 from fairway.serving.http2.errors import Code, SessionError
 
 BURST = 10_000
-"""Such frames at once..."""
+"""Maximum burst of such frames."""
 RATE = 1_000.0
-"""...and so many a second."""
+"""Sustained rate of such frames, per second."""
 RESETS = 1_000
-"""Requests that a client may take back at once..."""
+"""Maximum burst of requests that a client cancels."""
 RESET_RATE = 100.0
-"""...and a second."""
+"""Sustained rate of cancelled requests, per second."""
 
 
 class Glitches:
-    """Two buckets that fill again with time.
+    """Two token buckets: one for frames without effect, one for cancelled requests.
 
-    Frames that bring something give room back: a client of gRPC may send a PING for each of them.
+    Useful frames refill the first: a gRPC client may send a PING for each of them.
     """
 
     __slots__ = ("_now", "_reset_since", "_resets", "_room", "_since")
@@ -31,7 +31,7 @@ class Glitches:
         self._since = self._reset_since = now()
 
     def add(self) -> None:
-        """One frame more that brings nothing; `SessionError` when these are too many."""
+        """Count a frame without effect; raise `SessionError` when there are too many."""
         self._room -= 1
         if self._room < 0:
             now = self._now()
@@ -41,12 +41,12 @@ class Glitches:
                 raise SessionError(Code.ENHANCE_YOUR_CALM, "too many frames that bring nothing")
 
     def forgive(self) -> None:
-        """A frame has brought something."""
+        """Count a useful frame, which refills the bucket."""
         if self._room < BURST:
             self._room += 2
 
     def reset(self) -> None:
-        """The client took a request back; `SessionError` when it does so too often."""
+        """Count a request that the client cancelled; raise `SessionError` when there are too many."""
         self._resets -= 1
         if self._resets < 0:
             now = self._now()
@@ -56,6 +56,6 @@ class Glitches:
                 raise SessionError(Code.ENHANCE_YOUR_CALM, "too many requests are taken back")
 
     def completed(self) -> None:
-        """A request was answered whole."""
+        """Count a fully answered request, which refills the bucket of cancelled ones."""
         if self._resets < RESETS:
             self._resets += 1

@@ -1,4 +1,4 @@
-"""The headers of a request, checked strictly: what passes can be written as HTTP/1.1 and means the same there."""
+"""Strict validation of request headers: headers that pass can be written as HTTP/1.1 with the same meaning."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ _CONNECTION = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"tr
 
 @dataclass(frozen=True, slots=True)
 class RequestHeaders:
-    """What a request's headers say."""
+    """The validated headers of a request."""
 
     method: bytes
     path: bytes
     authority: bytes
     lines: tuple[Header, ...]
-    """The others, but for `host` and `te`; cookies are joined."""
+    """The other headers, without `host` and `te`; cookies are joined."""
     length: int | None
-    """What `content-length` says."""
+    """The value of `content-length`."""
     content_type: bytes
 
     @property
     def is_grpc(self) -> bool:
-        """Whether it is a call of gRPC."""
+        """Whether the request is a gRPC call."""
         rest = self.content_type[16:17]
         return self.content_type.startswith(b"application/grpc") and rest in (b"", b"+", b";")
 
 
 def read_request_headers(headers: Headers) -> RequestHeaders:
-    """Check and sort; `StreamError` for what no request may have (RFC 9113, 8.2 and 8.3), `NotOfferedError` for CONNECT."""
+    """Validate the headers of a request.
+
+    Raises `StreamError` for headers that a request must not have (RFC 9113, 8.2 and 8.3), and `NotOfferedError` for CONNECT.
+    """
     if (b":method", b"CONNECT") in headers:
-        # It has no path, and for another protocol (RFC 8441) one header more.
+        # CONNECT has no path, and for another protocol (RFC 8441) one more header.
         raise NotOfferedError(NO_CONNECT)
     pseudo: dict[bytes, bytes] = {}
     once: dict[bytes, bytes] = {}
@@ -91,7 +94,7 @@ def _request(pseudo: dict[bytes, bytes], once: dict[bytes, bytes], lines: list[H
 
 
 def read_answer_headers(headers: Headers) -> tuple[int, list[Header]]:
-    """The status of an answer and its other headers."""
+    """Validate the headers of an answer; return its status and its other headers."""
     if not headers or headers[0][0] != b":status" or not headers[0][1].isdigit() or len(headers[0][1]) != 3:
         raise malformed("an answer without a status")
     for name, value in headers[1:]:
@@ -100,7 +103,7 @@ def read_answer_headers(headers: Headers) -> tuple[int, list[Header]]:
 
 
 def read_trailers(headers: Headers) -> list[Header]:
-    """Trailers: no header of them says what the message is."""
+    """Validate trailers, which must not contain pseudo-headers."""
     for name, value in headers:
         _check_line(name, value)
     return list(headers)
@@ -112,5 +115,5 @@ def _check_line(name: bytes, value: bytes) -> None:
 
 
 def malformed(reason: str) -> StreamError:
-    """What no message of HTTP/2 may be."""
+    """Return the error for a malformed HTTP/2 message."""
     return StreamError(Code.PROTOCOL_ERROR, reason)

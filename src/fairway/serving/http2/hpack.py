@@ -1,8 +1,8 @@
-"""Header compression (RFC 7541): blocks of bytes to headers and back.
+"""Header compression (RFC 7541): encodes and decodes header blocks.
 
-The decoder keeps the dynamic table that the other side fills, at most `TABLE_SIZE` bytes. A block that only refers to the tables
-decodes to the same headers until the dynamic table changes, so its result is kept: clients of gRPC send one and the same block
-for every call. The encoder uses the static table alone. Its blocks do not depend on what was sent before and can be kept, too.
+The decoder keeps the dynamic table that the peer fills, at most `TABLE_SIZE` bytes. A block that only refers to the tables
+decodes to the same headers until the dynamic table changes, so its result is cached: gRPC clients send the same block for every
+call. The encoder uses only the static table. Its blocks do not depend on earlier ones, so they can be cached as well.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Header = tuple[bytes, bytes]
 Headers = tuple[Header, ...]
 
 TABLE_SIZE = 4096
-"""Bytes of the dynamic table, as RFC 7541 counts them; what SETTINGS_HEADER_TABLE_SIZE is at first."""
+"""Bytes of the dynamic table, as RFC 7541 counts them; the initial value of SETTINGS_HEADER_TABLE_SIZE."""
 _OVERHEAD = 32
 """Bytes that RFC 7541 adds for each entry."""
 _REMEMBERED = 32
-"""Blocks whose headers are kept, a connection..."""
+"""Maximum number of cached blocks of a connection."""
 _SHORT = 128
-"""...of at most so many bytes."""
+"""Maximum bytes of a cached block."""
 
 STATIC: tuple[Header, ...] = (
     (b":authority", b""), (b":method", b"GET"), (b":method", b"POST"), (b":path", b"/"), (b":path", b"/index.html"),
@@ -46,11 +46,11 @@ _BY_NAME = {name: place for place, (name, _) in reversed(list(enumerate(STATIC, 
 
 
 class TooManyHeadersError(Exception):
-    """The headers of a block are longer than allowed. The dynamic table is as if they had been kept."""
+    """The headers of a block exceed the limits. The dynamic table was updated all the same."""
 
 
 class _Found:
-    """The headers of a block, as many as are allowed."""
+    """The headers of a block, up to the limits."""
 
     __slots__ = ("_count", "_left", "headers", "too_many")
 
@@ -61,7 +61,7 @@ class _Found:
         self._count = most_headers
 
     def add(self, header: Header) -> None:
-        """One more."""
+        """Add a header, or record that the limits are exceeded."""
         self._left -= len(header[0]) + len(header[1])
         self._count -= 1
         if self._left < 0 or self._count < 0:
@@ -71,12 +71,12 @@ class _Found:
 
 
 class Decoder:
-    """The headers of one side of a connection."""
+    """Decodes the headers of one direction of a connection."""
 
     __slots__ = ("_bytes", "_count", "_known", "_limit", "_size", "_table")
 
     def __init__(self, most_bytes: int, most_headers: int) -> None:
-        """`most_bytes`: of names and values of one block; `most_headers`: how many."""
+        """Limit one block to `most_bytes` of names and values, and to `most_headers` headers."""
         self._bytes = most_bytes
         self._count = most_headers
         self._table: deque[Header] = deque()
@@ -85,20 +85,23 @@ class Decoder:
         self._known: dict[bytes, Headers] = {}
 
     def decode(self, block: bytes) -> Headers:
-        """The headers; `TooManyHeadersError` beyond the limits, `HeaderCompressionError` when the block is wrong."""
-        known = self._known.get(block)
-        if known is not None:
-            return known
-        found = _Found(self._bytes, self._count)
+        """Decode a header block.
+
+        Raises `TooManyHeadersError` beyond the limits, and `HeaderCompressionError` when the block is malformed.
+        """
+        cached = self._known.get(block)
+        if cached is not None:
+            return cached
+        decoded = _Found(self._bytes, self._count)
         try:
-            changed = self._read(block, found)
+            changed = self._read(block, decoded)
         except IndexError:
             raise HeaderCompressionError("a header block ends within a header") from None
         if changed:
             self._known.clear()
-        if found.too_many:
+        if decoded.too_many:
             raise TooManyHeadersError
-        headers = tuple(found.headers)
+        headers = tuple(decoded.headers)
         if not changed and len(block) <= _SHORT:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
@@ -106,24 +109,27 @@ class Decoder:
         return headers
 
     def _read(self, block: bytes, found: _Found) -> bool:
-        """Read a whole block; whether it changed the table. Beyond the limits it is read for what it does to the table."""
-        place, changed = 0, False
-        while place < len(block):
-            first = block[place]
+        """Decode a whole block; return whether it changed the dynamic table.
+
+        A block that exceeds the limits is still read to its end, because it may change the table.
+        """
+        position, changed = 0, False
+        while position < len(block):
+            first = block[position]
             if first & 0x80:
-                index, place = _integer(block, place, 7)
+                index, position = _integer(block, position, 7)
                 found.add(self._entry(index))
             elif first & 0x40:
-                header, place = self._literal(block, place, 6)
+                header, position = self._literal(block, position, 6)
                 self._add(header)
                 found.add(header)
                 changed = True
             elif first & 0x20:
                 if found.headers or found.too_many:
                     raise HeaderCompressionError("the size of the table changes after a header")
-                place, changed = self._resize(block, place), True
+                position, changed = self._resize(block, position), True
             else:
-                header, place = self._literal(block, place, 4)
+                header, position = self._literal(block, position, 4)
                 found.add(header)
         return changed
 
@@ -168,14 +174,14 @@ class Decoder:
 
 
 def encode(headers: Iterable[Header]) -> bytes:
-    """A block of these headers, with names in lower case. No table changes by it."""
+    """Encode headers, whose names must be in lower case. No dynamic table is used."""
     return b"".join([_encoded(header) for header in headers])
 
 
 def _encoded(header: Header) -> bytes:
-    place = _BY_HEADER.get(header)
-    if place is not None:
-        return bytes([0x80 | place])
+    entry = _BY_HEADER.get(header)
+    if entry is not None:
+        return bytes([0x80 | entry])
     name, value = header
     index = _BY_NAME.get(name)
     if index is None:
@@ -184,7 +190,7 @@ def _encoded(header: Header) -> bytes:
 
 
 def _packed(text: bytes) -> bytes:
-    """A text with its length before it, without Huffman's code."""
+    """Encode a string with its length, without Huffman coding."""
     length = len(text)
     if length < 127:
         return bytes([length]) + text
@@ -198,11 +204,11 @@ def _packed(text: bytes) -> bytes:
 
 
 def _integer(block: bytes, place: int, bits: int) -> tuple[int, int]:
-    """An integer with so many bits in its first byte, and the place after it."""
-    most = (1 << bits) - 1
-    value = block[place] & most
+    """Decode an integer with this many prefix bits; return it and the position after it."""
+    prefix_max = (1 << bits) - 1
+    value = block[place] & prefix_max
     place += 1
-    if value < most:
+    if value < prefix_max:
         return value, place
     for shift in (0, 7, 14, 21):
         byte = block[place]

@@ -1,4 +1,4 @@
-"""The Huffman code of HPACK (RFC 7541, appendix B). The code is canonical, so that the lengths alone define it."""
+"""The Huffman code of HPACK (RFC 7541, appendix B). The code is canonical, so the code lengths alone define it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _LENGTHS = bytes.fromhex(
     "1716161815161717151516151716171714161616171616171a1a1413161716191a1a1a1b1b1a181913151a1b1b1a1b1815151a1a1c1b1b1b"
     "14181415161515171616191918181a171a1b1a1a1b1b1b1b1b1c1b1b1b1b1b1a1e"
 )
-"""Bits of the code of each byte, and of the end of a string."""
+"""Code length in bits of each byte, and of the end-of-string symbol."""
 _END = 256
 _REMEMBERED = 512
-"""Texts of which the decoded form is kept: clients send the same names, paths and agents again and again."""
+"""Number of decoded strings to cache: clients send the same names, paths and user agents repeatedly."""
 _LONGEST = 256
-"""Bytes of such a text."""
+"""Maximum bytes of a cached string."""
 
 _Step = tuple[int, bytes, bool]
-"""The next state, what the step decodes, and whether a text may end there."""
+"""The next state, the bytes decoded by the step, and whether a string may end there."""
 
 
 def decode(data: bytes) -> bytes:
-    """The text; `HeaderCompressionError` when the padding is wrong or the code of the end occurs in it."""
+    """Decode a string; raise `HeaderCompressionError` when the padding is wrong or the end-of-string symbol occurs in it."""
     return _remembered(data) if len(data) <= _LONGEST else _decoded(data)
 
 
@@ -37,7 +37,7 @@ def _remembered(data: bytes) -> bytes:
 def _decoded(data: bytes) -> bytes:
     steps = _steps()
     state, may_end = 0, True
-    found: list[bytes] = []
+    decoded: list[bytes] = []
     for byte in data:
         for nibble in (byte >> 4, byte & 15):
             step = steps[state][nibble]
@@ -45,15 +45,15 @@ def _decoded(data: bytes) -> bytes:
                 raise HeaderCompressionError("a header holds the code of the end of a string")
             state, text, may_end = step
             if text:
-                found.append(text)
+                decoded.append(text)
     if not may_end:
         raise HeaderCompressionError("a header's text ends within a code")
-    return b"".join(found)
+    return b"".join(decoded)
 
 
 @functools.cache
 def _steps() -> list[list[_Step | None]]:
-    """What four more bits do in each state. A state is a place in the tree of codes."""
+    """Return the transition table: for each state and four bits, the step. A state is a node of the code tree."""
     children, symbols = _tree()
     padding = _padding(children)
     return [[_walk(children, symbols, padding, node, nibble) for nibble in range(16)] for node in range(len(children))]
@@ -73,14 +73,14 @@ def _walk(children: list[list[int]], symbols: dict[int, int], padding: frozenset
 
 
 def _tree() -> tuple[list[list[int]], dict[int, int]]:
-    """Both children of each inner node, and the symbol of each leaf. The root is 0."""
+    """Return both children of each inner node, and the symbol of each leaf. The root is 0."""
     children: list[list[int]] = [[-1, -1]]
     symbols: dict[int, int] = {}
-    code = before = 0
-    for symbol in sorted(range(len(_LENGTHS)), key=lambda each: (_LENGTHS[each], each)):
+    code = previous = 0
+    for symbol in sorted(range(len(_LENGTHS)), key=lambda byte: (_LENGTHS[byte], byte)):
         length = _LENGTHS[symbol]
-        code <<= length - before
-        before = length
+        code <<= length - previous
+        previous = length
         node = 0
         for shift in range(length - 1, -1, -1):
             bit = code >> shift & 1
@@ -94,9 +94,9 @@ def _tree() -> tuple[list[list[int]], dict[int, int]]:
 
 
 def _padding(children: list[list[int]]) -> frozenset[int]:
-    """The states in which a text may end: fewer than eight bits, all of them ones, since the last symbol."""
-    node, found = 0, [0]
+    """Return the states in which a string may end: after fewer than eight bits, all ones, since the last symbol."""
+    node, states = 0, [0]
     for _ in range(7):
         node = children[node][1]
-        found.append(node)
-    return frozenset(found)
+        states.append(node)
+    return frozenset(states)

@@ -1,4 +1,4 @@
-"""The half of a connection of HTTP/2 that sends: what goes out at once, what waits for the other side's windows, and when."""
+"""The sending half of an HTTP/2 connection: what is written at once, and what is queued for flow control or the socket."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from fairway.serving.http2.glitches import Glitches
 from fairway.serving.http2.stream import Stream
 
 _CLOSED = 64
-"""Streams that ended here lately; frames that were under way for them are passed over."""
+"""Number of recently closed streams to remember; late frames for them are ignored."""
 
 
 class Outbound:
-    """Frames out, within the other side's windows; a frame of each stream by turns where they wait."""
+    """Writes frames within the peer's flow-control windows; blocked streams take turns, one frame each."""
 
     def __init__(
         self, write: Callable[[bytes], None], most_streams: int, window: int, glitches: Glitches, *, server: bool
     ) -> None:
-        """`most_streams` and `window`: what the other side may have open and may send."""
+        """Allow the peer `most_streams` concurrent streams and a receive window of `window` bytes."""
         self.streams: dict[int, Stream] = {}
         self.blocked = False
-        """The socket takes no more."""
+        """Whether the socket accepts no more data."""
         self._write = write
         self._server = server
         self._glitches = glitches
         self._remembered = _CLOSED + most_streams
         self._windows = WINDOW
-        """Bytes that may be sent on the connection."""
+        """Bytes that may still be sent on the connection."""
         self._window = window
         self._left = window
-        """Bytes that the other side may send."""
+        """Bytes that the peer may still send."""
         self._taken = 0
         self._out: list[bytes] = []
         self._receiving = False
         self._urgent = False
-        """What is gathered is more than answers to PING."""
+        """Whether the gathered frames include more than answers to PING."""
         self._closed: dict[int, None] = {}
         self._waiting: dict[Stream, None] = {}
-        """Streams with bytes that wait for room, by turns."""
+        """Streams whose queued bytes wait for a window or the socket, in the order of their turns."""
 
     def headers(self, stream: Stream, block: bytes, *, ended: bool) -> None:
-        """A block of headers, after what waits of the same stream."""
+        """Send a header block, after the stream's queued data."""
         if stream.said_all:
             return
         stream.said_all = ended
@@ -55,7 +55,7 @@ class Outbound:
             self._finish(stream)
 
     def data(self, stream: Stream, piece: bytes, *, ended: bool) -> None:
-        """Some of a body: sent as far as the windows allow, the rest waits."""
+        """Send part of a body as far as the windows allow, and queue the remainder."""
         if stream.said_all:
             return
         stream.said_all = ended
@@ -75,7 +75,7 @@ class Outbound:
             self.pump()
 
     def unary(self, stream: Stream, head: bytes, piece: bytes, trailers: bytes) -> None:
-        """A whole message with trailers in one write, where the windows allow it."""
+        """Send a whole message with trailers in one write, if the windows allow it."""
         size = len(piece)
         if stream.said_all:
             return
@@ -103,7 +103,7 @@ class Outbound:
         self._finish(stream)
 
     def reset(self, stream: Stream, code: Code) -> bool:
-        """End a stream at once; False when it has ended before."""
+        """Reset a stream at once; return False when it has ended already."""
         if self.streams.get(stream.number) is not stream:
             return False
         self.forget(stream)
@@ -111,21 +111,21 @@ class Outbound:
         return True
 
     def goodbye(self, last: int, code: Code = Code.NO_ERROR, reason: str = "") -> None:
-        """Take no stream after this one."""
+        """Send GOAWAY: no stream after `last` is accepted."""
         self._send(frames.goaway(last, code, reason))
 
     def pump(self) -> None:
-        """Send what waits, a frame of each stream by turns, as far as the windows and the socket allow."""
+        """Send queued data, one frame of each stream in turn, as far as the windows and the socket allow."""
         waiting = self._waiting
         while waiting and self._windows > 0 and not self.blocked:
             stream = next(iter(waiting))
             del waiting[stream]
             if stream.number not in self.streams:
                 continue
-            most = min(stream.window, self._windows, FRAME_SIZE)
-            if most <= 0 and stream.queued_size:
+            room = min(stream.window, self._windows, FRAME_SIZE)
+            if room <= 0 and stream.queued_size:
                 continue
-            piece = stream.pop(most)
+            piece = stream.pop(room)
             stream.window -= len(piece)
             self._windows -= len(piece)
             done = not stream.queued
@@ -140,7 +140,7 @@ class Outbound:
             stream.on_sent()
 
     def flush(self) -> None:
-        """Write what was gathered while bytes were received."""
+        """Write the frames gathered while bytes were received."""
         out = self._out
         self._urgent = False
         if out:
@@ -148,11 +148,14 @@ class Outbound:
             self._write(out[0] if len(out) == 1 else b"".join(out))
 
     def flush_soon(self) -> None:
-        """Only answers to PING wait. Clients of gRPC send one for every answer; with the next answer it costs no write."""
+        """Flush when only answers to PING are gathered; a subclass may delay this.
+
+        gRPC clients send a PING for every answer; written together with the next answer, its answer costs no extra write.
+        """
         self.flush()
 
     def forget(self, stream: Stream) -> None:
-        """It is over, on both sides."""
+        """Remove a stream that has ended on both sides."""
         if self.streams.pop(stream.number, None) is not None:
             self._close(stream.number)
             self._waiting.pop(stream, None)
@@ -167,12 +170,12 @@ class Outbound:
             del closed[next(iter(closed))]
 
     def _finish(self, stream: Stream) -> None:
-        """All of this side's message was sent."""
+        """Handle the end of this side's message."""
         self._glitches.completed()
         if stream.heard_all:
             self.forget(stream)
         elif self._server:
-            # The rest of the request is of no use to the answer any more (RFC 9113, 8.1).
+            # The answer no longer depends on the rest of the request (RFC 9113, 8.1).
             self.reset(stream, Code.NO_ERROR)
 
     def _send_data(self, number: int, piece: bytes, ended: bool) -> None:

@@ -1,8 +1,8 @@
-"""One connection of HTTP/2 without its socket: frames in, events out; frames out within the other side's windows.
+"""One HTTP/2 connection without its socket: received bytes become events, and answers become frames within the peer's windows.
 
-What the other side can make this one hold or do is bounded: the length of a frame, of a header block and of its headers; frames
-that bring nothing (`Glitches`); streams at once; bytes received and not taken (the windows); bytes to send that the other side
-does not take (`Stream.queued`, by back pressure to where they come from).
+What the peer can make this side hold or do is bounded: the size of a frame, of a header block and of its headers; frames without
+effect (`Glitches`); concurrent streams; bytes received and not consumed (the windows); bytes to send that the peer does not
+accept (`Stream.queued`, by back pressure on their source).
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from fairway.serving.http2.outbound import Outbound
 from fairway.serving.http2.stream import Stream
 
 CONTINUATIONS = 16
-"""Frames of one header block."""
+"""Maximum frames of one header block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What this side allows the other."""
+    """The limits for the peer."""
 
     streams: int = 128
-    """At once."""
+    """Maximum concurrent streams."""
     stream_window: int = 128 * 1024
-    """Bytes of one stream that may come and were not passed on yet."""
+    """Maximum bytes of one stream that were received and not consumed yet."""
     window: int = 256 * 1024
-    """The same of the whole connection."""
+    """The same for the whole connection."""
     head: int = 32 * 1024
-    """Bytes of names and values of one block of headers, and of the block itself."""
+    """Maximum bytes of names and values in one header block, and of the block itself."""
     headers: int = 128
 
 
 class Session(Outbound):
-    """The state of one connection. What a subclass overrides is called while bytes are received."""
+    """The state of one connection. The methods that a subclass overrides are called while bytes are received."""
 
     def __init__(self, terms: Terms, write: Callable[[bytes], None], *, server: bool, now: Callable[[], float]) -> None:
         super().__init__(write, terms.streams, terms.window, Glitches(now), server=server)
         self.terms = terms
         self.most_streams = 100 if not server else 0
-        """How many streams the other side allows; asked by clients only."""
+        """Concurrent streams that the peer allows; used by clients only."""
         self.last = 0
-        """The newest stream that the client began."""
+        """The highest stream number that the client has begun."""
         self.said_goodbye = False
-        """GOAWAY was sent or received: no stream is begun any more."""
+        """Whether GOAWAY was sent or received: no stream is begun any more."""
         self._raw = b""
         self._preface = len(PREFACE) if server else 0
-        """Bytes of the preface that are still to come."""
+        """Bytes of the preface not received yet."""
         self._decoder = Decoder(terms.head, terms.headers)
         self._block: list[bytes] | None = None
         self._block_size = 0
@@ -59,46 +59,46 @@ class Session(Outbound):
         self._block_ends = False
         self._initial_window = WINDOW
         self._settled = False
-        """The first SETTINGS of the other side has come."""
+        """Whether the peer's first SETTINGS was received."""
         self.failed = False
 
-    # What a subclass does.
+    # Events, for subclasses to override.
 
     def begin_stream(self, number: int) -> Stream:
-        """A client began a stream."""
+        """Create the stream that a client has begun."""
         raise NotImplementedError
 
     def on_headers(self, stream: Stream, headers: Headers, ended: bool) -> None:
-        """The head of a message, or its trailers."""
+        """Handle the headers of a message, or its trailers."""
         raise NotImplementedError
 
     def on_data(self, stream: Stream, piece: bytes, ended: bool) -> None:
-        """Some of a body."""
+        """Handle part of a body."""
         raise NotImplementedError
 
     def on_reset(self, stream: Stream, code: int) -> None:
-        """The other side, or a mistake of it, ended a stream; it is no longer among the streams."""
+        """Handle a stream that was reset, by the peer or for an error of the peer. It is already removed from `streams`."""
         raise NotImplementedError
 
     def on_too_many_headers(self, stream: Stream) -> None:
-        """The headers with which a stream begins are longer than allowed."""
+        """Handle a new stream whose headers exceed the limits: by default, reset it."""
         self.reset(stream, Code.ENHANCE_YOUR_CALM)
 
     def on_goodbye(self, last: int) -> None:
-        """The other side begins, or takes, no stream after this one."""
+        """Handle GOAWAY: the peer neither begins nor accepts a stream after `last`."""
 
     def on_failure(self, problem: SessionError) -> None:
-        """The connection cannot go on; GOAWAY was written."""
+        """Handle the failure of the connection; GOAWAY has been written."""
 
     # Receiving.
 
     @property
     def in_head(self) -> bool:
-        """Whether a frame or a block of headers has begun and not ended."""
+        """Whether the preface, a frame or a header block has begun and not ended."""
         return bool(self._raw) or self._block is not None or self._preface > 0
 
     def greet(self) -> None:
-        """Write what each side sends first."""
+        """Write the preface, if this is a client, and SETTINGS."""
         terms = self.terms
         values = {frames.INITIAL_WINDOW_SIZE: terms.stream_window, frames.MAX_HEADER_LIST_SIZE: terms.head}
         values |= {frames.MAX_CONCURRENT_STREAMS: terms.streams} if self._server else {frames.ENABLE_PUSH: 0}
@@ -106,7 +106,7 @@ class Session(Outbound):
         self._send(hello + frames.window_update(0, terms.window - WINDOW))
 
     def receive(self, data: bytes) -> None:
-        """Some bytes of the other side. Whatever they are, this raises nothing."""
+        """Process bytes from the peer. Never raises, whatever they are."""
         if self.failed:
             return
         self._receiving = True
@@ -122,7 +122,7 @@ class Session(Outbound):
                 self.flush_soon()
 
     def fail(self, problem: SessionError) -> None:
-        """End the connection."""
+        """End the connection with GOAWAY."""
         self.failed = self.said_goodbye = True
         self._raw = b""
         self._block = None
@@ -131,27 +131,27 @@ class Session(Outbound):
         self.on_failure(problem)
 
     def _read(self, data: bytes) -> None:
-        at, end = 0, len(data)
+        position, end = 0, len(data)
         if self._preface:
-            at = min(end, self._preface)
+            position = min(end, self._preface)
             done = len(PREFACE) - self._preface
-            if data[:at] != PREFACE[done : done + at]:
+            if data[:position] != PREFACE[done : done + position]:
                 raise SessionError(Code.PROTOCOL_ERROR, "the connection does not begin as HTTP/2")
-            self._preface -= at
-        while end - at >= HEAD_SIZE:
-            high, low, kind, flags, number = HEAD.unpack_from(data, at)
+            self._preface -= position
+        while end - position >= HEAD_SIZE:
+            high, low, kind, flags, number = HEAD.unpack_from(data, position)
             size = high << 8 | low
             if size > FRAME_SIZE:
                 message = f"a frame of {size} bytes, where {FRAME_SIZE} are allowed"
                 raise SessionError(Code.FRAME_SIZE_ERROR, message)
-            stop = at + HEAD_SIZE + size
+            stop = position + HEAD_SIZE + size
             if stop > end:
                 break
-            self._take(kind, flags, number & 0x7FFFFFFF, data[at + HEAD_SIZE : stop])
-            at = stop
+            self._take(kind, flags, number & 0x7FFFFFFF, data[position + HEAD_SIZE : stop])
+            position = stop
             if self.failed:
                 return
-        self._raw = data[at:]
+        self._raw = data[position:]
 
     def _take(self, kind: int, flags: int, number: int, content: bytes) -> None:
         if self._block is not None and (kind != frames.CONTINUATION or number != self._block_stream):
@@ -198,7 +198,7 @@ class Session(Outbound):
             self._taken_of(stream, len(content))
 
     def _refuse_data(self, stream: Stream | None, number: int) -> None:
-        """DATA where none may come."""
+        """Reject DATA that the stream's state does not permit."""
         if stream is None:
             self._check_known(number)
         elif stream.heard_all:
@@ -262,7 +262,7 @@ class Session(Outbound):
         self._give(self.on_headers, stream, headers, ended)
 
     def _open(self, number: int) -> Stream | None:
-        """A stream that the client begins."""
+        """Begin the client's stream, or refuse it."""
         if not self._server or number <= self.last:
             self._check_known(number)
             return None
@@ -282,7 +282,7 @@ class Session(Outbound):
         self.streams[stream.number] = stream
 
     def _check_known(self, number: int) -> None:
-        """Frames for streams that have ended may still be under way; others are mistakes."""
+        """Tolerate late frames for streams that have ended; any other is an error of the connection."""
         if number > self.last or not number & 1:
             raise SessionError(Code.PROTOCOL_ERROR, "a frame for a stream that was not begun")
         self._glitches.add()
@@ -296,7 +296,10 @@ class Session(Outbound):
             self._break(stream, problem)
 
     def _break(self, stream: Stream, problem: StreamError) -> None:
-        """End a stream for a mistake of the other side. A client that provokes it takes its request back all the same."""
+        """Reset a stream for an error of the peer.
+
+        A client that provokes this is charged as if it had cancelled its request.
+        """
         self._glitches.add()
         if self.reset(stream, problem.code):
             self.on_reset(stream, problem.code)
@@ -307,11 +310,11 @@ class Session(Outbound):
         if len(content) != 4:
             raise SessionError(Code.FRAME_SIZE_ERROR, "WINDOW_UPDATE of a wrong size")
         self._glitches.add()
-        more = frames.number(content)
+        increment = frames.number(content)
         if not number:
-            if not more or self._windows + more > frames.LARGEST_WINDOW:
+            if not increment or self._windows + increment > frames.LARGEST_WINDOW:
                 raise SessionError(Code.FLOW_CONTROL_ERROR, "the window of the connection grows by nothing, or too far")
-            self._windows += more
+            self._windows += increment
             self.pump()
             return
         stream = self.streams.get(number)
@@ -319,10 +322,10 @@ class Session(Outbound):
             if number > self.last:
                 raise SessionError(Code.PROTOCOL_ERROR, "a window for a stream that was not begun")
             return
-        if not more or stream.window + more > frames.LARGEST_WINDOW:
+        if not increment or stream.window + increment > frames.LARGEST_WINDOW:
             self._break(stream, StreamError(Code.FLOW_CONTROL_ERROR, "the window of a stream grows by nothing, or too far"))
             return
-        stream.window += more
+        stream.window += increment
         if stream.queued:
             self._waiting[stream] = None
             self.pump()
@@ -380,19 +383,19 @@ class Session(Outbound):
     def _resize(self, window: int) -> None:
         if window > frames.LARGEST_WINDOW:
             raise SessionError(Code.FLOW_CONTROL_ERROR, "SETTINGS_INITIAL_WINDOW_SIZE is too large")
-        more = window - self._initial_window
+        increment = window - self._initial_window
         self._initial_window = window
         for stream in self.streams.values():
-            stream.window += more
+            stream.window += increment
             if stream.window > frames.LARGEST_WINDOW:
                 raise SessionError(Code.FLOW_CONTROL_ERROR, "the window of a stream grows too far")
             if stream.queued:
                 self._waiting[stream] = None
 
-    # Room for what comes.
+    # Flow control of received data.
 
     def _taken_of(self, stream: Stream, size: int) -> None:
-        """So many bytes of a stream were passed on: as many may come, unless the stream is held."""
+        """Return window for consumed bytes of a stream, unless the stream is held."""
         if stream.held and stream.number in self.streams:
             stream.owed += size
             return
@@ -403,11 +406,11 @@ class Session(Outbound):
                 self._renew(stream)
 
     def hold(self, stream: Stream) -> None:
-        """No more may come of a stream than its window has left; what comes counts for the window of the connection, too."""
+        """Stop renewing a stream's window; bytes that still arrive also count against the connection's window."""
         stream.held = True
 
     def go_on(self, stream: Stream) -> None:
-        """More may come again."""
+        """Renew the windows of a held stream again."""
         if stream.held:
             stream.held = False
             owed, stream.owed = stream.owed, 0

@@ -1,4 +1,4 @@
-"""One request of HTTP/2 over a connection of its own: how a server is asked whether it is ready."""
+"""A single HTTP/2 request over a connection of its own, for readiness checks."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ from fairway.serving.http2.stream import Stream
 HEALTH_CHECK = b"/grpc.health.v1.Health/Check"
 _LIMIT = 64 * 1024
 _SERVING = b"\x00\x00\x00\x00\x02\x08\x01"
-"""A HealthCheckResponse with the status SERVING, with its prefix."""
+"""A length-prefixed HealthCheckResponse with the status SERVING."""
 _EMPTY_MESSAGE = b"\x00\x00\x00\x00\x00"
 _UNIMPLEMENTED = b"12"
 
 
 @dataclass(slots=True)
 class SingleAnswer:
-    """What came back."""
+    """The answer to the request."""
 
     status: int = 0
     headers: list[Header] = field(default_factory=list)
     body: bytes = b""
-    """The first bytes of it."""
+    """The body, truncated to `_LIMIT` bytes."""
 
 
 async def ask(host: str, port: int, method: bytes, path: bytes, headers: list[Header], body: bytes = b"") -> SingleAnswer:
-    """Ask once; the caller limits the time. `OSError`: there is no connection; `ValueError`: there is no proper answer."""
+    """Send one request and return its answer; the caller must set a timeout.
+
+    Raises `OSError` when the connection fails, and `ValueError` when there is no valid answer.
+    """
     loop = asyncio.get_running_loop()
     transport, connection = await loop.create_connection(lambda: _Single(loop.create_future()), host, port)
     try:
@@ -46,7 +49,7 @@ async def ask(host: str, port: int, method: bytes, path: bytes, headers: list[He
 
 
 async def is_serving(host: str, port: int) -> bool:
-    """Whether a server of gRPC says that it is ready; one that does not know the health check is ready when it answers."""
+    """Whether a gRPC server reports that it is ready; a server without the health service is ready when it answers."""
     headers = [(b"content-type", GRPC), (b"te", b"trailers")]
     answer = await ask(host, port, b"POST", HEALTH_CHECK, headers, _EMPTY_MESSAGE)
     status = dict(answer.headers).get(b"grpc-status")
@@ -70,20 +73,20 @@ class _Single(Session, asyncio.Protocol):
             self.data(stream, body, ended=True)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
+        """Send the preface and SETTINGS."""
         self._transport = cast(asyncio.Transport, transport)
         self.greet()
 
     def data_received(self, data: bytes) -> None:
-        """Some of the answer."""
+        """Process part of the answer."""
         self.receive(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Fail the request if the answer is incomplete."""
         self._fail("the connection ended before the answer")
 
     def on_headers(self, stream: Stream, headers: Headers, ended: bool) -> None:
-        """The head, or the trailers."""
+        """Take the headers or the trailers."""
         if stream.has_head:
             self._answer.headers += read_trailers(headers)
         else:
@@ -96,17 +99,17 @@ class _Single(Session, asyncio.Protocol):
             self._end()
 
     def on_data(self, stream: Stream, piece: bytes, ended: bool) -> None:
-        """Some of the body."""
+        """Take part of the body."""
         self._answer.body += piece[: _LIMIT - len(self._answer.body)]
         if ended:
             self._end()
 
     def on_reset(self, stream: Stream, code: int) -> None:
-        """The server refuses."""
+        """Fail the request, because the server reset the stream."""
         self._fail(f"the server ended the stream (code {code})")
 
     def on_failure(self, problem: SessionError) -> None:
-        """The server does not speak HTTP/2."""
+        """Fail the request, because the server does not follow the HTTP/2 protocol."""
         self._fail(f"the server does not speak HTTP/2: {problem.reason}")
 
     def _end(self) -> None:

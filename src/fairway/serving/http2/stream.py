@@ -1,4 +1,4 @@
-"""One stream of a connection: what may come, what may go, and what waits to go."""
+"""The state of one stream: its windows and its queue of outgoing data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 
 
 class Stream:
-    """One stream."""
+    """One stream of a connection."""
 
     __slots__ = (
         "has_head", "heard_all", "held", "left", "number", "owed", "queued", "queued_size", "said_all", "taken", "trailers",
@@ -16,33 +16,36 @@ class Stream:
     def __init__(self, number: int) -> None:
         self.number = number
         self.window = 0
-        """Bytes that may be sent."""
+        """Bytes that may still be sent."""
         self.left = 0
-        """Bytes that the other side may send."""
+        """Bytes that the peer may still send."""
         self.taken = 0
-        """Bytes that came and were passed on, and for which no room was given back yet."""
+        """Bytes received and consumed for which the window was not renewed yet."""
         self.owed = 0
-        """Bytes that came while no room was given back."""
+        """Bytes received while the stream was held, to be returned to the connection's window later."""
         self.held = False
-        """No room is given back for now."""
+        """Whether the window is currently not renewed."""
         self.has_head = False
-        """The headers of the other side's message have come."""
+        """Whether the headers of the peer's message were received."""
         self.heard_all = False
         self.said_all = False
         self.trailers: bytes | None = None
-        """A block that goes after what waits."""
+        """A header block to send after the queued data."""
         self.queued: deque[bytes] = deque()
-        """What waits to be sent."""
+        """Data that waits to be sent."""
         self.queued_size = 0
 
     def add(self, piece: bytes) -> None:
-        """Let some bytes wait; an empty piece stands for an end that has no bytes."""
+        """Queue some data; an empty piece stands for an end without data."""
         if piece or not self.queued:
             self.queued.append(piece)
             self.queued_size += len(piece)
 
     def pop(self, most: int) -> bytes:
-        """The next bytes that wait. An empty piece needs no room: `most` may be negative after a change of SETTINGS."""
+        """Take up to `most` bytes from the queue.
+
+        An empty piece needs no window: `most` may be negative after a change of SETTINGS.
+        """
         most = max(most, 0)
         piece = self.queued.popleft()
         if len(piece) > most:
@@ -52,9 +55,9 @@ class Stream:
         return piece
 
     def drop(self) -> None:
-        """Nothing of it is sent any more."""
+        """Discard all queued data."""
         self.queued.clear()
         self.queued_size = 0
 
     def on_sent(self) -> None:
-        """Some of what waited was sent."""
+        """Called after some queued data was sent."""

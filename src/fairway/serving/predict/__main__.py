@@ -1,7 +1,7 @@
 """One worker of a batch prediction: takes shards until all are done.
 
-Shards are leased (`fairway.runtime.shards`), each is one file that is written whole: a worker that is killed leaves no gap,
-because its shard goes to another, and no double, because that one writes the same file.
+Shards are leased (`fairway.runtime.shards`), and each is one file that is written atomically. A worker that is killed leaves no
+gap, because another worker takes its shard, and no duplicate, because that worker writes the same file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fairway.state.model import Signature, TensorSpec
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Predict; the exit code."""
+    """Parse the arguments and predict; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fairway.serving.predict", description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--folder", type=Path, required=True, help="folder of the model version")
@@ -45,9 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
     add("--threads", type=int, default=1, help="threads of one run of the model")
     add("--write", choices=("auto", *ENDINGS), default="auto", help="how predictions are written; auto: as the rows are")
     add("--batch", type=int, default=256, help="rows that the model gets at once")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        predict(given)
+        predict(options)
     except FairwayError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
@@ -55,20 +55,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def predict(given: argparse.Namespace) -> None:
-    """Work through the shards of the data."""
+    """Predict shards of the data until none is left."""
     rows = open_rows(given.data)
     parts = Parts(given.out, form_of(given.write, rows))
     done = parts.rows(len(rows), given.shard)
-    # At once, so that a worker that starts again does not look as if it began anew.
-    told = f", {done:,} of them predicted before" if done else ""
-    sys.stderr.write(f"{context.index()}: {len(rows):,} rows{told}\n")
+    # Reported at once, so that a restarted worker does not appear to begin from zero.
+    resumed = f", {done:,} of them predicted before" if done else ""
+    sys.stderr.write(f"{context.index()}: {len(rows):,} rows{resumed}\n")
     _report(done, len(rows))
-    found = find(given.folder, given.format, given.runtime, allow_pickle=given.allow_pickle)
-    runtime = load(found, given.python, given.threads)
+    version = find(given.folder, given.format, given.runtime, allow_pickle=given.allow_pickle)
+    runtime = load(version, given.python, given.threads)
     try:
         for images in rows.images:
             images.fit(runtime.signature.inputs, read_rules(given.folder))
-        batch = at_once(runtime, found.batching, given.batch)
+        batch = at_once(runtime, version.batching, given.batch)
         for shard in taken(len(rows), given.shard):
             parts.write(shard.start, _predicted(runtime, rows, shard, batch), rows.names(shard.start, shard.stop))
             done = parts.rows(len(rows), given.shard)
@@ -80,21 +80,24 @@ def predict(given: argparse.Namespace) -> None:
 
 
 def _predicted(runtime: Runtime, rows: Rows, shard: Shard, batch: int) -> dict[str, Array]:
-    """The outputs for the rows of a shard."""
+    """Return the outputs for the rows of a shard."""
     outputs: list[list[Array]] = []
     for start in range(shard.start, shard.stop, batch):
         stop = min(start + batch, shard.stop)
         check_piece(runtime.signature, stop - start)
-        given = runtime.run(arranged(runtime.signature, rows.read(start, stop)))
-        check_outputs(runtime.signature, given, stop - start)
-        outputs.append(given)
+        piece = runtime.run(arranged(runtime.signature, rows.read(start, stop)))
+        check_outputs(runtime.signature, piece, stop - start)
+        outputs.append(piece)
         shard.renew()
     names = [spec.name for spec in runtime.signature.outputs]
-    return {name: np.concatenate([each[place] for each in outputs]) for place, name in enumerate(names)}
+    return {name: np.concatenate([arrays[index] for arrays in outputs]) for index, name in enumerate(names)}
 
 
 def form_of(asked: str, rows: Rows) -> str:
-    """How predictions are written: as asked, else as the rows are: text as JSON lines, Parquet as Parquet, arrays as arrays."""
+    """Return the format in which predictions are written.
+
+    `asked`, unless it is "auto": then JSON lines for text, Parquet for Parquet, and arrays for arrays.
+    """
     if asked != "auto":
         return asked
     if rows.is_text:
@@ -103,12 +106,15 @@ def form_of(asked: str, rows: Rows) -> str:
 
 
 def _report(done: int, count: int) -> None:
-    """How far all workers are together, as far as this one sees their files."""
+    """Report the progress of all workers, as far as their files are visible to this one."""
     metrics.report(step=done, rows=done, part=done / count if count else 1.0)
 
 
 def taken(count: int, size: int) -> Iterable[Shard]:
-    """The shards that this worker takes: the next free one each time; where workers share no folder, every so many-th."""
+    """Return the shards for this worker: each time the next free one.
+
+    Workers without a shared folder cannot lease shards: of N workers, each takes every Nth shard.
+    """
     if not os.environ.get(contract.APART):
         return shards(count, size=size)
     workers = len(context.peers().get(context.role(), ())) or 1
@@ -117,11 +123,11 @@ def taken(count: int, size: int) -> Iterable[Shard]:
 
 
 def arranged(signature: Signature, rows: dict[str, Array]) -> list[Array]:
-    """The arrays in the order and of the type of the model's inputs; a row that is flat takes the input's shape."""
+    """Return the arrays in the order and type of the model's inputs; flat rows are reshaped to the input's shape."""
     if rows.keys() == {ONLY} and len(signature.inputs) == 1:
         rows = {signature.inputs[0].name: rows[ONLY]}
-    elif len(signature.inputs) == 1 and signature.inputs[0].name not in rows and all(each.ndim == 1 for each in rows.values()):
-        # Columns of a table, of which none is called like the input: together they are its row.
+    elif len(signature.inputs) == 1 and signature.inputs[0].name not in rows and all(array.ndim == 1 for array in rows.values()):
+        # Columns of a table, none of them named like the input: together they form its row.
         rows = {signature.inputs[0].name: _table_of(rows)}
     missing = [spec.name for spec in signature.inputs if spec.name not in rows]
     if missing:
@@ -145,15 +151,15 @@ def _bytes_of(value: object) -> bytes:
 def _shaped(spec: TensorSpec, array: Array) -> Array:
     if spec.datatype == "BYTES":
         return of_texts([_bytes_of(value) for value in array.ravel().tolist()]).reshape(array.shape)
-    found = typed(spec, array)
+    values = typed(spec, array)
     free = sum(length < 0 for length in spec.shape[1:])
-    if found.ndim != len(spec.shape) and free <= 1:
+    if values.ndim != len(spec.shape) and free <= 1:
         with contextlib.suppress(ValueError):
-            found = found.reshape(len(array), *spec.shape[1:])
-    if found.ndim == len(spec.shape) and all(
-        wanted in (-1, got) for wanted, got in zip(spec.shape[1:], found.shape[1:], strict=True)
+            values = values.reshape(len(array), *spec.shape[1:])
+    if values.ndim == len(spec.shape) and all(
+        expected in (-1, actual) for expected, actual in zip(spec.shape[1:], values.shape[1:], strict=True)
     ):
-        return found
+        return values
     message = f"rows of shape {list(array.shape[1:])} do not fit the input {spec.name!r} of shape {list(spec.shape)}"
     raise UsageError(message, fix="give rows of the model's shape")
 

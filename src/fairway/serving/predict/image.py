@@ -1,7 +1,8 @@
-"""Images as rows: each file one row, resized and normalised as the model takes it. By Pillow, of the extra `fairway[images]`.
+"""Images as rows: each file is one row, resized and normalised for the model. Uses Pillow, from the extra `fairway[images]`.
 
-The model's input says how: its shape gives the order (N, channels, height, width or N, height, width, channels) and the size,
-its type the range (UINT8: 0 to 255, floating point: 0 to 1). `fairway.json` beside the model can say more, in `image`:
+The model's input determines the conversion: its shape gives the order (N, channels, height, width or N, height, width, channels)
+and the size, its type the range (UINT8: 0 to 255, floating point: 0 to 1). `image` in the `fairway.json` beside the model can set
+more:
 
     {"image": {"size": [224, 224], "resize": "crop", "colour": "RGB", "scale": 0.00392, "mean": [0.485, ...], "std": [...]}}
 """
@@ -27,19 +28,19 @@ _MOST_PIXELS = 200_000_000
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """How an image becomes numbers. What is not given follows from the model's input."""
+    """How an image is converted to numbers. Values that are not set follow from the model's input."""
 
     size: tuple[int, int] | None = None
     """Height and width."""
     resize: Literal["crop", "stretch", "pad"] = "crop"
-    """crop: the shorter side fits, and the middle is kept; stretch: to the size; pad: the longer side fits, black around it."""
+    """crop: fit the shorter side and keep the centre; stretch: to the size; pad: fit the longer side, with black borders."""
     colour: Literal["RGB", "BGR"] = "RGB"
     scale: float | None = None
-    """What each value from 0 to 255 is multiplied with."""
+    """Factor for each value from 0 to 255."""
     mean: tuple[float, ...] = ()
-    """Taken from each channel after that..."""
+    """Subtracted from each channel after scaling."""
     std: tuple[float, ...] = ()
-    """...which is then divided by this."""
+    """Divisor of each channel after that."""
 
 
 class _Card(msgspec.Struct):
@@ -53,13 +54,13 @@ class Layout:
     height: int
     width: int
     channels: int
-    """0: a matrix without a dimension of channels."""
+    """0: a matrix without a channel dimension."""
     first: bool
-    """Channels come before height and width."""
+    """Whether channels come before height and width."""
 
 
 class ImageFolder:
-    """Images, one row each, in the order of their names."""
+    """Images of a folder, one per row, in the order of their names."""
 
     is_text = True
 
@@ -73,7 +74,7 @@ class ImageFolder:
         self._layout: Layout | None = None
 
     def fit(self, inputs: Sequence[TensorSpec], rules: Rules) -> None:
-        """Read them as this model takes them."""
+        """Set the model's input for which the images are converted."""
         if len(inputs) != 1:
             message = f"images are one input, and the model takes {len(inputs)}: {', '.join(spec.name for spec in inputs)}"
             raise UsageError(message, fix="write the inputs as .npz, .jsonl or .parquet")
@@ -81,7 +82,7 @@ class ImageFolder:
         self._layout = layout_of(inputs[0], rules)
 
     def read(self, start: int, stop: int) -> dict[str, Array]:
-        """These images, as one array."""
+        """Return these images as one array."""
         spec, layout = self._spec, self._layout
         assert spec is not None
         assert layout is not None
@@ -90,7 +91,7 @@ class ImageFolder:
 
 
 def read_rules(folder: Path) -> Rules:
-    """What `fairway.json` of a model says of images."""
+    """Return the image rules of a model's `fairway.json`."""
     path = folder / "fairway.json"
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Card).image
@@ -102,7 +103,7 @@ def read_rules(folder: Path) -> Rules:
 
 
 def layout_of(spec: TensorSpec, rules: Rules) -> Layout:
-    """How the model wants an image."""
+    """Return the image layout that the model's input requires."""
     shape = spec.shape[1:]
     if len(shape) == 2:
         height, width, channels, first = *shape, 0, True
@@ -113,12 +114,12 @@ def layout_of(spec: TensorSpec, rules: Rules) -> Layout:
     else:
         message = f"the input {spec.name!r} of shape {list(spec.shape)} is no image: 1 or 3 channels, height and width are needed"
         raise UsageError(message, fix="write the rows as .npy, .npz, .jsonl or .parquet")
-    given = rules.size or (-1, -1)
-    height, width = (wanted if wanted > 0 else said for wanted, said in zip((height, width), given, strict=True))
+    size = rules.size or (-1, -1)
+    height, width = (length if length > 0 else setting for length, setting in zip((height, width), size, strict=True))
     if height < 1 or width < 1:
         message = f"the input {spec.name!r} of shape {list(spec.shape)} does not say how large an image is"
         raise UsageError(message, fix='say it in fairway.json beside the model: {"image": {"size": [HEIGHT, WIDTH]}}')
-    counts = {len(each) for each in (rules.mean, rules.std) if each} - {1, max(1, channels)}
+    counts = {len(values) for values in (rules.mean, rules.std) if values} - {1, max(1, channels)}
     if counts:
         message = f"`mean` and `std` have {sorted(counts)} values, and an image has {max(1, channels)} channels"
         raise UsageError(message, fix="give one value, or one for each channel")
@@ -158,7 +159,7 @@ def _opened(path: Path, mode: str) -> Any:
 
 
 def _resized(image: Any, size: tuple[int, int], how: str) -> Any:
-    from PIL import Image, ImageOps  # noqa: PLC0415  # the same
+    from PIL import Image, ImageOps  # noqa: PLC0415  # an extra
 
     if image.size == size:
         return image
@@ -170,7 +171,7 @@ def _resized(image: Any, size: tuple[int, int], how: str) -> Any:
 
 def _pillow() -> Any:
     try:
-        from PIL import Image  # noqa: PLC0415  # the same
+        from PIL import Image  # noqa: PLC0415  # an extra
     except ImportError:
         message = "images are read by Pillow, which is not installed"
         raise UsageError(message, fix="pip install 'fairway[images]'") from None

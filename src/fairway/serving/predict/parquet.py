@@ -1,4 +1,4 @@
-"""Rows of a Parquet file, and predictions as one. By pyarrow, of the extra `fairway[parquet]`."""
+"""Reads rows of Parquet files and writes predictions as Parquet. Uses pyarrow, from the extra `fairway[parquet]`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 
 class ParquetFile:
-    """One file; each column is an input. Row groups are read one at a time, so that the file may be larger than the memory."""
+    """One file; each column is an input. Reads one row group at a time, so the file may be larger than memory."""
 
     is_text = False
     names: Sequence[str] = ()
@@ -26,17 +26,17 @@ class ParquetFile:
         self._path = path
         try:
             self._file = _pyarrow().ParquetFile(path)
-        except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
+        except (OSError, ValueError) as error:  # pyarrow's errors derive from ValueError
             message = f"{path}: {error}"
             raise UsageError(message, fix="write it with pyarrow, pandas, polars or DuckDB") from None
-        about = self._file.metadata
-        self._ends = list(accumulate(about.row_group(place).num_rows for place in range(about.num_row_groups)))
-        """By row group: how many rows there are until its end."""
-        self.count = int(about.num_rows)
+        metadata = self._file.metadata
+        self._ends = list(accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)))
+        """Number of rows up to the end of each row group."""
+        self.count = int(metadata.num_rows)
         self._kept: tuple[int, dict[str, Array]] | None = None
 
     def read(self, start: int, stop: int) -> dict[str, Array]:
-        """These rows, by the name of the column."""
+        """Return these rows by column name."""
         first, last = bisect.bisect_right(self._ends, start), bisect.bisect_left(self._ends, stop)
         pieces = []
         for group in range(first, last + 1):
@@ -56,17 +56,17 @@ class ParquetFile:
         return self._kept[1]
 
     def _array(self, name: str, column: Any) -> Array:
-        """A column of numbers, texts, or lists of one length."""
+        """Convert a column of numbers, texts, or lists of equal length."""
         if column.null_count:
             raise self._wrong(name, f"has {column.null_count} empty cells", "fill them, or leave these rows out")
         values = column.combine_chunks()
-        if hasattr(values, "chunks"):  # older pyarrow gives a chunked array again
+        if hasattr(values, "chunks"):  # older versions of pyarrow return a chunked array here
             values = values.chunk(0)
         shape = [len(values)]
         while _is_list(values.type):
             flat = values.flatten()
             inner = len(flat) // max(1, len(values))
-            if any(len(each) != inner for each in values):
+            if any(len(element) != inner for element in values):
                 raise self._wrong(name, "has lists of different lengths", "give every row the same shape")
             shape.append(inner)
             values = flat
@@ -74,8 +74,8 @@ class ParquetFile:
             raise self._wrong(name, "has lists with empty elements", "fill them, or leave these rows out")
         if not _is_plain(values.type):
             raise self._wrong(name, f"is of the type {values.type}", "give numbers, booleans, texts or lists of these")
-        found: Array = np.asarray(values.to_numpy(zero_copy_only=False)).reshape(shape)
-        return found
+        array: Array = np.asarray(values.to_numpy(zero_copy_only=False)).reshape(shape)
+        return array
 
     def _wrong(self, name: str, what: str, fix: str) -> UsageError:
         message = f"{self._path}: column {name!r} {what}"
@@ -83,7 +83,7 @@ class ParquetFile:
 
 
 def write(file: BinaryIO, start: int, outputs: dict[str, Array]) -> None:
-    """Predictions as one Parquet file: the number of the row, and a column for each output."""
+    """Write predictions as a Parquet file: the row number, and a column for each output."""
     import pyarrow  # type: ignore[import-untyped,import-not-found,unused-ignore] # noqa: PLC0415  an extra
 
     count = len(next(iter(outputs.values()), ()))

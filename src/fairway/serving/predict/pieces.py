@@ -1,4 +1,4 @@
-"""How many rows a model gets at once, and values as its inputs take them: what would give wrong predictions is refused."""
+"""Sizes of pieces, and conversion to the types of the model's inputs. Input that would give wrong predictions is refused."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Array = NDArray[Any]
 
 
 def at_once(runtime: Runtime, declared: str, batch: int) -> int:
-    """The rows of one run: as many as the model is made for; one by one where rows change each other's outputs.
+    """Return the number of rows for one run of the model.
 
-    `declared`: what the author says of batching, `always`, `never` or `auto`.
+    That is the model's fixed batch size, 1 when rows change each other's outputs, or `batch`. `declared` is the author's setting
+    for batching: `always`, `never` or `auto`.
     """
     if fixed := _fixed(runtime.signature):
         return fixed
@@ -42,7 +43,7 @@ def at_once(runtime: Runtime, declared: str, batch: int) -> int:
 
 
 def check_piece(signature: Signature, rows: int) -> None:
-    """Refuse rows that do not fill the batch that a model is made for."""
+    """Refuse a piece that does not fill the model's fixed batch size."""
     fixed = _fixed(signature)
     if fixed and rows != fixed:
         message = f"the model takes {fixed} rows at once, and {rows} are left"
@@ -52,36 +53,38 @@ def check_piece(signature: Signature, rows: int) -> None:
 
 
 def check_outputs(signature: Signature, outputs: list[Array], rows: int) -> None:
-    """Refuse outputs that are not one for each row: it would not be known whose they are."""
+    """Refuse outputs without exactly one row for each row of input, since they could not be assigned."""
     for spec, output in zip(signature.outputs, outputs, strict=True):
-        given = len(output) if output.ndim else 1
-        if output.ndim == 0 or given != rows:
-            message = f"the output {spec.name!r} has {given} row{'s' * (given != 1)} for {rows} rows of the data"
+        count = len(output) if output.ndim else 1
+        if output.ndim == 0 or count != rows:
+            message = f"the output {spec.name!r} has {count} row{'s' * (count != 1)} for {rows} rows of the data"
             raise UsageError(message, fix="--batch 1 gives the model one row at a time; or export it with one output a row")
 
 
 def typed(spec: TensorSpec, array: Array) -> Array:
-    """Values as an input takes them; `UsageError` for a value that would become another."""
-    wanted = np.dtype(DTYPES[spec.datatype])
-    if array.dtype == wanted:
+    """Convert values to the type of an input; raise `UsageError` if the conversion would change a value."""
+    dtype = np.dtype(DTYPES[spec.datatype])
+    if array.dtype == dtype:
         return array
     try:
         with np.errstate(invalid="ignore", over="ignore"):
-            found: Array = array.astype(wanted)
+            converted: Array = array.astype(dtype)
     except (ValueError, TypeError, OverflowError) as problem:
         raise _lost(spec, str(problem)) from None
-    if wanted.kind in "biu" and array.dtype.kind in "biufO":
-        same = _same(array, found)
+    if dtype.kind in "biu" and array.dtype.kind in "biufO":
+        same = _same(array, converted)
         if not same.all():
             raise _lost(spec, f"the data has {array[~same].ravel()[0]!s:.40}")
-    return found
+    return converted
 
 
 def _same(array: Array, found: Array) -> NDArray[np.bool_]:
-    """Where a value is what it was; signs are compared too, which numpy's common type of 64-bit integers loses."""
+    """Return where values are unchanged. Signs are compared too, because numpy's common type of 64-bit integers loses them."""
     if array.dtype.kind == "O":
         pairs = zip(array.ravel().tolist(), found.ravel().tolist(), strict=True)
-        return np.asarray([isinstance(given, str | bytes) or given == kept for given, kept in pairs], bool).reshape(array.shape)
+        return np.asarray([isinstance(before, str | bytes) or before == after for before, after in pairs], bool).reshape(
+            array.shape
+        )
     back: Array = found.astype(array.dtype)
     return np.asarray((back == array) & ((found < 0) == (array < 0)), bool)
 
@@ -92,6 +95,6 @@ def _lost(spec: TensorSpec, what: str) -> UsageError:
 
 
 def _fixed(signature: Signature) -> int:
-    """How many rows the model is made for; 0: any."""
+    """Return the batch size for which the model is made; 0 means any."""
     lengths = {spec.shape[0] for spec in signature.inputs if spec.shape}
     return lengths.pop() if len(lengths) == 1 and min(lengths) > 0 else 0

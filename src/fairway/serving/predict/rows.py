@@ -1,4 +1,4 @@
-"""The rows of a dataset, whatever files it is made of: read a range of them as named arrays."""
+"""The rows of a dataset in any supported file format: reads a range of them as named arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fairway.state.model import TensorSpec
 Array = NDArray[Any]
 ENDINGS = (".npy", ".npz", ".jsonl", ".csv", ".parquet")
 ONLY = ""
-"""The name of the one array of a file that names none: it is the model's first input."""
+"""The name of the only array of a file without names; it is the model's first input."""
 
 
 class RowFile(Protocol):
@@ -35,41 +35,41 @@ class RowFile(Protocol):
 
     count: int
     is_text: bool
-    """Whether predictions are written as lines of text too."""
+    """Whether predictions are also written as lines of text."""
     names: Sequence[str]
-    """What each row is called, where rows are files; else empty."""
+    """The name of each row, if rows are files; otherwise empty."""
 
     def read(self, start: int, stop: int) -> dict[str, Array]:
-        """These rows, by the name of the input."""
+        """Return these rows by input name."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """All rows of a dataset, in the order of its files' names."""
+    """All rows of a dataset, in the order of its file names."""
 
     files: tuple[RowFile, ...]
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of rows."""
         return sum(file.count for file in self.files)
 
     @property
     def is_text(self) -> bool:
-        """Whether all of it is text."""
+        """Whether all files are text."""
         return all(file.is_text for file in self.files)
 
     @property
     def images(self) -> Sequence[ImageFolder]:
-        """What is read as the model's input says."""
+        """The image folders, which are read according to the model's input."""
         return [file for file in self.files if isinstance(file, ImageFolder)]
 
     def names(self, start: int, stop: int) -> list[str]:
-        """What these rows are called; empty where they have no names."""
+        """Return the names of these rows; empty when they have none."""
         return [name for file in self.files for name in file.names][start:stop]
 
     def read(self, start: int, stop: int) -> dict[str, Array]:
-        """A range of rows. Files of one dataset have the same inputs."""
+        """Return a range of rows. All files of a dataset must have the same inputs."""
         pieces: list[dict[str, Array]] = []
         for file in self.files:
             if start < file.count and stop > 0:
@@ -83,10 +83,10 @@ class Rows:
 
 
 def open_rows(path: Path) -> Rows:
-    """The rows of a file, or of all files of a folder that hold rows. Images are a row each."""
+    """Open the rows of a file, or of all supported files of a folder. Each image is one row."""
     everything = sorted(path.rglob("*")) if path.is_dir() else [path]
-    files = [found for found in everything if found.suffix in ENDINGS]
-    images = [found for found in everything if found.suffix.lower() in IMAGES]
+    files = [entry for entry in everything if entry.suffix in ENDINGS]
+    images = [entry for entry in everything if entry.suffix.lower() in IMAGES]
     if not path.exists() or not (files or images or path.is_file()):
         message = f"{path} holds no rows"
         raise NotFoundError(message, fix=f"files of rows end in {', '.join((*ENDINGS, *IMAGES))}")
@@ -132,7 +132,7 @@ class _ArrayFile:
 
 
 class _LineFile:
-    """One JSON value a line: an object of inputs by name, or the only input itself."""
+    """One JSON value per line: an object of inputs by name, or the only input itself."""
 
     is_text = True
     names: Sequence[str] = ()
@@ -181,13 +181,13 @@ class _Tensor(msgspec.Struct):
 
 
 class _Request(msgspec.Struct):
-    """A request of the Open Inference Protocol; what else is in it, such as a sampled answer, is left alone."""
+    """A request of the Open Inference Protocol; other members, such as a sampled answer, are ignored."""
 
     inputs: list[_Tensor]
 
 
 class _RequestFile:
-    """Requests of the Open Inference Protocol, one a line, each with one row or several."""
+    """Requests of the Open Inference Protocol, one per line, each with one or more rows."""
 
     is_text = True
     names: Sequence[str] = ()
@@ -196,7 +196,7 @@ class _RequestFile:
         self._path = path
         self._offsets = _line_offsets(path)
         self._ends: list[int] = []
-        """By line: how many rows there are until its end."""
+        """Number of rows up to the end of each line."""
         count = 0
         with path.open("rb") as file:
             for number, line in enumerate(itertools.islice(file, len(self._offsets)), start=1):
@@ -215,22 +215,22 @@ class _RequestFile:
         if any([tensor.name for tensor in request.inputs] != names for request in requests):
             message = f"{self._path}: lines {first + 1} to {last + 1} do not all have the inputs {sorted(names)}"
             raise UsageError(message, fix="the model's inputs changed in between: name an older version of the dataset")
-        columns = ((name, self._rows(requests, place, first)) for place, name in enumerate(names))
+        columns = ((name, self._rows(requests, index, first)) for index, name in enumerate(names))
         return {name: _joined(pieces, self._path)[start - begins : stop - begins] for name, pieces in columns}
 
     def _rows(self, requests: list[_Request], place: int, first: int) -> list[Array]:
-        found = []
+        arrays = []
         for number, request in enumerate(requests, start=first + 1):
             tensor = request.inputs[place]
             try:
-                found.append(tensor.rows())
+                arrays.append(tensor.rows())
             except UsageError as error:
                 message = f"{self._path}:{number}: {error.message}"
                 raise UsageError(message, fix=error.fix) from None
             except (ValueError, TypeError, KeyError, OverflowError) as error:
                 message = f"{self._path}:{number}: input {tensor.name!r} is no {tensor.datatype} of {list(tensor.shape)}: {error}"
                 raise UsageError(message, fix="give as many values as the shape says, of the type that it says") from None
-        return found
+        return arrays
 
     def _decoded(self, line: bytes, number: int) -> _Request:
         try:
@@ -257,17 +257,17 @@ def _joined(pieces: list[Array], path: Path) -> Array:
 
 
 def _are_requests(path: Path) -> bool:
-    """Whether the lines are requests of the Open Inference Protocol, as clients send and as replicas sample them."""
+    """Whether the lines are requests of the Open Inference Protocol, as sent by clients and sampled by replicas."""
     with path.open("rb") as file:
         line = file.readline()
     try:
-        told = json.loads(line)
+        request = json.loads(line)
     except ValueError:
         return False
-    inputs = told.get("inputs") if isinstance(told, dict) else None
+    inputs = request.get("inputs") if isinstance(request, dict) else None
     if not isinstance(inputs, list) or not inputs:
         return False
-    return all(isinstance(each, dict) and each.keys() >= {"name", "datatype", "shape", "data"} for each in inputs)
+    return all(isinstance(tensor, dict) and tensor.keys() >= {"name", "datatype", "shape", "data"} for tensor in inputs)
 
 
 def _flat(values: list[Any]) -> Iterator[Any]:
@@ -283,7 +283,7 @@ def _bytes_of(value: Any) -> bytes:
 
 
 class _TableFile:
-    """Numbers with commas between them; a first line that is not all numbers names the columns. One input: the whole row."""
+    """Comma-separated numbers; a first line that is not all numbers is a header. The whole row is one input."""
 
     is_text = True
     names: Sequence[str] = ()
@@ -291,9 +291,9 @@ class _TableFile:
     def __init__(self, path: Path) -> None:
         with path.open(newline="") as file:
             lines = [line for line in csv.reader(file) if line]
-        head = bool(lines) and not _all_numbers(lines[0])
+        has_header = bool(lines) and not _all_numbers(lines[0])
         try:
-            self._table = np.asarray([[float(cell) for cell in line] for line in lines[head:]], np.float64)
+            self._table = np.asarray([[float(cell) for cell in line] for line in lines[has_header:]], np.float64)
         except ValueError as error:
             message = f"{path}: {error}"
             raise UsageError(message, fix="every cell below the names must be a number; use .jsonl for anything else") from None
@@ -305,11 +305,11 @@ class _TableFile:
 
 def _mapped(path: Path) -> Array:
     try:
-        found: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError) as error:
         message = f"{path}: {error}"
         raise UsageError(message, fix="write it with numpy.save, and no objects in it") from None
-    return found
+    return array
 
 
 def _archive(path: Path) -> _ArrayFile:
@@ -322,27 +322,27 @@ def _archive(path: Path) -> _ArrayFile:
 
 
 def _line_offsets(path: Path) -> list[int]:
-    offsets, at = [], 0
+    offsets, offset = [], 0
     with path.open("rb") as file:
         for line in file:
             if line.strip():
-                offsets.append(at)
+                offsets.append(offset)
             elif offsets:
-                if any(each.strip() for each in file):
+                if any(later.strip() for later in file):
                     message = f"{path}: an empty line between others"
                     raise UsageError(message, fix="write one JSON value a line")
                 break
-            at += len(line)
+            offset += len(line)
     return offsets
 
 
 def _array(values: Sequence[Any], place: str) -> Array:
     try:
-        found = np.asarray(values)
+        array = np.asarray(values)
     except ValueError:
-        found = np.empty(0, object)
-    if found.dtype.kind in "biufU":
-        return found
+        array = np.empty(0, object)
+    if array.dtype.kind in "biufU":
+        return array
     message = f"{place}: the values have no common shape or type"
     raise UsageError(message, fix="give every row the same shape")
 

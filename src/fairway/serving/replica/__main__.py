@@ -1,4 +1,4 @@
-"""`python -m fairway.serving.replica`. How fast this is decides how fast a service comes up from zero."""
+"""`python -m fairway.serving.replica`. Its startup time determines how fast a service scales up from zero."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import types
 
 
 def lean_uvicorn() -> None:
-    """Make `uvicorn` importable without its command line, which is half of what it costs to load."""
-    found = importlib.util.find_spec("uvicorn")
-    if found is None or found.submodule_search_locations is None:
+    """Make `uvicorn` importable without its command line, which is half of its import time."""
+    spec = importlib.util.find_spec("uvicorn")
+    if spec is None or spec.submodule_search_locations is None:
         return
     package = sys.modules["uvicorn"] = types.ModuleType("uvicorn")
-    package.__path__ = found.submodule_search_locations
-    package.__spec__ = found
-    vars(package)["Config"] = importlib.import_module("uvicorn.config").Config  # some of its parts ask the package for it
+    package.__path__ = spec.submodule_search_locations
+    package.__spec__ = spec
+    vars(package)["Config"] = importlib.import_module("uvicorn.config").Config  # some of its modules import it from the package
 
 
 def lean_msgspec() -> None:
-    """Load msgspec without `typing_extensions`, which it asks for to know its types too; it costs more than all of ours."""
+    """Load msgspec without its optional import of `typing_extensions`, which takes longer than all of Fairway's modules."""
     if "typing_extensions" in sys.modules:
         return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # how Python says that there is no such module
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # marks the module as not importable
     try:
         importlib.import_module("msgspec")
     finally:
@@ -32,7 +32,7 @@ def lean_msgspec() -> None:
 
 
 if __name__ == "__main__":
-    gc.disable()  # nothing that is loaded becomes garbage
+    gc.disable()  # objects created while loading do not become garbage
     lean_msgspec()
     lean_uvicorn()
     from fairway.serving.replica.start import main

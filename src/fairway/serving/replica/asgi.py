@@ -1,4 +1,4 @@
-"""The ASGI application: which path does what; bodies in, answers out."""
+"""The ASGI application: routes requests to their handlers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fairway.serving.replica.request_id import BEFORE_ID, FailureLog, Headers, e
 from fairway.serving.replica.special import submit_special
 from fairway.serving.replica.turns import BULK, Line
 
-if TYPE_CHECKING:  # most replicas need neither, and all should start fast
+if TYPE_CHECKING:  # most replicas need none of these, and all should start fast
     from fairway.serving.replica.generating import Generating
     from fairway.serving.replica.sampling import Sampler
     from fairway.serving.replica.trace import ReplicaTracer
@@ -43,15 +43,15 @@ Do = Callable[[Scope, Receive], Awaitable[Answer | Stream]]
 
 _log = logging.getLogger("fairway.replica")
 _COUNTED = 1 << 14
-"""Bytes of JSON; what is decoded of less is too little to count."""
+"""Bytes of a JSON body up to which its decoded arrays are too small to count."""
 _TEXT_WORTH = 4
-"""Bytes of a text in memory by bytes of it in a request, at the most."""
+"""Upper bound of the bytes of a text in memory per byte in the request."""
 
 
 class App:
     """Answers the requests to one model.
 
-    Promises: every request gets one answer, in JSON where something is wrong; whatever it holds, the next one is answered too.
+    Promises: every request gets one answer, as JSON when it is an error; no request prevents later ones from being answered.
     """
 
     def __init__(
@@ -71,26 +71,26 @@ class App:
         self._small = SmallRequests()
         self._decoding = Decoding(self.bodies.held, self.bodies.no_room, Pace(self._small))
         self.bulk = Line(Pace(self._small))
-        """Connections with large bodies."""
+        """Connections with large bodies, which are read in turns."""
         self.early = Line()
-        """Connections that sent requests before the last answer."""
+        """Connections with pipelined requests, which are started in turns."""
         self._sampler = sampler
         self.draining = False
         self.tracer: ReplicaTracer | None = None
-        """Set where traces are asked for."""
+        """Set when tracing is enabled."""
         self._failures = FailureLog(time.monotonic)
         self.gone = False
-        """The model's process has ended: nothing can be answered here any more."""
+        """Whether the model's process has ended, after which no request can be answered."""
         self.door: Door | None = None
-        """Set where the port is one of loopback."""
+        """Set when the port is bound to loopback."""
         self.last = 0.0
-        """When the last request came, by `time.perf_counter`."""
+        """When the last request arrived, by `time.perf_counter`."""
         self._questions: dict[str, Do] = {}
-        """Paths that take a POST with a question to the model; these are counted."""
+        """Handlers of the POST paths for inference; these requests are counted."""
         self._refusals: dict[str, Callable[[RequestError], Answer]] = {}
-        """How those of them say that something is wrong which do not say it as all others do."""
+        """Error writers for those paths that do not use the default format of errors."""
         self.lane: dict[bytes, Form] = {}
-        """Those of them that may go the short way."""
+        """Protocols of those paths that may take the fast path (`lane.py`)."""
         self._pages = Pages(model, batcher, metrics, now, lambda: self.draining, self._questions.keys())
         self.compressor = Compressor()
         if model.signature.inputs:
@@ -104,11 +104,11 @@ class App:
 
     @property
     def busy(self) -> bool:
-        """Whether anybody waits for an answer."""
+        """Whether an answer is outstanding."""
         return self._metrics.in_flight > 0 or self.compressor.running > 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             return
         began = self.last = time.perf_counter()
@@ -150,7 +150,10 @@ class App:
             metrics.in_flight -= 1
 
     def check(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """403 for what may not ask at all; 503 once the model is gone, which tells a router to ask another replica."""
+        """Raise 403 when the client is not allowed, and 503 once the model is gone.
+
+        A 503 makes a router retry on another replica.
+        """
         if self.gone:
             raise RequestError(503, "the process of the model has ended, and this replica ends too", retry_after=1.0)
         if self.door is not None:
@@ -163,11 +166,11 @@ class App:
             return self._refusals.get(scope["path"], refusal)(error)
         except GoneError:
             raise
-        except Exception:  # noqa: BLE001  # ours; the server must live on
+        except Exception:  # noqa: BLE001  # a bug in the server must not stop it
             return _mistake()
 
     def _note(self, headers: Headers, answer: Answer) -> None:
-        """Give a client that asked directly its id back, and log what failed."""
+        """Return the request id to a client that connects directly, and log failures."""
         line = echoed(headers)
         if line:
             answer.headers = [*answer.headers, *line]
@@ -175,7 +178,7 @@ class App:
             self._failures.note(headers, answer.status, answer.body)
 
     async def _called(self, call: Callable[[bytes], Answer], scope: Scope, receive: Receive) -> Answer:
-        """A method of gRPC that asks about the model; it is not counted."""
+        """Handle a gRPC method that returns metadata; it is not counted."""
         try:
             body, _ = await self.bodies.read(scope, receive)
             return call(body)
@@ -185,7 +188,7 @@ class App:
             self.bodies.done()
 
     async def _besides(self, scope: Scope, receive: Receive) -> Answer:
-        """What is no question to the model."""
+        """Handle a request that is not inference."""
         control = self._pages.control(scope)
         try:
             return self._pages.answer(scope) if control is None else await self._controlled(control, scope, receive)
@@ -209,24 +212,24 @@ class App:
         await send({"type": "http.response.body", "body": answer.body})
 
     async def _stream(self, stream: Stream, receive: Receive, send: Send) -> None:
-        """Send pieces as they come, until the end or until the client goes away; either way their source is closed."""
+        """Send pieces as they arrive, until the end or until the client disconnects; either way their source is closed."""
         headers = [(b"content-type", stream.content_type), *stream.headers]
         if self.draining:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": stream.status, "headers": headers})
         pump = asyncio.create_task(_pump(stream, send))
-        gone = asyncio.create_task(_gone(receive))
+        disconnect = asyncio.create_task(_gone(receive))
         try:
-            await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({pump, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone.cancel()
+            disconnect.cancel()
             pump.cancel()
-            await asyncio.gather(pump, gone, return_exceptions=True)
+            await asyncio.gather(pump, disconnect, return_exceptions=True)
         if not pump.cancelled():
             pump.result()
 
     def _add_predictions(self) -> None:
-        """The paths of models that predict, in the words of several servers."""
+        """Add the paths for prediction, in the protocols of several servers."""
         model = self._model
         for base in (f"/v2/models/{model.name}", f"/v2/models/{model.name}/versions/{model.version}"):
             self._take(f"{base}/infer", OpenInference(model))
@@ -244,7 +247,7 @@ class App:
         self._questions["/invocations"] = do
 
     def _add_openai(self, generating: Generating) -> None:
-        from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do without
+        from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do not need it
 
         model = self._model
         routes: dict[str, Do] = {}
@@ -265,15 +268,15 @@ class App:
                 self._see(body, time.perf_counter())
                 return await answer(read(body, self._model))
             with self._decoding.whole(len(body)):
-                asked = read(body, self._model)
+                request = read(body, self._model)
             self.bodies.hold(_TEXT_WORTH * len(body))
             del body
-            return await answer(asked)
+            return await answer(request)
 
         return do
 
     def _take(self, path: str, form: Form) -> None:
-        """Let questions of this form come in at a path."""
+        """Route a path to a protocol."""
 
         async def do(scope: Scope, receive: Receive) -> Answer:
             return await self._read(form, *await self.bodies.read(scope, receive), scope["headers"])
@@ -299,7 +302,7 @@ class App:
             self._small.seen(at)
 
     async def _slowly(self, form: Form, body: bytes, head_length: bytes | None, headers: Headers) -> Answer:
-        """The same for large JSON, which is decoded beside other requests."""
+        """Handle large JSON, which is decoded in steps between other requests."""
         came = time.perf_counter()
         future: asyncio.Future[Question] = asyncio.get_running_loop().create_future()
 
@@ -320,7 +323,7 @@ class App:
             job.free()
 
     async def _run(self, form: Form, question: Question, came: float, headers: Headers) -> Answer:
-        """Run the model and write the answer to a question whose body came at `came`."""
+        """Run the model and write the answer to a request whose body arrived at `came`."""
         read = time.perf_counter()
         outputs = await self._outputs(question)
         ran = time.perf_counter()
@@ -352,9 +355,9 @@ class App:
 
     def _written(self, form: Form, question: Question, outputs: list[Array], headers: Headers) -> Answer:
         if question.wanted:
-            size = sum([outputs[place].nbytes for place, binary in question.wanted if not binary])
+            size = sum([outputs[index].nbytes for index, binary in question.wanted if not binary])
         else:
-            size = sum([each.nbytes for each in outputs])
+            size = sum([array.nbytes for array in outputs])
         if size > self.bodies.limits.json:
             message = f"the outputs take {size} bytes, and {self.bodies.limits.json} may go as JSON"
             fix = "ask for binary outputs (binary_data_output) or for fewer rows, or start the replica with a larger --max-json"
@@ -367,7 +370,7 @@ class App:
         return answer
 
     def quick(self, form: Form, body: bytes, asker: Asker) -> None:
-        """The same for a request on the short way, without a task of its own."""
+        """Handle a request on the fast path, without a task of its own."""
         self.last = asker.began
         metrics = self._metrics
         metrics.in_flight += 1
@@ -382,30 +385,30 @@ class App:
             self._finish(form, None, error, asker)
 
     def _fitting(self, count: int) -> int:
-        """The bytes that a message was decompressed to; refused where these do not fit beside those of other requests."""
+        """Return the decompressed size of a message; refuse it when it does not fit beside the other requests."""
         if not self.bodies.held.has_room(count):
             raise self.bodies.no_room()
         return count
 
     def read_quick(self, form: Form, body: bytes, asker: Asker) -> int:
-        """Decode a small body, and submit its rows; how many. 0: it was answered with an error."""
+        """Decode a small body, submit its rows and return their number; 0 when it was answered with an error."""
 
         def finish(found: list[Array] | RequestError) -> None:
             self._finish(form, question, found, asker)
 
         try:
-            came = time.perf_counter()
+            started = time.perf_counter()
             question = form.read(body, asker.head_length)
             if asker.head_length is None and len(body) > _COUNTED:
                 asker.hold(weight(question.inputs))
             elif is_compressed(body, asker.head_length):
                 asker.hold(self._fitting(weight(question.inputs)))
-            # The time in the backlog counts as waiting for the model.
-            asker.phases = asker.began, asker.began + time.perf_counter() - came
+            # The time in the backlog counts as queueing for the model.
+            asker.phases = asker.began, asker.began + time.perf_counter() - started
             self._submit(question, finish, asker.began)
         except RequestError as error:
             self._finish(form, None, error, asker)
-        except Exception:  # noqa: BLE001  # ours; the server must live on
+        except Exception:  # noqa: BLE001  # a bug in the server must not stop it
             _log.exception("a request could not be read")
             self._finish(form, None, RequestError(500, "the server made a mistake, and wrote it into its log"), asker)
         else:
@@ -413,15 +416,15 @@ class App:
         return 0
 
     def refuse_quick(self, error: RequestError, form: Form, asker: Asker) -> None:
-        """Answer with an error instead."""
+        """Answer with an error."""
         self._finish(form, None, error, asker)
 
     def _quick_slowly(self, form: Form, body: bytes, asker: Asker) -> None:
-        """Large JSON on the short way."""
-        came = time.perf_counter()
+        """Handle large JSON on the fast path."""
+        arrived = time.perf_counter()
 
         def done(question: Question | RequestError) -> None:
-            asker.phases = came, time.perf_counter()
+            asker.phases = arrived, time.perf_counter()
 
             def finish(found: list[Array] | RequestError) -> None:
                 job.free()
@@ -447,7 +450,7 @@ class App:
                 answer = self._written(form, question, found, asker.headers)
         except RequestError as error:
             answer = refusal(error)
-        except Exception:  # noqa: BLE001  # ours; the server must live on
+        except Exception:  # noqa: BLE001  # a bug in the server must not stop it
             answer = _mistake()
         metrics, now = self._metrics, time.perf_counter()
         metrics.in_flight -= 1
@@ -465,7 +468,7 @@ class App:
 
 
 class Unread:
-    """A request on the short way that is not decoded (`backlog.py`)."""
+    """A request on the fast path that is not decoded yet (`backlog.py`)."""
 
     __slots__ = ("_app", "_asker", "_body", "_form", "arrived")
 
@@ -477,15 +480,15 @@ class Unread:
         self.arrived = asker.began
 
     def is_gone(self) -> bool:
-        """Whether its client has left."""
+        """Whether its client has disconnected."""
         return self._asker.disconnected
 
     def read(self) -> int:
-        """Decode it and submit its rows."""
+        """Decode the body and submit its rows."""
         return self._app.read_quick(self._form, self._body, self._asker)
 
     def refuse(self, error: RequestError) -> None:
-        """Answer it with an error."""
+        """Answer with an error."""
         self._app.refuse_quick(error, self._form, self._asker)
 
 

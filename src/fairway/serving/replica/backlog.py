@@ -1,7 +1,7 @@
-"""Requests that are whole and not decoded yet.
+"""The backlog: requests that have arrived completely and are not decoded yet.
 
-More of them than the next batch can take are left as bytes: decoded, each would take several times its memory, and a request that
-is refused would have cost as much as one that is answered.
+Requests that do not fit into the next batch are kept as bytes. Decoding multiplies the memory of a request, and decoding a
+request that is then refused would cost as much as answering it.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ _LATEST = 0.05
 
 
 class Unread(Protocol):
-    """A request whose body has come."""
+    """A request whose body has arrived."""
 
     arrived: float
     """By `time.perf_counter`."""
 
     def is_gone(self) -> bool:
-        """Whether its client has left, so that no answer is needed."""
+        """Whether its client has disconnected, so that no answer is needed."""
         ...
 
     def read(self) -> int:
-        """Decode the body and submit the rows; how many. 0: the request was refused instead."""
+        """Decode the body, submit its rows and return their number; 0 when the request was refused instead."""
         ...
 
     def refuse(self, error: RequestError) -> None:
-        """Answer it with an error; the body was not decoded."""
+        """Answer with an error, without decoding the body."""
         ...
 
 
 class Backlog:
-    """A queue, first in, first out."""
+    """A first-in, first-out queue."""
 
     __slots__ = ("_mean_rows", "_requests")
 
@@ -48,18 +48,18 @@ class Backlog:
 
     @property
     def rows(self) -> int:
-        """About how many rows its requests have, by those that were read before them."""
+        """The estimated number of rows in the queue, from the mean of earlier requests."""
         return round(len(self._requests) * self._mean_rows)
 
     def add(self, request: Unread) -> None:
-        """One more, behind all others."""
+        """Append a request."""
         self._requests.append(request)
 
     def next(self) -> Unread:
-        """The first one, which leaves the queue."""
+        """Remove and return the first request."""
         return self._requests.popleft()
 
     def was_read(self, rows: int) -> None:
-        """A request had so many rows."""
+        """Update the mean with the number of rows of a decoded request."""
         if rows:
             self._mean_rows += _LATEST * (rows - self._mean_rows)

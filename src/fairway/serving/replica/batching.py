@@ -1,9 +1,9 @@
-"""Batch while busy: requests that wait while the model runs are run together, and no request waits for a timer.
+"""Batching while busy: requests that wait while the model runs are run together, and no request waits for a timer.
 
-Where rows may depend on each other, every request runs alone, as it was sent.
+If rows may depend on each other, every request runs alone, as it was sent.
 
-A fast model runs on the loop's own thread, once a turn of the loop, for all that arrived in that turn: a hop to another
-thread would cost more than the model. A slower one runs in one thread beside the loop.
+A fast model runs on the event loop's thread, once per iteration, for all requests that arrived in that iteration: switching
+threads would cost more than the model. A slower model runs in a separate thread.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from fairway.state.batching import BatchingBasis, BatchingVerdict
 Key = tuple[object, ...]
 Outputs = list[Array]
 Finish = Callable[[Outputs | RequestError], None]
-"""Gets the outputs, or what was wrong. Called on the loop's thread."""
+"""Receives the outputs or the error. Called on the event loop's thread."""
 
 UNDECIDED = BatchingVerdict(False, BatchingBasis.UNKNOWN, "it was not tried")
 LOOP_SECONDS = 0.001
-"""A model that takes longer than this for one row does not run on the loop's thread."""
+"""Maximum time for one row with which a model runs on the event loop's thread."""
 LOOP_BATCH_SECONDS = 0.02
-"""Nor does a batch that takes longer than this: health checks must not wait."""
+"""The same for a batch, so that health checks do not wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When requests are put together, and when they are turned away."""
+    """Limits for batching and for admission."""
 
     max_batch: int = 64
     max_queue: int = 1024
     deadline: float = 30.0
-    """Seconds; who would wait longer is refused at once."""
+    """Seconds; a request that would wait longer is refused at once."""
     objective: float = 0.0
-    """Seconds in which an answer should be there; batches stay small enough for it. 0: none."""
+    """Target latency in seconds, for which batches are kept small enough. 0: none."""
     answer: int = 64 << 20
-    """Bytes of the outputs for one request of several rows, by what rows took so far."""
+    """Maximum bytes of outputs for one request of several rows, estimated from earlier rows."""
 
 
 class Work:
-    """The rows of one request, and how far they are."""
+    """The rows of one request, and their progress."""
 
     __slots__ = ("arrived", "finish", "inputs", "left", "parts", "rows", "taken")
 
@@ -64,29 +64,29 @@ class Work:
         self.finish = finish
         self.arrived = arrived
         self.taken = 0
-        """Rows that went into a batch."""
+        """Rows already put into a batch."""
         self.left = rows
-        """Rows that are not answered; 0 also after a failure."""
+        """Rows not answered yet; also 0 after a failure."""
         self.parts: dict[int, Outputs] = {}
-        """Answers by first row, of a request that did not fit into one batch."""
+        """Outputs by first row, for a request split over several batches."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """What runs together: pieces of requests, each with its first row and the one after its last."""
+    """Rows that run together: pieces of requests, each with its first row and the one after its last."""
 
     pieces: list[tuple[Work, int, int]] = field(default_factory=list)
     rows: int = 0
 
 
 class Batcher:
-    """Runs one model for many askers.
+    """Runs one model for concurrent requests.
 
     Promises:
-    1. Rows of different shapes are never put together, and no request gets the rows of another. Requests are put together, or cut
-       into batches, only by a verdict that allows it.
-    2. A batch that fails is run again piece by piece, once: who is at fault fails alone.
-    3. Who cannot be answered in time is told so before any work is done.
+    1. Rows of different shapes are never put together, and no request gets the rows of another. Requests are combined, or split
+       over batches, only if the verdict allows it.
+    2. A batch that fails is run again once, piece by piece, so that only the faulty requests fail.
+    3. A request that cannot be answered in time is refused before any work is done.
     """
 
     def __init__(self, runtime: Runtime, limits: Limits, metrics: Metrics, verdict: BatchingVerdict = UNDECIDED) -> None:
@@ -96,38 +96,38 @@ class Batcher:
         self.cost = Cost()
         self._backlog = Backlog()
         self._submitted = 0
-        """Requests that were decoded, and of which not all rows are in a batch yet."""
+        """Decoded requests with rows not in a batch yet."""
         self._rows_waiting = 0
         self._groups: dict[Key, deque[Work]] = {}
         self._ticking = False
         self._busy = False
         self._admitted = False
-        """What is submitted now was admitted when it came."""
+        """Whether the requests submitted now were admitted when they arrived."""
         self.decide(verdict)
         self._row_bytes = 0.0
-        """Of outputs; the most that a row of a batch took."""
+        """The largest size of the outputs of a row so far, in bytes."""
         self._most_rows = 1 << 62
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Beside | None = None
 
     @property
     def limits(self) -> Limits:
-        """When requests are put together, and when they are turned away."""
+        """The limits for batching and for admission."""
         return self._limits
 
     @property
     def waiting(self) -> int:
-        """Requests of which not all rows are in a batch yet, decoded or not."""
+        """Requests with rows not in a batch yet, decoded or not."""
         return self._submitted + len(self._backlog)
 
     def decide(self, verdict: BatchingVerdict) -> None:
-        """Put requests together, or no longer do so."""
+        """Set the verdict on whether requests may be combined."""
         self.verdict = verdict
         self._batches = verdict.batched and self._runtime.batches
         self._most_batched = min(self._limits.max_batch, verdict.rows or self._limits.max_batch)
 
     async def ask(self, inputs: list[Array], rows: int) -> Outputs:
-        """Run the rows of one request, with whatever else waits."""
+        """Run the rows of one request, together with other waiting requests."""
         future: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
 
         def finish(found: Outputs | RequestError) -> None:
@@ -142,10 +142,10 @@ class Batcher:
         return await future
 
     def offer(self, request: Unread) -> None:
-        """Take a request that is not decoded: now, where the next batch has room, else when its turn comes.
+        """Accept a request that is not decoded: decode it now if the next batch has room, otherwise add it to the backlog.
 
-        Promises: requests are decoded in the order in which they came, and each is answered or refused once. One that is refused
-        because too many wait is not decoded.
+        Promises: requests are decoded in the order of arrival, and each is answered or refused once. A request that is refused
+        because too many are waiting is not decoded.
         """
         if self._submitted and self._may_be_late(1):
             try:
@@ -159,7 +159,7 @@ class Batcher:
             request.read()
 
     def _read_ahead(self) -> None:
-        """Decode what the next batch can take."""
+        """Decode as many requests as the next batch can take."""
         backlog, self._admitted = self._backlog, True
         while backlog and self._rows_waiting < self._most_batched:
             request = backlog.next()
@@ -172,13 +172,16 @@ class Batcher:
         self._admitted = False
 
     def submit(self, inputs: list[Array], rows: int, finish: Finish, arrived: float = 0.0) -> None:
-        """The same without a future. 429 when the answer would come too late. `arrived`: by `time.perf_counter`; 0 is now."""
+        """Submit the rows of a request; `finish` gets the outputs.
+
+        Raises 429 when the answer would be too late. `arrived`: by `time.perf_counter`; 0 is now.
+        """
         if rows > self._most_rows:
             raise self._too_many(rows)
         if not self._admitted and self._submitted and self._may_be_late(rows):
             self._admit(rows)
         work = Work(inputs, rows, finish, arrived or time.perf_counter())
-        key: Key = tuple([each.shape[1:] for each in inputs]) if self._batches else ()
+        key: Key = tuple([array.shape[1:] for array in inputs]) if self._batches else ()
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = deque()
@@ -192,34 +195,34 @@ class Batcher:
             self._loop.call_soon(self._tick)
 
     def close(self) -> None:
-        """No more batches."""
+        """Stop the model's thread."""
         if self._thread is not None:
             self._thread.close()
 
     def warm_up(self, inputs: list[Array], times: int = 3) -> None:
-        """Run it before anybody waits: what is made at the first call is made now, and its speed is known.
+        """Run the model before the first request, so that lazy initialisation is done and its speed is known.
 
-        The first run is not counted; a larger batch tells rows and batches apart.
+        The first run is not measured. A larger batch is run as well, to separate the cost of rows from that of batches.
         """
         self._runtime.run(inputs)
         sizes = [1] * times
         if self._batches:
             sizes += [min(8, self._most_batched)] * times
         for size in sizes:
-            rows = [np.concatenate([each] * size) if size > 1 else each for each in inputs]
-            began = time.perf_counter()
+            rows = [np.concatenate([array] * size) if size > 1 else array for array in inputs]
+            started = time.perf_counter()
             self._measure(self._runtime.run(rows), size)
-            self.cost.add(size, time.perf_counter() - began)
+            self.cost.add(size, time.perf_counter() - started)
 
     def estimate(self, rows: int = 0) -> float:
-        """Seconds until so many more rows would be answered."""
+        """Estimate the seconds until this many additional rows would be answered."""
         ahead = self._rows_waiting + self._backlog.rows + rows
         batches = math.ceil(ahead / self._cap()) if self._batches else self.waiting + (1 if rows else 0)
         batches += 1 if self._busy else 0
         return self.cost.per_row * ahead + self.cost.per_batch * batches
 
     def _may_be_late(self, rows: int) -> bool:
-        """Whether it is worth while to look closer: every row counted as a batch of its own."""
+        """Whether the exact admission check is needed: a cheap upper bound that counts each row as a batch."""
         cost, limits = self.cost, self._limits
         worst = (self._rows_waiting + self._backlog.rows + rows + 1) * (cost.per_row + cost.per_batch)
         return self.waiting >= limits.max_queue or worst > limits.deadline
@@ -240,11 +243,11 @@ class Batcher:
             return 1
         if limits.objective <= 0.0:
             return self._most_batched
-        # Whoever comes just after a batch began waits for that one, and then runs in the next.
+        # A request that arrives just after a batch began waits for that batch, and then runs in the next.
         return min(self._most_batched, self.cost.rows_within(limits.objective / 2))
 
     def _tick(self) -> None:
-        """Run what is there. On the loop's thread: the next turn goes on with what is left."""
+        """Run the next batch. On the event loop's thread, the next iteration continues with the remaining requests."""
         if self._backlog:
             self._read_ahead()
         self._ticking = False
@@ -252,7 +255,7 @@ class Batcher:
             return
         batch = self._take()
         if not batch.pieces:
-            self._go_on()  # all of them had waited too long
+            self._go_on()  # all requests had exceeded the deadline
         elif self._runtime.quick and self.cost.seconds(1) < LOOP_SECONDS and self.cost.seconds(batch.rows) < LOOP_BATCH_SECONDS:
             self._settle(batch, *self._run(batch))
         else:
@@ -269,18 +272,18 @@ class Batcher:
         try:
             self._loop.call_soon_threadsafe(self._back, batch, answers, seconds)
         except RuntimeError:
-            pass  # the loop is closed: nobody waits any more
+            pass  # the event loop is closed, and no request is waiting
 
     def _back(self, batch: Batch, answers: list[Outputs | RequestError], seconds: float) -> None:
         self._busy = False
         self._settle(batch, answers, seconds)
 
     def _take(self) -> Batch:
-        """The oldest request, and what fits to it."""
+        """Form a batch from the oldest request and the others of its shape."""
         key = (
             next(iter(self._groups))
             if len(self._groups) == 1
-            else min(self._groups, key=lambda each: self._groups[each][0].arrived)
+            else min(self._groups, key=lambda shape: self._groups[shape][0].arrived)
         )
         group, cap, batch = self._groups[key], self._cap(), Batch()
         now = time.perf_counter()
@@ -291,7 +294,7 @@ class Batcher:
                 self._leave(group, work)
                 work.finish(self._too_late())
                 continue
-            # A request of a model that is not batched goes as it is, whatever its first dimension.
+            # Without batching a request runs unchanged, whatever its first dimension.
             stop = min(work.rows, work.taken + cap - batch.rows) if self._batches else work.rows
             if not work.taken:
                 waited += now - work.arrived
@@ -318,16 +321,16 @@ class Batcher:
         return _too_busy(f"waited longer than the {self._limits.deadline:g} s allowed", self.estimate())
 
     def _run(self, batch: Batch) -> tuple[list[Outputs | RequestError], float]:
-        """Answers or errors, piece by piece, and how long it took."""
-        began = time.perf_counter()
+        """Run a batch; return the outputs or error of each piece, and the time taken."""
+        started = time.perf_counter()
         answers: list[Outputs | RequestError]
         try:
             answers = self._together(batch)
         except ModelError as error:
             answers = [error] if len(batch.pieces) == 1 else [self._alone(piece) for piece in batch.pieces]
-        except Exception as error:  # noqa: BLE001  # a runtime that breaks its promise must not take the others along
+        except Exception as error:  # noqa: BLE001  # a bug of one runtime must not affect other requests
             answers = [ModelError(500, f"the runtime failed: {error!r}")] * len(batch.pieces)
-        return answers, time.perf_counter() - began
+        return answers, time.perf_counter() - started
 
     def _together(self, batch: Batch) -> list[Outputs | RequestError]:
         pieces = batch.pieces
@@ -339,22 +342,22 @@ class Batcher:
         outputs = self._runtime.run([np.concatenate(columns) for columns in zip(*parts, strict=True)])
         for output in outputs:
             if not output.ndim or len(output) != batch.rows:
-                # Rows do not stay apart in this model, whatever was declared.
+                # The model mixes rows, whatever its author declared.
                 message = f"the model gave {output.shape} for {batch.rows} rows"
                 self.decide(BatchingVerdict(False, BatchingBasis.MIXED, message))
                 raise ModelError(500, message)
         self._measure(outputs, batch.rows)
         answers: list[Outputs | RequestError] = []
-        at = 0
+        begin = 0
         for _, start, stop in pieces:
-            end = at + stop - start
-            answers.append([output[at:end] for output in outputs])
-            at = end
+            end = begin + stop - start
+            answers.append([output[begin:end] for output in outputs])
+            begin = end
         return answers
 
     def _measure(self, outputs: Outputs, rows: int) -> None:
-        """Learn how large outputs are."""
-        size = sum([each.nbytes for each in outputs]) / rows
+        """Record the size of outputs."""
+        size = sum([output.nbytes for output in outputs]) / rows
         if self._runtime.batches and size > self._row_bytes:
             self._row_bytes = size
             self._most_rows = max(1, int(self._limits.answer / size))
@@ -373,7 +376,7 @@ class Batcher:
             return error
 
     def _settle(self, batch: Batch, answers: list[Outputs | RequestError], seconds: float) -> None:
-        """Hand out what a batch gave, count it, and go on with what waits."""
+        """Distribute the results of a batch, update the metrics, and continue with waiting requests."""
         self.cost.add(batch.rows, seconds)
         self._metrics.batch(batch.rows, seconds, len(batch.pieces))
         for (work, start, stop), answer in zip(batch.pieces, answers, strict=True):
@@ -391,7 +394,7 @@ class Batcher:
 
 
 class Beside:
-    """One thread beside the loop."""
+    """A single worker thread."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -399,11 +402,11 @@ class Beside:
         self._thread.start()
 
     def do(self, job: Callable[[], None]) -> None:
-        """Do this after what was asked before."""
+        """Queue a job."""
         self._jobs.put(job)
 
     def close(self) -> None:
-        """No more jobs; waits for the one that runs."""
+        """Accept no more jobs, and wait until those queued have run."""
         self._jobs.put(None)
         self._thread.join()
 
@@ -414,11 +417,11 @@ class Beside:
 
 def _rows_of(piece: tuple[Work, int, int]) -> list[Array]:
     work, start, stop = piece
-    return work.inputs if stop - start == work.rows else [each[start:stop] for each in work.inputs]
+    return work.inputs if stop - start == work.rows else [array[start:stop] for array in work.inputs]
 
 
 def _put_together(work: Work, start: int, stop: int, answer: Outputs | RequestError) -> None:
-    """One piece of a request that did not fit into one batch; the first error ends it."""
+    """Record a piece of a request that was split over batches; the first error ends the request."""
     if isinstance(answer, RequestError):
         work.left = 0
         work.finish(answer)

@@ -1,4 +1,4 @@
-"""Bodies of requests: neither too large nor too slow."""
+"""Reads request bodies, with limits for size and time."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _SWEEP = 1.0
-"""Seconds between two looks for bodies that do not come."""
+"""Interval in seconds of the check for slow bodies."""
 _PATIENCE = 2
-"""How many times the largest body is read and dropped before the connection is closed."""
+"""Maximum number of bytes read and dropped before the connection is closed, as a multiple of the largest body."""
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """What a request's body may be."""
+    """Limits for request bodies."""
 
     size: int = 64 << 20
     json: int = 16 << 20
-    """The same of JSON, which takes more memory than its bytes when it is decoded."""
+    """Maximum size of JSON, which takes more memory when decoded."""
     seconds: float = 30.0
-    """How long it may take to arrive."""
+    """Timeout for the arrival of a body."""
     held: int = 256 << 20
-    """Bytes of all requests and unread answers together."""
+    """Maximum bytes of all requests and unread answers together."""
 
 
 class GoneError(Exception):
-    """The client went away; nobody waits for an answer."""
+    """The client has disconnected, and no answer is needed."""
 
 
 class Bodies:
-    """Reads bodies that are neither too large nor too slow."""
+    """Reads request bodies within limits of size and time."""
 
     def __init__(self, limits: BodyLimits) -> None:
         self.limits = limits
         self._json = min(limits.json, limits.size)
         self._reading: dict[asyncio.Task[Any], float] = {}
         self._stopped: dict[asyncio.Task[Any], RequestError] = {}
-        """Those whose body is not waited for any longer, and why."""
+        """Tasks whose body is no longer awaited, with the reason."""
         self._holders: dict[asyncio.Task[Any], _Reading] = {}
         self.held = Held(limits.held)
         self._sweeping = False
 
     async def read(self, scope: Scope, receive: Receive) -> tuple[bytes, bytes | None]:
-        """The body, and the length of its JSON where the request is a binary one."""
-        head_length, known = self.admit(scope["headers"])
+        """Read a body; return it and, for a binary request, the length of its JSON."""
+        head_length, length_known = self.admit(scope["headers"])
         task = asyncio.current_task()
         assert task is not None
         self._reading[task] = time.monotonic()
@@ -70,7 +70,7 @@ class Bodies:
                 body = await self._rest(body, receive, holder, head_length)
             elif message["type"] != "http.request":
                 raise GoneError
-            if not known and (encoding := encoding_of(scope["headers"])):
+            if not length_known and (encoding := encoding_of(scope["headers"])):
                 body = await self._decompressed(body, encoding, holder, head_length)
         except asyncio.CancelledError:
             if task not in self._stopped:
@@ -84,33 +84,34 @@ class Bodies:
         return body, head_length
 
     def done(self) -> None:
-        """The request of this task is answered: its body is held no longer."""
-        holder = self._holders.pop(asyncio.current_task(), None)  # type: ignore[arg-type]  # there is one
+        """Release the memory held for the current task's body, after the request was answered."""
+        holder = self._holders.pop(asyncio.current_task(), None)  # type: ignore[arg-type]  # there is a current task
         if holder is not None:
             self.held.free(holder)
 
     def admit(self, headers: list[tuple[bytes, bytes]]) -> tuple[bytes | None, bool]:
-        """Refuse a body that will not be read. The length of its JSON where it is a binary one, and whether its own is known.
+        """Check the headers of a request and refuse a body that will not be read.
 
-        Of a compressed body it is not.
+        Returns the length of the JSON of a binary request, and whether the length of the body is known, which is not the case for
+        a compressed body.
         """
-        found: bytes | None = None
+        head_length: bytes | None = None
         encoding = b""
-        known = False
+        length_known = False
         size = 0
         for name, value in headers:
             if name == b"content-length":
-                known = True
+                length_known = True
                 size = int(value)
             elif name == LENGTH_HEADER:
-                if found is not None:
+                if head_length is not None:
                     raise RequestError(400, "Inference-Header-Content-Length is given twice")
-                found = value
+                head_length = value
             elif name == b"content-encoding":
                 encoding = request_encoding(value, encoding)
-        if size > self._json or found is not None:
-            self._check(size, found)
-        return found, known and not encoding
+        if size > self._json or head_length is not None:
+            self._check(size, head_length)
+        return head_length, length_known and not encoding
 
     def _check(self, size: int, head_length: bytes | None) -> None:
         limits = self.limits
@@ -118,83 +119,85 @@ class Bodies:
             raise self.too_large()
         json = size
         if head_length is not None:
-            json = int(head_length) if len(head_length) < 20 and head_length.isdigit() else 0  # 400 later, if it is no number
+            json = (
+                int(head_length) if len(head_length) < 20 and head_length.isdigit() else 0
+            )  # a value that is not a number gets 400 later
         if json > self._json:
             message = f"the JSON of this request is larger than {self._json} bytes"
             fix = "send binary tensors or fewer rows at once, or start the replica with a larger --max-json"
             raise RequestError(413, message, fix=fix)
 
     def hold(self, count: int) -> None:
-        """The request of this task takes so many bytes more until it is answered."""
-        holder = self._holders.get(asyncio.current_task())  # type: ignore[arg-type]  # there is one
+        """Count additional bytes for the request of the current task until it is answered."""
+        holder = self._holders.get(asyncio.current_task())  # type: ignore[arg-type]  # there is a current task
         if holder is not None:
             self.held.take(holder, count)
             self.held.keep(holder)
 
     async def _rest(self, first: bytes, receive: Receive, holder: _Reading, head_length: bytes | None) -> bytes:
         parts, size = [first], len(first)
-        most = self.limits.size if head_length is not None else self._json
-        more = True
-        while more:
+        limit = self.limits.size if head_length is not None else self._json
+        has_more = True
+        while has_more:
             message = await receive()
             if message["type"] != "http.request":
                 raise GoneError
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             self.held.take(holder, len(parts[-1]))
-            if size > most:
+            if size > limit:
                 self.held.free(holder)
-                parts.clear()  # the rest is read and dropped, within reason: who still sends does not see an answer
-                if size > _PATIENCE * most:
+                parts.clear()  # read and drop the rest, up to a bound: a client that is still sending does not read the answer
+                if size > _PATIENCE * limit:
                     break
-            more = message.get("more_body", False)
-        if size > most:
+            has_more = message.get("more_body", False)
+        if size > limit:
             self._check(size, head_length)
         return b"".join(parts)
 
     async def _decompressed(self, body: bytes, encoding: bytes, holder: _Reading, head_length: bytes | None) -> bytes:
-        """The content of a compressed body, within the same limits, a bounded piece in each turn of the loop."""
-        most = self.limits.size if head_length is not None else self._json
+        """Decompress a body within the same limits, a bounded piece in each iteration of the event loop."""
+        limit = self.limits.size if head_length is not None else self._json
         parts, size = [], 0
         for piece in decompressed(body, encoding):
             parts.append(piece)
             size += len(piece)
-            if size > most:
+            if size > limit:
                 parts.clear()
                 self.held.free(holder)
                 self._check(size, head_length)
-            if size > STEP:  # others have their turn; a small body needs no more than one
+            if size > STEP:  # yield to other tasks; a small body needs only one step
                 self.held.take(holder, len(piece))
                 await asyncio.sleep(0)
-        found = b"".join(parts)
+        content = b"".join(parts)
         if size > STEP:
             self.held.resize(holder, size)
-        return found
+        return content
 
     def too_slow(self) -> RequestError:
-        """What is said when it does not come."""
+        """Return the error for a body that did not arrive in time."""
         message = f"the body did not arrive within {self.limits.seconds:g} s"
         return RequestError(408, message, headers=((b"connection", b"close"),))
 
     def no_room(self) -> RequestError:
-        """The answer where others need the memory."""
+        """Return the error for a request whose memory is needed for others."""
         message = f"requests hold more than {self.limits.held} bytes, and this is the largest"
         return RequestError(429, message, fix="try again later", retry_after=1.0, headers=((b"connection", b"close"),))
 
     def too_large(self) -> RequestError:
-        """What is said to a body that is longer than allowed."""
+        """Return the error for a body that is longer than allowed."""
         message = f"the body is larger than {self.limits.size} bytes"
         fix = "send fewer rows at once, or start the replica with a larger --max-body"
         return RequestError(413, message, fix=fix)
 
     def stop(self, task: asyncio.Task[Any], why: RequestError) -> None:
-        """Wait no longer for a body."""
+        """Cancel a task that waits for its body, with this error."""
         if task in self._reading and task not in self._stopped:
             self._stopped[task] = why
             task.cancel()
 
     def _sweep(self) -> None:
-        """Stop waiting for bodies that do not come."""
+        """Cancel tasks whose body has not arrived in time."""
         now = time.monotonic()
         for task, began in self._reading.items():
             if now - began > self.limits.seconds:
@@ -212,5 +215,5 @@ class _Reading:
         self._task = task
 
     def let_go(self) -> None:
-        """Others need the room."""
+        """Cancel the request to free its memory."""
         self._bodies.stop(self._task, self._bodies.no_room())

@@ -1,14 +1,15 @@
-"""Run a program of Python without rights to anything but some files: `python confinement.py OPTIONS -- PROGRAM ARGUMENTS`.
+"""Run a Python program with access to a few files only: `python confinement.py OPTIONS -- PROGRAM ARGUMENTS`.
 
-Started by path under the user's interpreter, before anything of the model is read: standard library alone, Python 3.9 and newer.
-What the kernel offers is used, and what it does not offer is reported; nothing here needs privileges.
+It is started by path under the user's interpreter, before anything of the model is read. It uses only the standard library and
+must run on Python 3.9 and newer. It uses what the kernel supports and reports what it does not support; no privileges are needed.
 
-- seccomp: no sockets but pairs and local ones that connect nowhere; no signals to, and no memory of, other processes; no
-  changes of owner, mode and times of files, which Landlock does not know.
-- Landlock: files of the interpreter, of the system and of the model can be read; only the scratch folder can be written.
+- seccomp: no sockets except pairs and local sockets that connect nowhere; no signals to, and no access to the memory of, other
+  processes; no changes of owner, mode and times of files, which Landlock does not cover.
+- Landlock: files of the interpreter, the system and the model are readable; only the scratch folder is writable.
 - capabilities: a process of root keeps only the right to read files.
 
-Threads that run before are not confined on older kernels, so the program starts in the one thread that confined itself.
+On older kernels, threads that are already running are not confined, so the program starts in the single thread that confined
+itself.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _EPERM, _EACCES = 1, 13
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _X32 = 0x40000000
 
-# The numbers of system calls, by machine.
+# System call numbers by machine.
 _MACHINES: dict[str, tuple[int, dict[str, int]]] = {
     "x86_64": (0xC000003E, {
         "socket": 41, "connect": 42, "sendto": 44, "socketpair": 53, "kill": 62, "ptrace": 101, "rt_sigqueueinfo": 129,
@@ -63,9 +64,9 @@ _MACHINES: dict[str, tuple[int, dict[str, int]]] = {
     }),
 }  # fmt: skip
 _CHECKED = ("socket", "socketpair", "sendto", "seccomp")
-"""Calls of the tables that are not simply refused."""
+"""System calls of the tables that are filtered by argument, or not at all."""
 _SIGNALS = ("kill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
-"""Refused only where Landlock cannot keep signals within the process and its children."""
+"""Refused only if Landlock cannot restrict signals to the process and its children."""
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
@@ -73,7 +74,7 @@ _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
 _READING = _EXECUTE | _READ | _LIST
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
-"""Rights that a rule about something other than a folder may give."""
+"""Rights that a rule for something other than a folder may grant."""
 
 _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store", "/gnu/store", "/run/opengl-driver", "/proc",
@@ -90,11 +91,11 @@ _CACHES = {
     "TMPDIR": "", "HOME": "", "XDG_CACHE_HOME": "cache", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton",
     "CUDA_CACHE_PATH": "cuda", "MPLCONFIGDIR": "matplotlib",
 }  # fmt: skip
-"""Where libraries keep what they make: in the scratch folder."""
+"""Environment variables for caches and their folders in the scratch folder."""
 
 
 def confine(folders: list[str], scratch: str) -> str:
-    """Confine this process and its children for good; in words, what holds and what does not."""
+    """Confine this process and its children permanently; return a description of what is restricted and what is not."""
     if sys.platform != "linux":
         return "not confined: this system has neither seccomp nor Landlock"
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
@@ -112,19 +113,19 @@ def confine(folders: list[str], scratch: str) -> str:
 
 
 def _prctl(option: int, value: int) -> None:
-    _libc.prctl(option, *(ctypes.c_ulong(each) for each in (value, 0, 0, 0)))
+    _libc.prctl(option, *(ctypes.c_ulong(argument) for argument in (value, 0, 0, 0)))
 
 
 def _drop_capabilities() -> None:
-    """Of a process of root: what may be done beyond what its files say. Others have none to drop."""
+    """Drop the capabilities of a process of root, except the right to read files."""
     _prctl(_PR_CAP_AMBIENT, _CLEAR_ALL)
     for capability in range(_LAST_CAPABILITY + 1):
         if capability != _CAP_DAC_READ_SEARCH:
             _prctl(_PR_CAPBSET_DROP, capability)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    now = (ctypes.c_uint32 * 6)()
-    if _libc.capget(header, now) == 0:
-        kept = now[1] & (1 << _CAP_DAC_READ_SEARCH)
+    current = (ctypes.c_uint32 * 6)()
+    if _libc.capget(header, current) == 0:
+        kept = current[1] & (1 << _CAP_DAC_READ_SEARCH)
         _libc.capset(header, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0))
 
 
@@ -132,7 +133,7 @@ def _drop_capabilities() -> None:
 
 
 def _restrict_files(folders: list[str], scratch: str) -> tuple[str, bool]:
-    """Why files are not restricted, empty when they are; and whether signals stay within."""
+    """Restrict files and signals; return why files are not restricted, or "", and whether signals are restricted."""
     abi = int(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
     if abi < 1:
         return "this kernel offers no Landlock (Linux 5.13 and newer, where it is enabled)", False
@@ -154,10 +155,10 @@ def _restrict_files(folders: list[str], scratch: str) -> tuple[str, bool]:
     writable = everything & ~(_MAKE_CHAR | _MAKE_BLOCK)
     _allow(rules, scratch, writable)
     if gpus:
-        # The driver of a GPU writes the names of its threads there, and does not start when it cannot.
+        # The GPU driver writes its threads' names there and fails to start when it cannot.
         _allow(rules, "/proc/self/task", (_READ | _LIST | _WRITE | _TRUNCATE) & everything, keep=True)
     if os.environ.get(_MPS):
-        # Programs that share a GPU also share memory with the server that divides it.
+        # With MPS, programs that share a GPU also share memory with the MPS server.
         _allow(rules, "/dev/shm", writable & ~_EXECUTE)
         _allow(rules, os.environ[_MPS], (_READ | _LIST | _WRITE) & everything)
     if _libc.syscall(_LANDLOCK_RESTRICT, rules, ctypes.c_uint32(0)) < 0:
@@ -167,36 +168,42 @@ def _restrict_files(folders: list[str], scratch: str) -> tuple[str, bool]:
 
 
 def _rights(abi: int) -> int:
-    """All rights that this kernel knows about."""
+    """Return all access rights that this version of Landlock supports."""
     return (1 << (16 if abi >= 5 else 15 if abi >= 3 else 14 if abi >= 2 else 13)) - 1
 
 
 def _readable(folders: list[str]) -> list[str]:
-    """What may be read: the model, the interpreter with its packages, the system's own files."""
-    named = [each for name in _PATHS for each in os.environ.get(name, "").split(os.pathsep)]
-    own = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, os.path.dirname(os.path.realpath(sys.executable))]
-    found = [*folders, *own, *(each or os.curdir for each in sys.path), *_SYSTEM, *(each for each in named if each)]
-    return [each for each in dict.fromkeys(map(os.path.realpath, found)) if each != "/"]
+    """Return the readable paths: the model, the interpreter with its packages, and the system's files."""
+    named = [path for name in _PATHS for path in os.environ.get(name, "").split(os.pathsep)]
+    interpreter = [
+        sys.prefix,
+        sys.base_prefix,
+        sys.exec_prefix,
+        sys.base_exec_prefix,
+        os.path.dirname(os.path.realpath(sys.executable)),
+    ]
+    paths = [*folders, *interpreter, *(path or os.curdir for path in sys.path), *_SYSTEM, *(path for path in named if path)]
+    return [path for path in dict.fromkeys(map(os.path.realpath, paths)) if path != "/"]
 
 
 def _allow(rules: int, path: str, rights: int, *, keep: bool = False) -> None:
-    """Let a file, or what lies below a folder, be used so. What is not there needs no rule."""
+    """Grant rights for a file or everything below a folder. A path that does not exist needs no rule."""
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
     if not os.path.isdir(path):
         rights &= _OF_FILES
-    _libc.syscall(_LANDLOCK_ADD, rules, ctypes.c_int(1), struct.pack("<Qi", rights, place), ctypes.c_uint32(0))
-    if not keep:  # what is kept open cannot become another inode of the same name
-        os.close(place)
+    _libc.syscall(_LANDLOCK_ADD, rules, ctypes.c_int(1), struct.pack("<Qi", rights, handle), ctypes.c_uint32(0))
+    if not keep:  # keeping the file open prevents that its name becomes a different inode
+        os.close(handle)
 
 
 # System calls
 
 
 def _restrict_calls(*, signals_too: bool) -> str:
-    """Why the network is not restricted; empty when it is."""
+    """Install the seccomp filter; return why the network is not restricted, or ""."""
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         return f"system calls of {platform.machine()} are not known here"
@@ -209,19 +216,19 @@ def _restrict_calls(*, signals_too: bool) -> str:
 
 
 def _filter(architecture: int, numbers: dict[str, int], *, signals_too: bool, connects: bool) -> bytes:
-    """A filter for seccomp. Jumps are relative and forward: each block ends with what it answers."""
+    """Build the seccomp filter. Jumps are relative and forward; each block ends with its verdict."""
     load, same, more, both, answer = 0x20, 0x15, 0x35, 0x54, 0x06
     refuse, not_open = (answer, 0, 0, _ERRNO | _EPERM), (answer, 0, 0, _ERRNO | _EACCES)
     allow = (answer, 0, 0, _ALLOW)
     lines: list[tuple[int, int, int, int]] = [
-        (load, 0, 0, 4), (same, 1, 0, architecture), refuse,  # another machine's calls mean other things
+        (load, 0, 0, 4), (same, 1, 0, architecture), refuse,  # numbers of another architecture have other meanings
         (load, 0, 0, 0), (more, 0, 1, _X32), refuse,
     ]  # fmt: skip
     for name, number in sorted(numbers.items()):
         unchecked = name in _CHECKED or (name in _SIGNALS and not signals_too) or (name == "connect" and connects)
         if not unchecked:
             lines += [(same, 0, 1, number), refuse]
-    # Local sockets, and of these none that sends to an address without a connection.
+    # Only local sockets, but not datagram sockets, which can send to an address without connecting.
     local = [(load, 0, 0, 16), (same, 1, 0, _AF_UNIX), not_open]
     lines += [(same, 0, 7, numbers["socket"]), *local, (load, 0, 0, 24), (both, 0, 0, 0xF), (same, 0, 1, _SOCK_DGRAM), not_open]
     lines += [(load, 0, 0, 0)]
@@ -233,27 +240,27 @@ def _filter(architecture: int, numbers: dict[str, int], *, signals_too: bool, co
 
 
 def _tell(wire: int, words: str) -> None:
-    """The first frame of the worker's wire: how it is confined. Nothing of the model has run yet."""
+    """Send the first frame to the replica: how the worker is confined. No code of the model has run yet."""
     head = json.dumps({"id": 0, "confined": words}).encode()
-    own = socket.socket(fileno=os.dup(wire))
-    with own:
-        own.sendall(struct.pack("<IQ", len(head), 0) + head)
+    connection = socket.socket(fileno=os.dup(wire))
+    with connection:
+        connection.sendall(struct.pack("<IQ", len(head), 0) + head)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Confine, report, and become the program."""
+    """Confine the process, report the result, and run the program."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--wire", type=int, required=True)
     parser.add_argument("--scratch", required=True)
     parser.add_argument("--folder", action="append", default=[])
     parser.add_argument("program")
     parser.add_argument("rest", nargs=argparse.REMAINDER)
-    given = parser.parse_args(arguments)
-    for name, place in _CACHES.items():
-        os.environ[name] = os.path.join(given.scratch, place) if place else given.scratch
-    _tell(given.wire, confine(given.folder, given.scratch))
-    sys.argv = [given.program, *given.rest]
-    runpy.run_path(given.program, run_name="__main__")
+    options = parser.parse_args(arguments)
+    for name, folder in _CACHES.items():
+        os.environ[name] = os.path.join(options.scratch, folder) if folder else options.scratch
+    _tell(options.wire, confine(options.folder, options.scratch))
+    sys.argv = [options.program, *options.rest]
+    runpy.run_path(options.program, run_name="__main__")
 
 
 if __name__ == "__main__":

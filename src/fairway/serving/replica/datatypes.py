@@ -1,6 +1,6 @@
-"""The datatypes of the Open Inference Protocol, and how each lies in memory and on the wire.
+"""The datatypes of the Open Inference Protocol, in memory and on the wire.
 
-BYTES lives as an object array of `bytes`; BF16, which numpy lacks, as FP32. Everything else is what it says.
+BYTES is kept as an object array of `bytes`, and BF16, which numpy lacks, as FP32. All others have the equivalent numpy type.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def word_of(dtype: np.dtype[Any]) -> str:
-    """The protocol's word for an array's type; text and objects are BYTES."""
+    """Return the protocol's datatype for an array's type; text and objects are BYTES."""
     if dtype.kind in "OSU":
         return "BYTES"
     word = _WORDS.get(dtype.newbyteorder("<") if dtype.byteorder == ">" else dtype)
@@ -47,7 +47,7 @@ def word_of(dtype: np.dtype[Any]) -> str:
 
 
 def from_raw(word: str, raw: memoryview, count: int, place: str) -> Array:
-    """`count` elements from the wire's bytes, flat. The array may share the bytes' memory."""
+    """Decode `count` elements from the wire as a flat array. The array may share memory with `raw`."""
     if word == "BYTES":
         return _texts_from(raw, count, place)
     size = 2 if word == "BF16" else DTYPES[word].itemsize
@@ -58,15 +58,15 @@ def from_raw(word: str, raw: memoryview, count: int, place: str) -> Array:
         bits: Array = np.frombuffer(raw, "<u2").astype("<u4") << 16
         return bits.view("<f4")
     if word == "BOOL":
-        truths: Array = np.frombuffer(raw, "u1") != 0  # any other byte would be a bool that is neither
+        truths: Array = np.frombuffer(raw, "u1") != 0  # bytes other than 0 and 1 would give invalid bools
         return truths
     return np.frombuffer(raw, DTYPES[word])
 
 
 def to_raw(word: str, array: Array) -> bytes:
-    """An array as the wire's bytes."""
+    """Encode an array for the wire."""
     if word == "BYTES":
-        texts = [as_bytes(each) for each in array.ravel().tolist()]
+        texts = [as_bytes(element) for element in array.ravel().tolist()]
         return b"".join(part for text in texts for part in (_LENGTH.pack(len(text)), text))
     if word == "BF16":
         bits = np.ascontiguousarray(array, "<f4").view("<u4")
@@ -76,12 +76,12 @@ def to_raw(word: str, array: Array) -> bytes:
 
 
 def as_bytes(element: object) -> bytes:
-    """One element of a BYTES tensor."""
+    """Return an element of a BYTES tensor as bytes."""
     return element if isinstance(element, bytes) else str(element).encode()
 
 
 def of_texts(texts: list[bytes]) -> Array:
-    """A BYTES tensor of these elements, flat."""
+    """Return a flat BYTES tensor of these elements."""
     array = np.empty(len(texts), object)
     array[:] = texts
     return array
@@ -89,18 +89,18 @@ def of_texts(texts: list[bytes]) -> Array:
 
 def _texts_from(raw: memoryview, count: int, place: str) -> Array:
     texts: list[bytes] = []
-    at, end = 0, len(raw)
-    while at < end:
-        if at + 4 > end:
-            message = f"{place}: the length of element {len(texts)} is cut short, {end - at} of 4 bytes"
+    offset, end = 0, len(raw)
+    while offset < end:
+        if offset + 4 > end:
+            message = f"{place}: the length of element {len(texts)} is cut short, {end - offset} of 4 bytes"
             raise bad(message)
-        (size,) = _LENGTH.unpack_from(raw, at)
-        at += 4
-        if at + size > end:
-            message = f"{place}: element {len(texts)} should have {size} bytes and {end - at} are left"
+        (size,) = _LENGTH.unpack_from(raw, offset)
+        offset += 4
+        if offset + size > end:
+            message = f"{place}: element {len(texts)} should have {size} bytes and {end - offset} are left"
             raise bad(message)
-        texts.append(bytes(raw[at : at + size]))
-        at += size
+        texts.append(bytes(raw[offset : offset + size]))
+        offset += size
     if len(texts) != count:
         message = f"{place}: {len(texts)} elements of BYTES where the shape has {count}"
         raise bad(message)

@@ -1,4 +1,4 @@
-"""Large JSON bodies, decoded a piece at a time between the other work of the loop."""
+"""Decodes large JSON bodies in steps, between other work of the event loop."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from fairway.serving.replica.protocols.pieces import WORTH, Steps, weight
 
 _log = logging.getLogger("fairway.replica")
 _SLICE = 0.001
-"""Seconds of steps in one turn of the loop while no small requests come."""
+"""Maximum seconds of steps in one iteration of the event loop while no small requests arrive."""
 _GONE = 499
-"""What is counted where nothing can be answered."""
+"""The status recorded when the client has disconnected."""
 Done = Callable[[Question | RequestError], None]
 
 
 class Decoding:
-    """Decodes large bodies on the loop's thread, one step a turn of the loop.
+    """Decodes large bodies on the event loop's thread, one step per iteration.
 
     Promises:
-    1. Between two steps the loop does all other work; while small requests come, steps take a quarter of the time at
-       the most. So small requests do not wait for large ones.
+    1. The event loop does all other work between two steps; while small requests arrive, steps take at most a quarter of the
+       time, so that small requests do not wait for large ones.
     2. The smallest body and the oldest one take turns: neither waits for all others.
-    3. Before each step its memory is counted (`held.py`). A body that does not fit beside the others gets 429; one that
-       would not fit alone gets 413.
+    3. Before each step its memory is counted (`held.py`). A body that does not fit beside the others gets 429; one that would not
+       fit alone gets 413.
     """
 
     def __init__(self, held: Held, no_room: Callable[[], RequestError], pace: Pace) -> None:
@@ -42,7 +42,10 @@ class Decoding:
         self._scheduled = False
 
     def start(self, size: int, steps: Steps[Question], done: Done, gone: Callable[[], bool]) -> Job:
-        """Begin with a body of so many bytes. `done` gets the question or the error, once; no step is made for who is `gone`."""
+        """Start decoding a body of `size` bytes. `done` gets the parsed request or the error, once.
+
+        No more steps are made when `gone` returns true.
+        """
         job = Job(self, size, steps, done, gone)
         self._jobs[job] = None
         self._schedule()
@@ -50,7 +53,7 @@ class Decoding:
 
     @contextmanager
     def whole(self, size: int) -> Iterator[None]:
-        """Decode a body of so many bytes in one step, where its form has no smaller ones."""
+        """Account for decoding a body of `size` bytes in a single step, for protocols without smaller steps."""
         self._check(size, WORTH * size)
         holder = _Whole()
         self._held.resize(holder, WORTH * size)
@@ -63,15 +66,15 @@ class Decoding:
             self._held.free(holder)
 
     def _check(self, size: int, need: int) -> None:
-        """413 where a body with what it is decoded to would not fit if it were alone."""
-        most = self._held.most_of_one
-        if size + need > most:
-            message = f"decoding this JSON body of {size} bytes takes {need} bytes more, and {most} may be held"
+        """Raise 413 when a body and its decoded form would not fit even alone."""
+        limit = self._held.most_of_one
+        if size + need > limit:
+            message = f"decoding this JSON body of {size} bytes takes {need} bytes more, and {limit} may be held"
             fix = "send fewer rows at once or binary tensors, or start the replica with a larger --max-held"
             raise RequestError(413, message, fix=fix)
 
     def end(self, job: Job, found: Question | RequestError) -> None:
-        """Hand out what a job gave."""
+        """Deliver the result of a job."""
         if job not in self._jobs:
             return
         del self._jobs[job]
@@ -84,12 +87,12 @@ class Decoding:
         job.done(found)
 
     def refuse(self, job: Job) -> None:
-        """Others need the memory."""
-        # Not now: the step of another job may be under way.
+        """End a job because its memory is needed for others."""
+        # Deferred, because a step of another job may be running.
         asyncio.get_running_loop().call_soon(self.end, job, self._no_room())
 
     def free(self, job: Job) -> None:
-        """The request is answered."""
+        """Release a job's memory after the request was answered."""
         self._held.free(job)
 
     def _schedule(self, pause: float = 0.0) -> None:
@@ -104,15 +107,15 @@ class Decoding:
 
     def _step(self) -> None:
         self._scheduled = False
-        began = time.perf_counter()
+        started = time.perf_counter()
         self._advance()
         if self._pace.alone():
-            while self._jobs and time.perf_counter() - began < _SLICE:
+            while self._jobs and time.perf_counter() - started < _SLICE:
                 self._advance()
-        self._schedule(self._pace.pause_after(time.perf_counter() - began))
+        self._schedule(self._pace.pause_after(time.perf_counter() - started))
 
     def _advance(self) -> None:
-        """One step of one body."""
+        """Run one step of one body."""
         self._turn ^= 1
         if not self._jobs:
             return
@@ -128,13 +131,13 @@ class Decoding:
             self.end(job, end.value)
         except RequestError as error:
             self.end(job, error)
-        except Exception:  # noqa: BLE001  # ours; the server must live on
+        except Exception:  # noqa: BLE001  # a bug in the server must not stop it
             _log.exception("a request could not be read")
             self.end(job, RequestError(500, "the server made a mistake, and wrote it into its log"))
 
 
 class Job:
-    """One body that is decoded, as a holder of the memory that this takes."""
+    """A body that is being decoded, as a holder of the memory that this takes."""
 
     __slots__ = ("_decoding", "done", "gone", "refused", "size", "steps")
 
@@ -147,12 +150,12 @@ class Job:
         self.refused = False
 
     def let_go(self) -> None:
-        """Others need the memory."""
+        """End the job to free its memory."""
         self.refused = True
         self._decoding.refuse(self)
 
     def free(self) -> None:
-        """The request is answered: its arrays are held no longer."""
+        """Release the memory of its arrays after the request was answered."""
         self._decoding.free(self)
 
 
@@ -162,7 +165,7 @@ class _Whole:
     refused = False
 
     def let_go(self) -> None:
-        """It does not fit."""
+        """Record that it does not fit."""
         self.refused = True
 
 

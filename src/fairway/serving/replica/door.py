@@ -1,4 +1,4 @@
-"""Who may ask over a port of loopback: programs of this machine and the router, but no page that a browser shows."""
+"""Access check for loopback ports: accepts local programs and the router, and rejects requests made by web pages in a browser."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import ipaddress
 from fairway.serving.replica.problem import RequestError
 
 _FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
-"""Lines that routers add. No page can add one to a request to another site."""
+"""Headers that routers add. A web page cannot add them to a cross-site request."""
 
 
 class Door:
-    """Checks requests that come directly over loopback.
+    """Checks requests that arrive directly over loopback.
 
-    A name that leads here by DNS rebinding carries this port; a request that another site's page sends carries its origin. What
-    the router passes on has the name and the port that its client used, and is checked there.
+    A hostname that resolves to this address by DNS rebinding carries this port, and a cross-site request carries its origin.
+    Requests forwarded by the router have the hostname and port that its client used, and the router checks those.
     """
 
     def __init__(self, port: int) -> None:
         self._port = b"%d" % port
 
     def check(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """403 for a request that a browser was tricked into."""
+        """Raise 403 for a request forged through a browser."""
         host, origin, site, forwarded = b"", b"", b"", False
         for name, value in headers:
             if name == b"host":
@@ -36,13 +36,13 @@ class Door:
         if host and not _is_loopback(name) and (not forwarded or port == self._port):
             message = f"the Host {host[:100].decode('latin-1')!r} is not this machine"
             raise RequestError(403, message, fix="use 127.0.0.1 or localhost, or the service's own address")
-        other = origin and origin.partition(b"://")[2] != host
-        if not forwarded and (other or site in (b"cross-site", b"same-site")):
+        is_cross_origin = origin and origin.partition(b"://")[2] != host
+        if not forwarded and (is_cross_origin or site in (b"cross-site", b"same-site")):
             raise RequestError(403, "the request comes from the page of another site", fix="ask through the service's address")
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Whether the address is reachable only from this machine."""
     return _is_loopback(address.encode())
 
 

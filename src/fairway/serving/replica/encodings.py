@@ -1,4 +1,4 @@
-"""Content encodings: gzip and deflate, of requests and of answers, each bounded in memory and time."""
+"""Content encodings of requests and answers: gzip and deflate, with bounds for memory and time."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ GZIP, DEFLATE = b"gzip", b"deflate"
 _NAMES = {b"gzip": GZIP, b"x-gzip": GZIP, b"deflate": DEFLATE}
 _ACCEPTED = ((b"accept-encoding", b"gzip, deflate"),)
 STEP = 1 << 16
-"""Bytes that one step of decompression gives at the most: a fraction of a millisecond."""
+"""Maximum bytes that one step of decompression yields: a fraction of a millisecond."""
 _MAGIC = b"\x1f\x8b"
 _MOST_MEMBERS = 1024
-"""Parts of one gzip body: each costs time, also an empty one."""
+"""Maximum members of one gzip body: each costs time, even an empty one."""
 
 COMPRESSED_FROM = 8192
-"""Bytes of an answer; what is smaller goes as it is, whatever the client accepts."""
+"""Minimum bytes of an answer for compression."""
 _INLINE = 1 << 16
-"""Bytes of an answer that are compressed on the loop's thread: a millisecond at the most."""
+"""Maximum bytes of an answer compressed on the event loop's thread, which takes a millisecond at most."""
 _MOST_AT_ONCE = 2
-"""Larger answers that are compressed at the same time; others go as they are."""
+"""Maximum larger answers compressed concurrently; others are sent uncompressed."""
 _LEVEL = 1
 
 
 def request_encoding(value: bytes, before: bytes) -> bytes:
-    """How a body is compressed, by one header and what an earlier one said; empty: it is not. 415 for anything unknown."""
+    """Return the encoding of a body from a header's value and the encoding `before` found in earlier headers; empty for none.
+
+    Raises 415 for an unknown encoding and for more than one.
+    """
     for token in value.lower().split(b","):
         name = token.strip()
         if name in (b"", b"identity"):
@@ -44,47 +47,47 @@ def request_encoding(value: bytes, before: bytes) -> bytes:
 
 
 def encoding_of(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The same of all headers."""
-    found = b""
+    """Return the encoding of a body from all headers; empty for none."""
+    encoding = b""
     for name, value in headers:
         if name == b"content-encoding":
-            found = request_encoding(value, found)
-    return found
+            encoding = request_encoding(value, encoding)
+    return encoding
 
 
 def decompressed(body: bytes, encoding: bytes) -> Generator[bytes]:
-    """The content of a body, in pieces of at most `STEP` bytes; 400 when the body is broken.
+    """Decompress a body into pieces of at most `STEP` bytes; raise 400 when the body is corrupt.
 
-    A gzip body may have several members. `deflate` is zlib's format, or deflate alone, which some clients send. Each piece costs
+    A gzip body may have several members. `deflate` is the zlib format, or raw deflate, which some clients send. Each piece costs
     a bounded amount of work, so that the caller can stop at its own limit.
     """
     wbits = 31 if encoding == GZIP else 15 if _is_zlib(body) else -15
-    at = 0
+    position = 0
     for _ in range(_MOST_MEMBERS):
-        at = yield from _member(body, at, zlib.decompressobj(wbits), encoding)
-        rest = body[at : at + STEP]
-        if encoding == GZIP and not rest.strip(b"\0") and len(rest) < STEP:  # padding, as gzip itself allows
+        position = yield from _member(body, position, zlib.decompressobj(wbits), encoding)
+        rest = body[position : position + STEP]
+        if encoding == GZIP and not rest.strip(b"\0") and len(rest) < STEP:  # zero padding, which gzip allows
             return
         if not rest:
             return
         if encoding != GZIP or not rest.startswith(_MAGIC):
-            raise bad(f"{len(body) - at} bytes follow the end of the {encoding.decode()} body", "send the body alone")
+            raise bad(f"{len(body) - position} bytes follow the end of the {encoding.decode()} body", "send the body alone")
     raise bad(f"the gzip body has more than {_MOST_MEMBERS} members", "compress it in one piece")
 
 
 def _member(body: bytes, at: int, inflate: Any, encoding: bytes) -> Generator[bytes, None, int]:
-    """One member from its place in the body; where it ends."""
-    fed = b""
+    """Decompress the member at this position of the body; return the position of its end."""
+    chunk = b""
     try:
         while not inflate.eof:
-            if not fed:
-                # A slice at a time: what zlib does not take at once it copies.
-                fed = body[at : at + STEP]
-                at += len(fed)
-            piece = inflate.decompress(fed, STEP)
-            if not fed and not piece and not inflate.eof:
+            if not chunk:
+                # One slice at a time, because zlib copies the input that it does not consume.
+                chunk = body[at : at + STEP]
+                at += len(chunk)
+            piece = inflate.decompress(chunk, STEP)
+            if not chunk and not piece and not inflate.eof:
                 raise bad(f"the {encoding.decode()} body ends in the middle", "send all of it")
-            fed = inflate.unconsumed_tail
+            chunk = inflate.unconsumed_tail
             yield piece
     except zlib.error as error:
         message = f"the body is no {encoding.decode()}: {error}"
@@ -97,19 +100,19 @@ def _is_zlib(body: bytes) -> bool:
 
 
 _FRAMED = b"application/grpc"
-"""Answers of this type have an encoding of their own."""
+"""Answers of this content type use an encoding of their own."""
 
 
 def accepted(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The encoding that a client prefers for its answer; empty: none."""
-    found: dict[bytes, float] = {}
+    """Return the encoding that a client prefers for the answer; empty for none."""
+    weights: dict[bytes, float] = {}
     for name, value in headers:
         if name == b"accept-encoding":
             for token in value.lower().split(b","):
                 coding, _, parameter = token.partition(b";")
-                found[coding.strip()] = _weight(parameter)
-    rest = found.get(b"*", 0.0)
-    gzip, deflate = found.get(GZIP, found.get(b"x-gzip", rest)), found.get(DEFLATE, rest)
+                weights[coding.strip()] = _weight(parameter)
+    default = weights.get(b"*", 0.0)
+    gzip, deflate = weights.get(GZIP, weights.get(b"x-gzip", default)), weights.get(DEFLATE, default)
     if max(gzip, deflate) <= 0.0:
         return b""
     return GZIP if gzip >= deflate else DEFLATE
@@ -126,18 +129,18 @@ def _weight(parameter: bytes) -> float:
 
 
 class Compressor:
-    """Compresses answers for clients that accept it, within bounds.
+    """Compresses answers for clients that accept it.
 
-    Promises: an answer below `COMPRESSED_FROM` costs nothing. One of more than 64 KiB is compressed in a thread, two at a time;
-    where these are busy the answer goes as it is.
+    Promises: an answer below `COMPRESSED_FROM` costs nothing. An answer of more than 64 KiB is compressed in a thread, at most
+    two at a time; while both are busy, answers are sent uncompressed.
     """
 
     def __init__(self) -> None:
         self.running = 0
-        """Answers that are being compressed beside the loop."""
+        """Number of answers being compressed in threads."""
 
     async def compress(self, answer: Answer, headers: list[tuple[bytes, bytes]]) -> Answer:
-        """The answer, compressed if the client accepts it."""
+        """Return the answer, compressed if the client accepts it."""
         if len(answer.body) < COMPRESSED_FROM or answer.content_type.startswith(_FRAMED) or not (encoding := accepted(headers)):
             return answer
         if len(answer.body) <= _INLINE:
@@ -151,7 +154,7 @@ class Compressor:
             self.running -= 1
 
     def start(self, answer: Answer, headers: list[tuple[bytes, bytes]], done: Callable[[Answer], None]) -> None:
-        """The same without a task: `done` gets the answer, now or later, on the loop's thread."""
+        """Compress without a task: `done` gets the answer, now or later, on the event loop's thread."""
         encoding = b"" if answer.content_type.startswith(_FRAMED) else accepted(headers)
         if not encoding or (len(answer.body) > _INLINE and self.running >= _MOST_AT_ONCE):
             done(answer)

@@ -1,4 +1,4 @@
-"""Whether outputs hold NaN or infinity, at the price of reading them once."""
+"""Checks outputs for NaN and infinity, reading them only once."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from fairway.serving.replica.datatypes import Array
 
 _SUMMED = frozenset({"f", "d"})
-"""Types whose products BLAS adds up."""
+"""Types for which numpy uses BLAS."""
 _SMALL = 4096
-"""Elements up to which that is the fastest; more could wake the threads of BLAS."""
+"""Maximum elements for which the dot product is fastest; more could wake the threads of BLAS."""
 
 
 def are_finite(outputs: Iterable[Array]) -> bool:
-    """Whether every number in the outputs is finite; texts, booleans and integers always are."""
+    """Whether all numbers in the outputs are finite; texts, booleans and integers always are."""
     for output in outputs:
         dtype = output.dtype
         if dtype.char in _SUMMED and output.size <= _SMALL:
-            # NaN and infinity stay in a sum of squares. A finite number that is too large for one is looked at again.
+            # A sum of squares propagates NaN and infinity. It may also overflow for large finite numbers, so check again.
             if not math.isfinite(np.vdot(output, output)) and not np.isfinite(output).all():
                 return False
         elif dtype.kind == "f" and not np.isfinite(output).all():

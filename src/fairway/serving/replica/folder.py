@@ -1,4 +1,4 @@
-"""A model version as it lies on disk: which format it has, which file to load, what is written of its signature."""
+"""Inspects the folder of a model version: its format, the file to load, and its declared signature."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairway.serving.replica.datatypes import DTYPES
 from fairway.state.model import Signature, TensorSpec
 
 FORMATS = {"onnx": "onnx", "torch": "torch-export", "savedmodel": "savedmodel", "python": "python"}
-"""The format that a runtime means which is asked for by name."""
+"""The format for each runtime that can be requested by name."""
 
 
 class _Tensor(msgspec.Struct):
@@ -30,7 +30,7 @@ class _Signature(msgspec.Struct):
 
 
 class _Card(msgspec.Struct):
-    """`fairway.json`."""
+    """The content of `fairway.json`."""
 
     format: str = ""
     entry: str = ""
@@ -41,30 +41,30 @@ class _Card(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a folder holds."""
+    """The result of inspecting a folder."""
 
     runtime: str
     """`onnx`, or the module of `loaders` that loads it in a worker."""
     entry: Path
-    """The file to load; of formats that are folders, the folder."""
+    """The file to load; for formats that are folders, the folder."""
     signature: Signature = Signature()
-    """Empty where nothing is written: the model itself may know."""
+    """Empty when not declared: the model itself may contain it."""
     generates: bool = False
     batching: str = "auto"
-    """Whether rows of several requests may run together: always, never, or auto where the author does not say."""
+    """Whether rows of several requests may run together: always, never, or auto when not declared."""
     root: Path = Path()
     """The folder of the version."""
     trusted: bool = False
     """Whether code of the model's author may run in the worker."""
     packages: tuple[str, ...] = ()
-    """What the worker's interpreter needs, as it is installed."""
+    """Packages that the worker's interpreter needs."""
 
 
 def find(folder: Path, format_: str = "", runtime: str = "auto", *, allow_pickle: bool = False) -> Found:
-    """What to load from a folder.
+    """Determine what to load from a folder.
 
-    What can run code when it is loaded is refused without consent: a Python class needs its format or runtime to be named,
-    all else needs `allow_pickle`. An ONNX model reads no file outside of the folder.
+    Files that can run code when loaded are refused without consent: a Python class requires its format or runtime to be named,
+    all others require `allow_pickle`. An ONNX model reads no files outside its folder.
     """
     if not folder.is_dir():
         message = f"{folder} is no folder"
@@ -79,7 +79,7 @@ def find(folder: Path, format_: str = "", runtime: str = "auto", *, allow_pickle
     if (format_ or card.format) == "onnx" and (entry := _plain_onnx(folder, card.entry)) is not None:
         _check_weights(folder, entry)
         return Found("onnx", entry, signature, card.generates, card.batching, folder)
-    from fairway.serving.replica import formats  # noqa: PLC0415  # an ONNX model needs none of them
+    from fairway.serving.replica import formats  # noqa: PLC0415  # not needed for ONNX models
 
     chosen = formats.choose(folder, format_ or card.format, card.entry, allow_pickle=allow_pickle)
     if chosen.loader == "onnx":
@@ -108,19 +108,19 @@ def _card(folder: Path) -> _Card:
 
 
 def _plain_onnx(folder: Path, named: str) -> Path | None:
-    """The file of an ONNX model where there is no doubt: the one that is named, or the only one at the top."""
+    """Return the ONNX file if it is unambiguous: the named one, or the only one at the top level."""
     if named:
         entry = (folder / named).resolve()
         if not entry.is_relative_to(folder.resolve()) or not entry.is_file():
             message = f"{folder / 'fairway.json'}: entry {named!r} is no file in the folder"
             raise UsageError(message, fix="name a file of the version")
         return entry if entry.suffix == ".onnx" else None
-    found = sorted(folder.glob("*.onnx"))
-    return found[0] if len(found) == 1 else None
+    candidates = sorted(folder.glob("*.onnx"))
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _check_weights(folder: Path, entry: Path) -> None:
-    """Refuse an ONNX model that names files outside of its folder: onnxruntime would read them into its answers."""
+    """Refuse an ONNX model that refers to files outside its folder: onnxruntime would read them, and answers would leak them."""
     if not entry.stat().st_size:
         return
     with entry.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

@@ -1,4 +1,4 @@
-"""How questions are put to the model, and by whom: what protocols and connections offer to the application."""
+"""The interfaces that protocols and connections implement for the application."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from fairway.serving.replica.request_id import Headers
 
 
 class Form(Protocol):
-    """One way to put a question to the model: from a body to arrays, and from arrays to an answer."""
+    """A protocol for inference: parses bodies to arrays, and writes arrays as answers."""
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
-        """A question, or a `RequestError`."""
+        """Parse a request; raise `RequestError` when it is invalid."""
         ...
 
     def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
-        """The same of large JSON, in steps."""
+        """Parse large JSON in steps."""
         ...
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
-        """Its answer."""
+        """Write the answer."""
         ...
 
 
 class Asker(Protocol):
-    """Who asked, and waits on the short way (`lane.py`)."""
+    """A client that waits for its answer on the fast path (`lane.py`)."""
 
     began: float
     phases: tuple[float, float]
-    """When the whole request was there, and when it was read."""
+    """When the whole request had arrived, and when it was parsed."""
     head_length: bytes | None
     disconnected: bool
 
     @property
     def headers(self) -> Headers:
-        """The lines of its head, with names in lower case."""
+        """The headers of the request, with names in lower case."""
         ...
 
     def hold(self, count: int) -> None:
-        """Counts so many bytes more until it is answered."""
+        """Count additional bytes until the request is answered."""
         ...
 
     def answer(self, answer: Answer) -> None:
-        """Takes the answer, once."""
+        """Send the answer; called once."""
         ...

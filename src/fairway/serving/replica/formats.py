@@ -1,4 +1,4 @@
-"""The folder of a version by the table of formats: which loader, of which file, with which consent."""
+"""Chooses the loader and the file for a version's folder, from the table of formats and the consent given."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from fairway.state.model import IN_REPLICA, Signature
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is loaded."""
+    """The chosen loader and file."""
 
     loader: str
     entry: Path
     trusted: bool
     packages: tuple[str, ...]
     signature: Signature = Signature()
-    """What another tool wrote of inputs that the loader cannot know."""
+    """Inputs declared by another tool, which the loader cannot determine."""
 
 
 def choose(folder: Path, format_: str, named: str, *, allow_pickle: bool) -> Chosen:
-    """The loader and its file; `RefusedError` says why a folder is not served."""
+    """Choose the loader and its file; raise `RefusedError` when the folder cannot be served."""
     if format_ and format_ not in TABLE:
         message = f"nothing here runs the format {format_!r}"
         raise RefusedError(message, fix=f"one of {', '.join(NAMES)}")
@@ -37,34 +37,34 @@ def choose(folder: Path, format_: str, named: str, *, allow_pickle: bool) -> Cho
         message = f"{folder / 'fairway.json'}: entry {named!r} is no file in the folder"
         raise UsageError(message, fix="name a file of the version")
     risky = choice.risks(files)
-    found, entry = choice.choose(files, format_, named, risky)
-    record = TABLE[found]
-    risky = choice.with_loader(risky, found, entry)
-    if found == IN_REPLICA:
+    name, entry = choice.choose(files, format_, named, risky)
+    record = TABLE[name]
+    risky = choice.with_loader(risky, name, entry)
+    if name == IN_REPLICA:
         return Chosen(IN_REPLICA, files[entry], False, ())
     if not record.loader:
         message = f"{folder} holds weights alone"
         raise RefusedError(
             message, fix="export the model as ONNX, or serve it with a program: fairway serve --name NAME -- COMMAND"
         )
-    if risky and found != "python" and not allow_pickle:
+    if risky and name != "python" and not allow_pickle:
         raise refusal([entry] if entry in risky else list(risky), risky)
-    packages = tuple(" or ".join(str(each) for each in group) for group in record.packages)
-    place = folder / entry
-    place = place.parent if record.folder and place.is_file() else place
-    return Chosen(record.loader, place, allow_pickle and bool(risky), packages, mlflow.columns(files))
+    packages = tuple(" or ".join(str(package) for package in group) for group in record.packages)
+    target = folder / entry
+    target = target.parent if record.folder and target.is_file() else target
+    return Chosen(record.loader, target, allow_pickle and bool(risky), packages, mlflow.columns(files))
 
 
 def listed(folder: Path) -> Files:
-    """The files of a folder by their path from its top."""
-    found: dict[str, Path] = {}
-    for place, _, names in os.walk(folder):
+    """Return the files of a folder by relative path."""
+    files: dict[str, Path] = {}
+    for directory, _, names in os.walk(folder):
         for name in names:
-            path = Path(place, name)
-            found[path.relative_to(folder).as_posix()] = path
-    return found
+            path = Path(directory, name)
+            files[path.relative_to(folder).as_posix()] = path
+    return files
 
 
 def _is_inside(folder: Path, named: str) -> bool:
-    place = (folder / named).resolve()
-    return place.is_relative_to(folder.resolve()) and place.exists()
+    target = (folder / named).resolve()
+    return target.is_relative_to(folder.resolve()) and target.exists()

@@ -1,4 +1,4 @@
-"""Text from a model that generates: whole, or as a stream that ends when nobody listens."""
+"""Text generation: whole answers, or streams that stop when the client disconnects."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fairway.serving.replica.runtimes.process import WorkerRuntime, failure
 
 
 class Generating:
-    """Answers the questions of OpenAI's clients with one worker.
+    """Answers OpenAI requests with one worker.
 
-    Promises: a question that nobody waits for any more stops to cost anything with its next piece.
+    Promises: a request whose client has disconnected is cancelled at its next piece.
     """
 
     refusal = staticmethod(openai.write_error)
@@ -33,19 +33,19 @@ class Generating:
         self._writing = 0
 
     async def embed(self, asked: EmbeddingRequest) -> Answer | Stream:
-        """`embeddings` of texts, as base64 or not."""
+        """Answer `embeddings`, as base64 or as numbers."""
         texts = asked.texts
         vectors = await asyncio.to_thread(self._runtime.embed, texts, asked.options)
         dimensions = asked.options.get("dimensions")
         if len(vectors.shape) != 2 or len(vectors) != len(texts) or dimensions not in (None, vectors.shape[-1]):
-            wanted = f" with {dimensions} dimensions" if dimensions else ""
-            message = f"embed() gave an array of shape {list(vectors.shape)} for {len(texts)} texts{wanted}"
+            expected = f" with {dimensions} dimensions" if dimensions else ""
+            message = f"embed() gave an array of shape {list(vectors.shape)} for {len(texts)} texts{expected}"
             raise ModelError(500, message, fix="one vector for each text is needed")
         tokens = sum(await asyncio.to_thread(self._runtime.count, texts)) if self._runtime.counts else None
         return openai.write_embeddings(self._model, vectors, as_base64=asked.as_base64, tokens=tokens)
 
     async def write(self, request: TextRequest) -> Answer | Stream:
-        """`completions` and `chat/completions`."""
+        """Answer `completions` and `chat/completions`."""
         if self._writing >= self._limit:
             message = f"{self._writing} answers are being written, which is the limit"
             raise RequestError(429, message, fix="try again later", retry_after=1.0)
@@ -61,16 +61,16 @@ class Generating:
     async def _events(self, request: TextRequest, writer: Writer) -> AsyncGenerator[bytes]:
         choices: list[Choice] = []
         try:
-            for place, (prompt, number) in enumerate(_answers(request)):
+            for index, (prompt, number) in enumerate(_answers(request)):
                 choices.append(Choice([]))
-                yield writer.first(place)
+                yield writer.first(index)
                 async with aclosing(self._pieces(prompt, request, number)) as pieces:
                     async for piece in pieces:
                         choices[-1].pieces.append(piece)
                         if piece.text or piece.more:
-                            yield writer.piece(piece, place)
+                            yield writer.piece(piece, index)
                         if piece.reason:
-                            yield writer.last(piece.reason, place)
+                            yield writer.last(piece.reason, index)
             if request.usage and (usage := await self._usage(request, choices)) is not None:
                 yield writer.used(usage)
         except RequestError as error:
@@ -78,7 +78,7 @@ class Generating:
         yield DONE
 
     async def _pieces(self, prompt: Any, request: TextRequest, number: int) -> AsyncGenerator[Piece]:
-        """Pieces of one answer; the last one has the reason why it ended."""
+        """Yield the pieces of one answer; the last one has the finish reason."""
         loop = asyncio.get_running_loop()
         heads: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         stops = Stops(request.stop)
@@ -89,9 +89,9 @@ class Generating:
         if request.echo:
             yield Piece(prompt, {})
         self._writing += 1
-        asked = 0
+        request_id = 0
         try:
-            asked = await asyncio.to_thread(self._runtime.generate, prompt, _options(request, number), give)
+            request_id = await asyncio.to_thread(self._runtime.generate, prompt, _options(request, number), give)
             while True:
                 head = await heads.get()
                 if "error" in head:
@@ -99,44 +99,48 @@ class Generating:
                 if "end" in head:
                     yield Piece(stops.rest(), {"unrated": True}, head["end"], head.get("usage"))
                     return
-                more = head.get("more") or {}
-                if "logprob" in more:
-                    more.setdefault("token", head["piece"])
+                metadata = head.get("more") or {}
+                if "logprob" in metadata:
+                    metadata.setdefault("token", head["piece"])
                 text = stops.feed(head["piece"])
-                yield Piece(text, more, "stop" if stops.stopped else "")
+                yield Piece(text, metadata, "stop" if stops.stopped else "")
                 if stops.stopped:
                     return
         finally:
             self._writing -= 1
-            self._runtime.cancel(asked)
+            self._runtime.cancel(request_id)
 
     async def _usage(self, request: TextRequest, choices: list[Choice]) -> dict[str, int] | None:
-        """Only where the model counts: a number that was not counted would be made up."""
-        own = [piece.usage for choice in choices for piece in choice.pieces if piece.usage]
-        if own and len(own) == len(choices):
-            after = sum(each.get("completion_tokens", 0) for each in own)
-            first = own[:: request.choices]  # a prompt with several answers is read once
-            before = sum(each.get("prompt_tokens", 0) for each in first)
+        """Return token counts only if the model counts tokens; otherwise they would be invented."""
+        reported = [piece.usage for choice in choices for piece in choice.pieces if piece.usage]
+        if reported and len(reported) == len(choices):
+            completion_tokens = sum(usage.get("completion_tokens", 0) for usage in reported)
+            first = reported[:: request.choices]  # a prompt with several answers is processed once
+            prompt_tokens = sum(usage.get("prompt_tokens", 0) for usage in first)
         elif self._runtime.counts:
-            asked = [_words(message["content"]) for message in request.prompts[0]] if request.chat else list(request.prompts)
+            inputs = [_words(message["content"]) for message in request.prompts[0]] if request.chat else list(request.prompts)
             texts = [choice.text for choice in choices]
             if request.echo:
                 prompts = [prompt for prompt, _ in _answers(request)]
                 texts = [text.removeprefix(prompt) for text, prompt in zip(texts, prompts, strict=True)]
-            counts = await asyncio.to_thread(self._runtime.count, [*asked, *texts])
-            before, after = sum(counts[: len(asked)]), sum(counts[len(asked) :])
+            counts = await asyncio.to_thread(self._runtime.count, [*inputs, *texts])
+            prompt_tokens, completion_tokens = sum(counts[: len(inputs)]), sum(counts[len(inputs) :])
         else:
             return None
-        return {"prompt_tokens": before, "completion_tokens": after, "total_tokens": before + after}
+        return {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+        }
 
 
 def _answers(request: TextRequest) -> Iterator[tuple[Any, int]]:
-    """The prompt of each answer, and the number of the answer among those for its prompt."""
+    """Yield the prompt of each answer, and the index of the answer for that prompt."""
     return itertools.product(request.prompts, range(request.choices))
 
 
 def _options(request: TextRequest, number: int) -> dict[str, Any]:
-    """The options of one answer. Several answers with one seed would be the same: each has a seed of its own."""
+    """Return the options of one answer. Answers with the same seed would be equal, so each gets its own."""
     seed = request.options.get("seed")
     return request.options if seed is None or not number else {**request.options, "seed": seed + number}
 

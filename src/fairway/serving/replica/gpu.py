@@ -1,4 +1,4 @@
-"""The GPUs of this replica, by Triton's names, read through NVML when the page of metrics is asked for."""
+"""Metrics of this replica's GPUs, with Triton's names, read through NVML on each request for metrics."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ _log = logging.getLogger("fairway.replica")
 
 
 def of_environment(environment: Mapping[str, str] = os.environ) -> Callable[[], list[Family]] | None:
-    """Reads the GPUs that `CUDA_VISIBLE_DEVICES` names by UUID; None where it names none, or NVML cannot be loaded."""
-    uuids = [word for word in environment.get(VISIBLE, "").split(",") if word.startswith(("GPU-", "MIG-"))]
+    """Return a reader for the GPUs that `CUDA_VISIBLE_DEVICES` names by UUID.
+
+    None when it names none, or when NVML cannot be loaded.
+    """
+    uuids = [name for name in environment.get(VISIBLE, "").split(",") if name.startswith(("GPU-", "MIG-"))]
     if not uuids:
         return None
     try:
         pynvml = importlib.import_module("pynvml")  # most replicas have no GPU
         pynvml.nvmlInit()
         handles = {uuid: pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids}
-    except Exception as error:  # noqa: BLE001  # NVML raises classes of its own; metrics must not keep a model from being served
+    except Exception as error:  # noqa: BLE001  # NVML raises its own classes; missing metrics must not prevent serving
         _log.warning("there are no metrics of the GPUs: %s", error)
         return None
     return lambda: families(pynvml, handles)
 
 
 def families(nvml: Any, handles: Mapping[str, Any]) -> list[Family]:
-    """Utilisation, memory and power of each GPU. What a GPU does not say is left out."""
+    """Return the utilisation, memory and power of each GPU. Values that a GPU does not support are left out."""
     used = Family("nv_gpu_utilization", "gauge", "GPU utilization rate, 0 to 1 (Triton's name).")
     memory = Family("nv_gpu_memory_used_bytes", "gauge", "GPU memory in use (Triton's name).")
     total = Family("nv_gpu_memory_total_bytes", "gauge", "GPU memory (Triton's name).")

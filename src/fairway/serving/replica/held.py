@@ -1,27 +1,27 @@
-"""How many bytes of requests and answers are in memory, and who gives way when they become too many."""
+"""Limits the memory that requests and answers hold, and chooses which ones to drop when it is exceeded."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 _LARGE = 1 << 20
-"""Bytes; larger bodies leave a quarter of the room to smaller ones."""
+"""Bytes; larger bodies must leave a quarter of the memory to smaller ones."""
 
 
 class Holder(Protocol):
-    """A connection with a body that arrives, or with an answer that its client does not read."""
+    """A connection with a body that is arriving, or with an answer that its client does not read."""
 
     def let_go(self) -> None:
-        """End it now: its bytes are needed for others."""
+        """End the connection now, to free its memory."""
         ...
 
 
 class Held:
     """The bytes that connections hold.
 
-    Promises: the sum stays within `most`, but for what one connection sends at once. When there is no room, the connection that
-    holds the most of what can be dropped is ended first, so that small requests go on while large ones are refused. A request
-    that is whole is never dropped, but for large JSON: that is decoded first (`decoding.py`).
+    Promises: the sum stays within `most`, except for what one connection sends at once. When the memory is exhausted, the largest
+    holder that can be dropped is ended first, so that small requests continue while large ones are refused. A request that has
+    arrived completely is never dropped, except for large JSON, which must be decoded first (`decoding.py`).
     """
 
     def __init__(self, most: int) -> None:
@@ -29,9 +29,9 @@ class Held:
         self._total = 0
         self._sizes: dict[Holder, int] = {}
         self._firm: set[Holder] = set()
-        """Those whose request is whole and waits for its answer."""
+        """Holders whose request is complete and waits for its answer."""
         self._loose: list[dict[Holder, None]] = [{} for _ in range(64)]
-        """The others, by the length of their size in bits: the largest is found without a look at all."""
+        """The other holders, grouped by the bit length of their size, so that the largest is found without a full scan."""
 
     @property
     def total(self) -> int:
@@ -40,18 +40,18 @@ class Held:
 
     @property
     def most_of_one(self) -> int:
-        """Bytes that one large body may have, with all that is made of it."""
+        """Maximum bytes of one large body, including everything derived from it."""
         return self._most * 3 // 4
 
     def has_room(self, count: int) -> bool:
-        """Whether so many bytes more fit without another's end."""
+        """Whether this many additional bytes fit without ending another connection."""
         return self._total + count <= (self.most_of_one if count > _LARGE else self._most)
 
     def take(self, holder: Holder, count: int) -> None:
-        """So many bytes more; others, or this one, are ended where there is no room."""
+        """Add bytes to a holder; end others, or this one, while the limit is exceeded."""
         size = self._set(holder, self._sizes.get(holder, 0) + count)
-        most = self.most_of_one if size > _LARGE else self._most
-        while self._total > most:
+        limit = self.most_of_one if size > _LARGE else self._most
+        while self._total > limit:
             victim = self._largest()
             if victim is None:
                 return
@@ -61,21 +61,21 @@ class Held:
                 return
 
     def resize(self, holder: Holder, size: int) -> None:
-        """So many bytes from now on."""
-        more = size - self._sizes.get(holder, 0)
-        if more > 0:
-            self.take(holder, more)
-        elif more:
+        """Set the bytes of a holder."""
+        growth = size - self._sizes.get(holder, 0)
+        if growth > 0:
+            self.take(holder, growth)
+        elif growth:
             self._set(holder, size)
 
     def keep(self, holder: Holder) -> None:
-        """The request is whole: it is answered, whatever comes."""
+        """Mark a holder's request as complete: it will be answered in any case."""
         if holder in self._sizes and holder not in self._firm:
             self._firm.add(holder)
             del self._loose[self._sizes[holder].bit_length()][holder]
 
     def free(self, holder: Holder) -> None:
-        """It holds nothing any more."""
+        """Remove a holder."""
         size = self._sizes.pop(holder, None)
         if size is None:
             return
@@ -86,17 +86,17 @@ class Held:
             del self._loose[size.bit_length()][holder]
 
     def _set(self, holder: Holder, size: int) -> int:
-        before = self._sizes.get(holder)
+        previous = self._sizes.get(holder)
         self._sizes[holder] = size
-        self._total += size - (before or 0)
-        if holder not in self._firm and (before is None or before.bit_length() != size.bit_length()):
-            if before is not None:
-                del self._loose[before.bit_length()][holder]
+        self._total += size - (previous or 0)
+        if holder not in self._firm and (previous is None or previous.bit_length() != size.bit_length()):
+            if previous is not None:
+                del self._loose[previous.bit_length()][holder]
             self._loose[size.bit_length()][holder] = None
         return size
 
     def _largest(self) -> Holder | None:
-        """Of those that can be dropped."""
+        """Return the largest holder that can be dropped."""
         for group in reversed(self._loose):
             if group:
                 return max(group, key=self._sizes.__getitem__)

@@ -1,9 +1,8 @@
-"""The short way for the usual request: a POST with a known length to a path that asks the model.
+"""The fast path for the usual request: a POST with a known length to a path for inference.
 
-Uvicorn makes a task, a scope and an event for every request; for a fast model that is most of the cost. Here such a request
-goes from the parser to the batcher and its answer from there to the socket, without any of these. Every other request, and
-everything that is out of the ordinary (chunked bodies, `Expect`, requests sent before the last answer came), takes uvicorn's
-way to the same application, with the same answers.
+Uvicorn creates a task, a scope and an event for every request; for a fast model that is most of the cost. On the fast path a
+request goes directly from the parser to the batcher, and its answer directly to the socket. All other requests, and all unusual
+ones (chunked bodies, `Expect`, pipelined requests), take uvicorn's path to the same application, with the same answers.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ _STATUS = {
 _USUAL = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
 _MOST_OVERHEAD = 1 << 16
-"""Bytes of a request's head, or around its chunks."""
+"""Maximum bytes of a request's head, or of the framing of its chunks."""
 _CHUNK_OVERHEAD = 8
-"""Bytes around a chunk of one byte."""
+"""Bytes of framing for a chunk of one byte."""
 _MOST_EARLY = 64
-"""Requests that may be sent before the last answer came."""
+"""Maximum pipelined requests."""
 _MOST_CONNECTIONS = 4096
 _LINGER = 1 << 20
-"""Bytes that are read and dropped after a refusal, so that the client reads it before the connection is reset."""
+"""Bytes to read and drop after a refusal, so that the client reads the answer before the connection is reset."""
 _LINGER_SECONDS = 5.0
 _COPIED = 1 << 16
 
 _RECEIVING: dict[Lane, float] = {}
-"""Connections over which a request arrives, and since when; also those that drop what comes after a refusal."""
+"""Connections on which a request is arriving, with its start time; also those that drop data after a refusal."""
 _UNREAD: dict[Lane, tuple[float, int]] = {}
-"""Connections whose client does not read its answer: since when, and how many bytes were left then."""
+"""Connections whose client does not read its answer: since when, and the size of the write buffer then."""
 
 
 def receiving() -> bool:
@@ -53,13 +52,13 @@ def receiving() -> bool:
 
 
 def sweep(now: float, seconds: float) -> None:
-    """Stop waiting for requests that have taken longer than this to come, and for clients that read nothing for so long."""
+    """End connections whose request takes longer than this to arrive, or whose client has read nothing for so long."""
     for lane in [lane for lane, began in _RECEIVING.items() if now - began > seconds]:
         lane.too_slow()
-    for lane, (since, left) in list(_UNREAD.items()):
-        now_left = lane.transport.get_write_buffer_size()
-        if now_left != left:
-            _UNREAD[lane] = (now, now_left)
+    for lane, (since, before) in list(_UNREAD.items()):
+        buffered = lane.transport.get_write_buffer_size()
+        if buffered != before:
+            _UNREAD[lane] = (now, buffered)
         elif now - since > seconds:
             lane.transport.abort()
 
@@ -67,12 +66,12 @@ def sweep(now: float, seconds: float) -> None:
 class Lane(HttpToolsProtocol):
     """One connection.
 
-    Promises: answers leave in the order of their requests, and a request is answered once, also when its client has closed its
-    own side. What a client sends, and what it does not read, is bounded (`held.py`).
+    Promises: answers are sent in the order of their requests, and each request is answered once, even if its client has closed
+    its sending side. The memory for received and unread data is bounded (`held.py`).
     """
 
-    # What every request reads or writes lies together in the object; the rest is in its dictionary. There each name would be a
-    # place of its own in memory, and with many connections these places are no longer in the processor's cache.
+    # Attributes used by every request are slots, next to each other in the object; the others are in its dictionary. There each
+    # name would be a separate place in memory, and with many connections these no longer fit the processor's cache.
     __slots__ = (
         "_asked", "_body", "_first", "_in_head", "_linger", "_overhead",
         "_running", "cycle", "expect_100_continue", "flow", "headers",
@@ -83,29 +82,29 @@ class Lane(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self.replica: App = self.config.app  # type: ignore[assignment]
         self._first: bytes | None = b""
-        """What has come first, as long as it may be HTTP/2."""
+        """The first bytes received, as long as they may be an HTTP/2 preface."""
         self._asked: Asked | None = None
         """The request that is arriving."""
         self._overhead = 0
-        """Bytes of the request that is arriving which are not its body."""
+        """Bytes of the arriving request that are not its body."""
         self._body = 0
         """Bytes of the body that is arriving."""
         self._in_head = False
         self._running: Any = None
-        """The request that is under way on uvicorn's way."""
+        """The request in progress on uvicorn's path."""
         self._linger: int | None = None
-        """How many bytes are still dropped after a refusal."""
+        """Bytes still to be dropped after a refusal."""
 
     def connection_made(self, transport: Any) -> None:
-        """A client; where there are too many, one that asks nothing goes."""
+        """Accept a connection; beyond the limit, close an idle one."""
         super().connection_made(transport)
         self.flow: Flow = Flow(transport)
         if len(self.connections) > _MOST_CONNECTIONS:
-            idle = next((each for each in self.connections if each is not self and _is_idle(each)), self)
+            idle = next((connection for connection in self.connections if connection is not self and _is_idle(connection)), self)
             idle.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the client, within bounds."""
+        """Process received bytes, within limits."""
         if self._first is not None:
             first, self._first = self._first + data, None
             if PREFACE.startswith(first[: len(PREFACE)]):
@@ -126,54 +125,54 @@ class Lane(HttpToolsProtocol):
         if self._overhead <= _MOST_OVERHEAD and not self._in_head:
             return
         if self._overhead > _MOST_OVERHEAD:
-            self.transport.abort()  # no answer: earlier requests may still wait for theirs
+            self.transport.abort()  # without an answer, because earlier requests may still be waiting for theirs
         elif self._in_head:
             _RECEIVING.setdefault(self, time.perf_counter())
 
     def _speak_http2(self, first: bytes) -> None:
-        """The client begins as HTTP/2 does, at least so far."""
+        """Switch to HTTP/2 when the client has sent its preface; wait while the preface is incomplete."""
         if len(first) < len(PREFACE):
             self._first = first
             _RECEIVING.setdefault(self, time.perf_counter())
             return
         _RECEIVING.pop(self, None)
         self.connections.discard(self)
-        other = StreamsConnection(self.replica, self.server_state)
-        self.transport.set_protocol(other)
-        other.connection_made(self.transport)
-        other.data_received(first)
+        connection = StreamsConnection(self.replica, self.server_state)
+        self.transport.set_protocol(connection)
+        connection.connection_made(self.transport)
+        connection.data_received(first)
 
     def read_on(self) -> None:
-        """The turn of this connection, whose body is large."""
+        """Read from this connection, which has a large body, when its turn comes."""
         self.flow.in_line = False
         if not self.pipeline and not self.flow.write_paused and not self.transport.is_closing():
             self.flow.resume_reading()
 
-    def eof_received(self) -> bool:  # type: ignore[override]  # what asyncio says of it; uvicorn never answers
-        """The client sends no more: whole requests are answered, then the connection is closed."""
-        waits = self._linger is None and self._asked is None and not self._in_head
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio's return type; uvicorn returns nothing
+        """Handle the end of the client's data: complete requests are answered, then the connection is closed."""
+        is_between_requests = self._linger is None and self._asked is None and not self._in_head
         cycle: Any = self.cycle
-        if not waits or cycle is None or cycle.response_complete or getattr(cycle, "more_body", False):
+        if not is_between_requests or cycle is None or cycle.response_complete or getattr(cycle, "more_body", False):
             return False
         cycle.keep_alive = False
         return True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
+        """Record a header."""
         name = name.lower()
         self.headers.append((name, value))
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
 
     def on_message_begin(self) -> None:
-        """A request begins; most of what uvicorn prepares is left for those that need it."""
+        """Start a request; most of uvicorn's preparation is deferred to requests that need it."""
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
         self._in_head = True
 
     def on_headers_complete(self) -> None:
-        """Choose the way."""
+        """Choose between the fast path and uvicorn's path."""
         if self.transport.is_closing():
             return
         self._in_head = False
@@ -182,12 +181,12 @@ class Lane(HttpToolsProtocol):
         if cycle is None or (self.cycle.response_complete and not self.pipeline):
             form = self.replica.lane.get(self.url)
             if form is not None and not self.expect_100_continue and self.parser.get_method() == b"POST":
-                asked = Asked(self, form, self.parser.should_keep_alive())
-                if asked.admitted(self.headers):
-                    self._asked = self.cycle = asked  # type: ignore[assignment]  # uvicorn sees that a request is under way
-                    _RECEIVING[self] = asked.began
-                    if asked.refused is not None:
-                        asked.refuse(asked.refused)
+                request = Asked(self, form, self.parser.should_keep_alive())
+                if request.admitted(self.headers):
+                    self._asked = self.cycle = request  # type: ignore[assignment]  # shows uvicorn that a request is in progress
+                    _RECEIVING[self] = request.began
+                    if request.refused is not None:
+                        request.refuse(request.refused)
                     return
         url, headers, expected = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
@@ -198,7 +197,7 @@ class Lane(HttpToolsProtocol):
             self.transport.abort()
 
     def on_body(self, body: bytes) -> None:
-        """More of the body."""
+        """Take part of the body."""
         self._overhead -= (1 + _CHUNK_OVERHEAD) * len(body)
         self._body += len(body)
         if self.transport.is_closing():
@@ -210,27 +209,27 @@ class Lane(HttpToolsProtocol):
             self.replica.bodies.held.take(self._asked, len(body))
 
     def on_message_complete(self) -> None:
-        """The whole request is there."""
+        """Handle the end of the request."""
         self._overhead = self._body = 0
-        asked = self._asked
+        request = self._asked
         if self.transport.is_closing():
             return
-        if asked is None:
+        if request is None:
             super().on_message_complete()
             return
         self._asked = None
         _RECEIVING.pop(self, None)
-        if not asked.response_complete:
-            parts, asked.parts = asked.parts, []
-            self.replica.bodies.held.keep(asked)
-            self.replica.quick(asked.form, parts[0] if len(parts) == 1 else b"".join(parts), asked)
+        if not request.response_complete:
+            parts, request.parts = request.parts, []
+            self.replica.bodies.held.keep(request)
+            self.replica.quick(request.form, parts[0] if len(parts) == 1 else b"".join(parts), request)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody waits for the answer any more."""
+        """Cancel the requests of a closed connection."""
         _RECEIVING.pop(self, None)
         _UNREAD.pop(self, None)
-        for cycle in (self._running, *(each for each, _ in self.pipeline)):
-            # Uvicorn tells the newest alone; the others would write to what is closed.
+        for cycle in (self._running, *(queued for queued, _ in self.pipeline)):
+            # Uvicorn notifies only the newest; the others would write to a closed connection.
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
@@ -242,7 +241,7 @@ class Lane(HttpToolsProtocol):
         self._forget()
 
     def _forget(self) -> None:
-        """Drop what refers back to this connection, so that it is freed now and not by the garbage collector.
+        """Drop references back to this connection, so that it is freed now and not by the garbage collector.
 
         Uvicorn keeps the keep-alive timer of a connection that was reset; the timer would keep the connection for minutes.
         """
@@ -256,14 +255,14 @@ class Lane(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def too_slow(self) -> None:
-        """The request does not come: say so and close."""
+        """Refuse a request that does not arrive in time, and close the connection."""
         if self._asked is not None and not self._asked.response_complete:
             self._asked.refuse(refusal(self.replica.bodies.too_slow()))
         else:
             self.transport.abort()
 
     def linger(self) -> None:
-        """The answer is written: drop what still comes, for a while, so that the client can read it."""
+        """Drop data received after the answer for a while, so that the client can read the answer."""
         self._linger = _LINGER
         _RECEIVING.pop(self, None)
         if not self.transport.is_closing():
@@ -271,19 +270,19 @@ class Lane(HttpToolsProtocol):
             self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
 
     def let_go(self) -> None:
-        """The client does not read its answer, and others need the room."""
+        """Abort the connection: the client does not read its answer, and the memory is needed for others."""
         self.transport.abort()
 
     def pause_writing(self) -> None:
-        """The client does not read: nothing more is read from it."""
+        """Stop reading from a client that does not read its answer."""
         super().pause_writing()
         self.flow.pause_reading()
-        left = self.transport.get_write_buffer_size()
-        _UNREAD[self] = (time.perf_counter(), left)
-        self.replica.bodies.held.take(self, left)
+        buffered = self.transport.get_write_buffer_size()
+        _UNREAD[self] = (time.perf_counter(), buffered)
+        self.replica.bodies.held.take(self, buffered)
 
     def resume_writing(self) -> None:
-        """The client has read most of it."""
+        """Resume reading after the client has read most of the answer."""
         super().resume_writing()
         _UNREAD.pop(self, None)
         self.replica.bodies.held.free(self)
@@ -291,26 +290,26 @@ class Lane(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        """Go on; a request that came before the last answer waits for its turn among all such."""
+        """Continue; a pipelined request takes turns with those of other connections."""
         if self.pipeline and not self.transport.is_closing():
             self.replica.early.join(_Early(self))
         else:
             self.go_on()
 
     def go_on(self) -> None:
-        """Start what came early; do not read while the client does not."""
+        """Start the next pipelined request; do not read while the client does not read."""
         super().on_response_complete()
         if self.flow.write_paused and not self.transport.is_closing():
             self.flow.pause_reading()
 
     def answered(self) -> None:
-        """Go on with the next request, if one came early."""
+        """Start the next pipelined request, if any."""
         if self.pipeline:
             self.on_response_complete()
 
 
 class Asked:
-    """One request on the short way. To uvicorn it looks like one of its own, so that its order and its end hold."""
+    """One request on the fast path. It has the interface of uvicorn's requests, so that uvicorn keeps their order."""
 
     __slots__ = (
         "_lane",
@@ -342,31 +341,34 @@ class Asked:
         self.headers = lane.headers
 
     def admitted(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        """Whether it can go this way. What is not acceptable is refused here, before its body is read."""
+        """Whether the request can take the fast path.
+
+        An unacceptable request is refused here, before its body is read.
+        """
         try:
             self._lane.replica.check(headers)
-            self.head_length, known = self._lane.replica.bodies.admit(headers)
+            self.head_length, length_known = self._lane.replica.bodies.admit(headers)
         except RequestError as error:
             self.refused = refusal(error)
             return True
-        return known
+        return length_known
 
     def refuse(self, answer: Answer) -> None:
-        """Answer before the body was read; what still comes of it is dropped."""
+        """Answer before the body was read; the rest of the body is dropped."""
         self.keep_alive = False
         self.parts = []
         self.answer(answer, early=True)
 
     def hold(self, count: int) -> None:
-        """What its body was decoded to, until it is answered."""
+        """Count the bytes of the decoded body until the request is answered."""
         self._lane.replica.bodies.held.take(self, count)
 
     def let_go(self) -> None:
-        """Its body takes the room of others."""
+        """Refuse the request to free the memory of its body."""
         self.refuse(refusal(self._lane.replica.bodies.no_room()))
 
     def answer(self, answer: Answer, *, early: bool = False) -> None:
-        """Write the answer, once."""
+        """Send the answer, once."""
         if self.response_complete:
             return
         if len(answer.body) >= COMPRESSED_FROM and not early:
@@ -402,7 +404,7 @@ class Asked:
 
 
 def _write(transport: Any, head: bytes, body: bytes) -> None:
-    """A small answer in one piece; a large one is not copied."""
+    """Write an answer: a small one in one piece, a large one without copying."""
     if len(body) < _COPIED:
         transport.write(head + body)
     else:
@@ -410,12 +412,12 @@ def _write(transport: Any, head: bytes, body: bytes) -> None:
 
 
 def _is_idle(protocol: Any) -> bool:
-    """Whether a connection asks nothing just now."""
+    """Whether a connection has no request in progress."""
     return protocol.cycle is None or protocol.cycle.response_complete
 
 
 class _Early:
-    """A connection whose next request came before the last answer, in the line."""
+    """A connection with a pipelined request, waiting for its turn."""
 
     __slots__ = ("_lane",)
 
@@ -423,13 +425,13 @@ class _Early:
         self._lane = lane
 
     def read_on(self) -> None:
-        """Its turn."""
+        """Start the pipelined request."""
         self._lane.go_on()
 
 
 class _Nobody:
-    """Nobody waits for events of a request on the short way."""
+    """An event without waiters, for requests on the fast path."""
 
     @staticmethod
     def set() -> None:
-        """Nothing to do."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""What a replica counts: families for Prometheus, and the JSON that the autoscaler reads."""
+"""The metrics of a replica: families for Prometheus, and the JSON that the autoscaler reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LATENCY_BOUNDS = tuple(0.0001 * 2**step for step in range(19))
 """Seconds, 0.1 ms to 26 s."""
 BATCH_BOUNDS = tuple(float(2**step) for step in range(11))
 PHASES = ("preprocess", "predict", "postprocess")
-"""KServe's words for the phases of a question."""
+"""KServe's names for the phases of a request."""
 _COLUMNS = 1 + len(PHASES)
 _READINGS = 5
 _MOST_SEEN = 4096 * _READINGS * 8
@@ -29,7 +29,7 @@ _MOST_SIZES = 1024
 
 
 class Histogram:
-    """Counts by upper bounds, as Prometheus has them."""
+    """Counts by upper bound, as in Prometheus."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -39,56 +39,56 @@ class Histogram:
         self.total = 0.0
 
     def add(self, value: float) -> None:
-        """One more."""
+        """Add a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def put(self, family: Family, *labels: tuple[str, str]) -> None:
-        """Append its samples to a family."""
+        """Append the samples to a family."""
         family.add_histogram([f"{bound:g}" for bound in self.bounds], self.counts, self.total, *labels)
 
 
 class Times:
-    """The time of questions: all of it, and by phase: reading the body, waiting and running, writing the answer.
+    """The duration of requests, in total and by phase: reading the body, waiting and running, writing the answer.
 
-    The hot path keeps readings of a clock. The histograms are made of many of them at once.
+    On the hot path only clock readings are recorded. Many of them at once are later added to the histograms.
     """
 
     __slots__ = ("_histograms", "seen")
 
     def __init__(self) -> None:
         self.seen = bytearray()
-        """Five readings of each question, packed."""
+        """Five readings of each request, packed."""
         self._histograms = tuple(Histogram(LATENCY_BOUNDS) for _ in range(_COLUMNS))
 
     def add_whole(self, seconds: float) -> None:
-        """One question of which the phases are not known."""
+        """Add the total duration of a request whose phases are not known."""
         self._histograms[0].add(seconds)
 
     def add_phases(self, read: float, ran: float, written: float) -> None:
-        """The phases of one question whose whole time is added by itself."""
+        """Add the phases of a request whose total duration is added separately."""
         for histogram, seconds in zip(self._histograms[1:], (read, ran, written), strict=True):
             histogram.add(seconds)
 
     def histograms(self) -> tuple[Histogram, ...]:
-        """Of the whole, then of the phases in order."""
+        """Return the histograms of the total and of the phases, in order."""
         self.fold()
         return self._histograms
 
     def fold(self) -> None:
-        """Put what was seen into the histograms."""
+        """Add the recorded readings to the histograms."""
         if not self.seen:
             return
-        began, came, read, ran, ended = np.frombuffer(self.seen).reshape(-1, _READINGS).T
+        began, arrived, parsed, ran, ended = np.frombuffer(self.seen).reshape(-1, _READINGS).T
         self.seen = bytearray()
-        for histogram, column in zip(self._histograms, (ended - began, read - came, ran - read, ended - ran), strict=True):
+        for histogram, column in zip(self._histograms, (ended - began, parsed - arrived, ran - parsed, ended - ran), strict=True):
             counts = np.bincount(np.searchsorted(_BOUNDS, column), minlength=len(histogram.counts))
-            histogram.counts = [before + int(more) for before, more in zip(histogram.counts, counts, strict=True)]
+            histogram.counts = [count + int(added) for count, added in zip(histogram.counts, counts, strict=True)]
             histogram.total += float(column.sum())
 
 
 class Runs:
-    """Runs of the model with one number of rows."""
+    """Runs of the model with one batch size."""
 
     __slots__ = ("count", "rows", "seconds")
 
@@ -99,44 +99,47 @@ class Runs:
 
 
 class Metrics:
-    """Counters since the start; they only grow."""
+    """Counters since the start; they only increase."""
 
     def __init__(self) -> None:
         self.runs: dict[int, Runs] = {}
-        """By rows of a run; beyond `_MOST_SIZES` different ones by the next power of two below."""
+        """By batch size; beyond `_MOST_SIZES` different sizes, by the next lower power of two."""
         self.failed_seconds = 0.0
-        """Of the time of all requests, the part of those that got 4xx or 5xx."""
+        """The part of the time of all requests that was spent on those answered with 4xx or 5xx."""
         self.queued = 0
-        """Requests that went into a batch."""
+        """Requests that entered a batch."""
         self.last_run = 0.0
-        """When the model ran last, by `time.perf_counter`."""
+        """When the model last ran, by `time.perf_counter`."""
         self.codes: dict[int, int] = {}
         self.batch_rows = Histogram(BATCH_BOUNDS)
         self.times = Times()
         self.queue_seconds = 0.0
         self.busy_seconds = 0.0
         self.compute_seconds = 0.0
-        """Time in which the model ran, once for each request of a batch."""
+        """Time in which the model ran, counted once for each request of a batch."""
         self.in_flight = 0
         self.non_finite = 0
         """Answers with NaN or infinity in an output."""
         self.sampled = 0
         self.samples_dropped = 0
         self.gpus: Callable[[], list[Family]] = _no_gpus
-        """What the GPUs of this replica do; set where it has any."""
+        """Returns the metrics of this replica's GPUs; set if it has any."""
 
     def answered(self, code: int, seconds: float) -> None:
-        """One question to the model was answered."""
+        """Record an answered inference request."""
         self.codes[code] = self.codes.get(code, 0) + 1
         self.times.add_whole(seconds)
         if code >= 400:
             self.failed_seconds += seconds
 
     def asked(self, code: int, began: float, phases: tuple[float, float], ran: float, ended: float) -> None:
-        """The same of a question whose phases are known: readings of a clock. `phases`: all of it was there, it was read."""
+        """Record an answered inference request with its phases, as readings of a clock.
+
+        `phases`: when it had arrived completely, and when it was parsed.
+        """
         self.codes[code] = self.codes.get(code, 0) + 1
         times = self.times
-        # Packed, because numbers that are kept as objects would cost more than all the rest.
+        # Packed, because float objects would cost more than everything else here.
         times.seen += _PACK(began, *phases, ran, ended)
         if len(times.seen) >= _MOST_SEEN:
             times.fold()
@@ -144,7 +147,7 @@ class Metrics:
             self.failed_seconds += ended - began
 
     def batch(self, rows: int, seconds: float, requests: int = 1) -> None:
-        """The model ran once, for so many requests."""
+        """Record one run of the model for this many requests."""
         self.batch_rows.add(rows)
         self.busy_seconds += seconds
         self.compute_seconds += requests * seconds
@@ -157,7 +160,7 @@ class Metrics:
         self.last_run = time.perf_counter()
 
     def since_last(self) -> float:
-        """Seconds since the model ran."""
+        """Return the seconds since the last run of the model."""
         return time.perf_counter() - self.last_run
 
     def _runs(self, rows: int) -> Runs:
@@ -177,7 +180,7 @@ class Metrics:
 
     @property
     def client_errors(self) -> int:
-        """Answers with 4xx but 429."""
+        """Answers with 4xx except 429."""
         return sum(count for code, count in self.codes.items() if 400 <= code < 500) - self.refused
 
     @property
@@ -186,7 +189,7 @@ class Metrics:
         return sum(self.codes.values()) - self.failed - self.refused
 
     def load(self, queue: int, uptime: float, verdict: BatchingVerdict) -> dict[str, object]:
-        """What the autoscaler reads, and whether requests are batched."""
+        """Return the load for the autoscaler, and the batching verdict."""
         return {
             "served": self.served,
             "failed": self.failed,
@@ -204,17 +207,20 @@ class Metrics:
         }
 
     def families(self, model: str, version: str, queue: int, verdict: BatchingVerdict) -> list[Family]:
-        """Everything for Prometheus: our own names, then those of KServe and of Triton, for the boards made for these."""
-        own = (("model", model), ("version", version))
+        """Return all metric families for Prometheus.
+
+        Besides our own names these have those of KServe and Triton, for existing dashboards.
+        """
+        labels = (("model", model), ("version", version))
         batching = Family("fairway_batching", "gauge", "1: rows of several requests run together; 0: they do not.")
-        batching.add(int(verdict.batched), *own, ("basis", str(verdict.basis)))
+        batching.add(int(verdict.batched), *labels, ("basis", str(verdict.basis)))
         requests = Family("fairway_requests_total", "counter", "Answers by status.")
         for code, count in sorted(self.codes.items()):
-            requests.add(count, *own, ("code", str(code)))
+            requests.add(count, *labels, ("code", str(code)))
         seconds = Family("fairway_request_seconds", "histogram", "Time from a request to its answer.")
-        self.times.histograms()[0].put(seconds, *own)
+        self.times.histograms()[0].put(seconds, *labels)
         rows = Family("fairway_batch_rows", "histogram", "Rows of a batch.")
-        self.batch_rows.put(rows, *own)
+        self.batch_rows.put(rows, *labels)
         single: tuple[_Single, ...] = (
             ("fairway_queue_seconds_total", "counter", "Time that requests waited for the model.", self.queue_seconds),
             ("fairway_busy_seconds_total", "counter", "Time in which the model ran.", self.busy_seconds),
@@ -224,24 +230,24 @@ class Metrics:
             ("fairway_queue_requests", "gauge", "Requests that wait for the model.", queue),
             ("fairway_in_flight_requests", "gauge", "Requests not answered yet.", self.in_flight),
         )
-        found = [batching, requests, seconds, rows, *_singles(single, own)]
-        return [*found, *self._kserve(model), *self._triton(own, queue), *self.gpus()]
+        fairway_families = [batching, requests, seconds, rows, *_singles(single, labels)]
+        return [*fairway_families, *self._kserve(model), *self._triton(labels, queue), *self.gpus()]
 
     def _kserve(self, model: str) -> list[Family]:
-        """The histograms of KServe's ModelServer. Nothing is explained here, so that histogram stays empty."""
+        """Return the histograms of KServe's ModelServer. There are no explainers, so that histogram stays empty."""
         label = ("model_name", model)
-        found = []
+        families = []
         for phase, histogram in zip(PHASES, self.times.histograms()[1:], strict=True):
             family = Family(f"request_{phase}_seconds", "histogram", f"{phase} request latency (KServe's name).")
             histogram.put(family, label)
-            found.append(family)
+            families.append(family)
         explain = Family("request_explain_seconds", "histogram", "explain request latency (KServe's name); always 0.")
         Histogram(LATENCY_BOUNDS).put(explain, label)
-        return [*found, explain]
+        return [*families, explain]
 
     def _triton(self, own: tuple[tuple[str, str], ...], queue: int) -> list[Family]:
-        """The counters of Triton. Times are microseconds, summed over requests."""
-        whole, read, _, written = self.times.histograms()
+        """Return Triton's counters. Times are microseconds, summed over requests."""
+        total, read, _, written = self.times.histograms()
         good = sum(count for code, count in self.codes.items() if code < 400)
         failure = Family("nv_inference_request_failure", "counter", "Failed requests (Triton's name).")
         for reason, count in (("REJECTED", self.refused), ("OTHER", self.client_errors), ("BACKEND", self.failed)):
@@ -251,7 +257,7 @@ class Metrics:
             ("nv_inference_request_success", "counter", "Successful requests (Triton's name).", good),
             ("nv_inference_count", "counter", "Rows that the model ran (Triton's name).", rows),
             ("nv_inference_exec_count", "counter", "Runs of the model; rows of a batch run once (Triton's name).", batches),
-            ("nv_inference_request_duration_us", "counter", "Time of requests (Triton's name).", _us(whole.total)),
+            ("nv_inference_request_duration_us", "counter", "Time of requests (Triton's name).", _us(total.total)),
             ("nv_inference_queue_duration_us", "counter", "Time of waiting (Triton's name).", _us(self.queue_seconds)),
             ("nv_inference_compute_input_duration_us", "counter", "Time of reading (Triton's name).", _us(read.total)),
             ("nv_inference_compute_infer_duration_us", "counter", "Time of running (Triton's name).", _us(self.compute_seconds)),
@@ -265,13 +271,13 @@ _Single = tuple[str, str, str, float]
 
 
 def _singles(single: Iterable[_Single], labels: tuple[tuple[str, str], ...]) -> list[Family]:
-    """Families of one sample each."""
-    found = []
-    for name, kind, words, value in single:
-        family = Family(name, kind, words)
+    """Return families with one sample each."""
+    families = []
+    for name, kind, description, value in single:
+        family = Family(name, kind, description)
         family.add(value, *labels)
-        found.append(family)
-    return found
+        families.append(family)
+    return families
 
 
 def _us(seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""What is said of a path that is not there: which part of it is wrong, and what is there."""
+"""Errors for unknown paths: they name the part that is wrong, and what exists instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SHOWN = 500
 
 
 def unknown(model: ServedModel, path: str) -> RequestError:
-    """404 with what is wrong."""
+    """Return the error for a path that does not exist."""
     parts = path[:_SHOWN].split("/")
     if len(parts) == 3 and "." in parts[1]:  # /inference.GRPCInferenceService/ModelInfer
         return RequestError(501, f"no method {path[:_SHOWN]} of gRPC here", fix="docs/protocols.md has the services")
@@ -35,5 +35,5 @@ def unknown(model: ServedModel, path: str) -> RequestError:
 
 
 def expects_openai(path: str, *, talks: bool) -> bool:
-    """Whether errors at a path are written as OpenAI's clients read them. `/v1/models` is asked by clients of several kinds."""
+    """Whether errors at a path use OpenAI's format. `/v1/models` is used by clients of several protocols."""
     return path.startswith("/openai/") or (path.startswith("/v1/") and (talks or not path.startswith("/v1/models/")))

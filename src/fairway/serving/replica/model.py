@@ -1,4 +1,4 @@
-"""The model of a replica as the protocols see it, and what they ask of it."""
+"""The served model, requests and answers as the protocols see them."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from fairway.serving.replica.problem import RequestError, bad
 from fairway.state.model import Signature, TensorSpec
 
 MOST_ELEMENTS = (1 << 31) - 1
-"""Elements of a tensor: more than any body holds, and far from where numbers overflow."""
+"""Maximum elements of a tensor: more than any body holds, and far from integer overflow."""
 MOST_EMPTY_ROWS = 4096
-"""Rows that cost no byte of the body and still must be run."""
+"""Maximum rows without elements, which take no bytes of the body but must still be run."""
 _SHOWN = 16
 
 Wanted = tuple[tuple[int, bool], ...]
-"""Outputs of an answer: place in the signature, and whether as raw bytes."""
+"""Requested outputs: index in the signature, and whether as raw bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a model does besides predicting."""
+    """What a model supports besides prediction."""
 
     generates: bool = False
     embeds: bool = False
     counts: bool = False
     """Whether it counts tokens."""
     generate_options: frozenset[str] = frozenset()
-    """Parameters of OpenAI's requests that `generate` honours."""
+    """Parameters of OpenAI requests that `generate` supports."""
     embed_options: frozenset[str] = frozenset()
-    """The same of `embed`."""
+    """The same for `embed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What one replica serves."""
+    """The model that a replica serves."""
 
     name: str
     version: str
@@ -50,31 +50,31 @@ class ServedModel:
     counts: bool = False
     """Whether it counts tokens."""
     generate_options: frozenset[str] = frozenset()
-    """Parameters of OpenAI's requests that `generate` honours."""
+    """Parameters of OpenAI requests that `generate` supports."""
     embed_options: frozenset[str] = frozenset()
-    """The same of `embed`."""
+    """The same for `embed`."""
 
 
 @dataclass(slots=True)
 class Question:
-    """One request to the model: arrays in the order of the signature's inputs."""
+    """A parsed request for inference, with arrays in the order of the signature's inputs."""
 
     inputs: list[Array]
     rows: int
     id: str = ""
     wanted: Wanted = ()
-    """All that the protocol knows to ask for."""
+    """The requested outputs; empty if the protocol cannot select outputs, for all of them."""
     columnar: bool = False
-    """TF-Serving: whether the inputs came by name, not by row, and the outputs go the same way."""
+    """TF-Serving: whether inputs were given by name, not by row; outputs use the same form."""
     timeout: float = 0.0
-    """Seconds after which the client wants no answer any more; 0: it waits."""
+    """Seconds after which the client no longer needs an answer; 0: none."""
     classes: tuple[int, ...] = ()
-    """For each of the outputs that are wanted, how many of the best classes are told instead of the values; 0: the values."""
+    """For each requested output, how many of the best classes to return instead of the values; 0: the values."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """What goes back."""
+    """An answer to a request."""
 
     body: bytes
     status: int = 200
@@ -84,7 +84,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Stream:
-    """An answer that comes in pieces."""
+    """An answer sent in pieces."""
 
     pieces: AsyncGenerator[bytes]
     status: int = 200
@@ -93,22 +93,22 @@ class Stream:
 
 
 def named(specs: tuple[TensorSpec, ...], name: str, what: str) -> int:
-    """The place of a tensor in the signature; 400 with the names there are."""
-    for place, spec in enumerate(specs):
+    """Return the index of a tensor in the signature; raise 400 with the existing names."""
+    for index, spec in enumerate(specs):
         if spec.name == name:
-            return place
+            return index
     message = f"the model has no {what} {name!r}"
     raise bad(message, f"it has: {', '.join(spec.name for spec in specs)}")
 
 
 def check_shape(spec: TensorSpec, shape: tuple[int, ...]) -> None:
-    """400 unless the shape is one that the signature allows."""
+    """Raise 400 if the signature does not allow the shape."""
     if len(shape) == len(spec.shape):
         size = 1
-        for given, wanted in zip(shape, spec.shape, strict=True):
-            if (given != wanted and wanted != -1) or not 0 <= given <= MOST_ELEMENTS:
+        for actual, expected in zip(shape, spec.shape, strict=True):
+            if (actual != expected and expected != -1) or not 0 <= actual <= MOST_ELEMENTS:
                 break
-            size *= given or 1  # a length of 0 must not hide the others
+            size *= actual or 1  # a length of 0 must not hide the other lengths
         else:
             if size <= MOST_ELEMENTS:
                 return
@@ -117,13 +117,13 @@ def check_shape(spec: TensorSpec, shape: tuple[int, ...]) -> None:
 
 
 def shown(shape: tuple[int, ...]) -> str:
-    """A shape in a message, however long it and its numbers are."""
-    lengths = [str(each) if abs(each) < 10**18 else "..." for each in shape[:_SHOWN]]
+    """Format a shape for a message, truncated if it or its numbers are long."""
+    lengths = [str(length) if abs(length) < 10**18 else "..." for length in shape[:_SHOWN]]
     return f"[{', '.join(lengths)}{', ...' if len(shape) > _SHOWN else ''}]"
 
 
 def rows_of(model: ServedModel, shapes: list[tuple[int, ...]]) -> int:
-    """How many rows a question has: the first dimension, the same for all inputs. 1 where the model takes no batches."""
+    """Return the number of rows: the first dimension, which must be the same for all inputs; 1 if the model does not batch."""
     if not model.batches:
         return 1
     rows = shapes[0][0]
@@ -138,12 +138,12 @@ def rows_of(model: ServedModel, shapes: list[tuple[int, ...]]) -> int:
 
 
 def listed(model: ServedModel, created: int) -> dict[str, object]:
-    """The model as OpenAI lists it."""
+    """Return the model in the format of OpenAI's list of models."""
     return {"id": model.name, "object": "model", "created": created, "owned_by": "fairway"}
 
 
 def check_version(model: ServedModel, version: str) -> None:
-    """404 when it is not the one that is served."""
+    """Raise 404 when the version is not the one that is served."""
     if version != model.version:
         message = f"model {model.name!r} has no version {version!r} here"
         raise RequestError(404, message, fix=f"version {model.version} is served")

@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a replica was started with."""
+    """The options with which a replica was started."""
 
     folder: Path
     name: str
@@ -37,7 +37,7 @@ class Options:
 
 
 def read(arguments: list[str] | None = None) -> Options:
-    """Read the command line; a mistake ends the process with 2 and says what is wrong."""
+    """Parse the command line; an error ends the process with status 2 and a message."""
     parser = argparse.ArgumentParser(prog="python -m fairway.serving.replica", description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--folder", type=Path, required=True, help="folder of the model version")
@@ -77,24 +77,24 @@ def read(arguments: list[str] | None = None) -> Options:
     add("--body-timeout", type=_seconds, default=30.0, help="seconds that a body may take to arrive")
     add("--sample-folder", type=Path, default=None, help="where some requests and answers are kept")
     add("--sample-rate", type=_part, default=0.01, help="the part of the requests that is kept, 0 to 1")
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     return Options(
-        folder=given.folder,
-        name=given.name,
-        version=given.version,
-        labels=tuple(given.label),
-        format=given.format,
-        runtime=given.runtime,
-        allow_pickle=given.allow_pickle,
-        python=given.python,
-        host=given.host,
-        port=given.port,
-        threads=given.threads,
-        batching=given.batching,
-        limits=Limits(given.max_batch, given.max_queue, given.deadline, given.objective, given.max_body),
-        bodies=BodyLimits(given.max_body, given.max_json, given.body_timeout, given.max_held),
-        sample_folder=given.sample_folder,
-        sample_rate=given.sample_rate,
+        folder=parsed.folder,
+        name=parsed.name,
+        version=parsed.version,
+        labels=tuple(parsed.label),
+        format=parsed.format,
+        runtime=parsed.runtime,
+        allow_pickle=parsed.allow_pickle,
+        python=parsed.python,
+        host=parsed.host,
+        port=parsed.port,
+        threads=parsed.threads,
+        batching=parsed.batching,
+        limits=Limits(parsed.max_batch, parsed.max_queue, parsed.deadline, parsed.objective, parsed.max_body),
+        bodies=BodyLimits(parsed.max_body, parsed.max_json, parsed.body_timeout, parsed.max_held),
+        sample_folder=parsed.sample_folder,
+        sample_rate=parsed.sample_rate,
     )
 
 

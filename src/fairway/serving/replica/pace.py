@@ -1,4 +1,4 @@
-"""How work on large requests shares the loop with small requests."""
+"""How work on large requests shares the event loop with small requests."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 _QUIET = 0.02
 """Seconds without a small request after which work on large ones needs no pauses."""
 _BURST = 0.002
-"""Seconds of work between two pauses. The timers of the loop count milliseconds."""
+"""Seconds of work between two pauses. The event loop's timers have a resolution of milliseconds."""
 _PAUSE = 3.0
-"""Length of a pause, in multiples of the work before it."""
+"""Length of a pause, as a multiple of the work before it."""
 
 
 class SmallRequests:
@@ -19,11 +19,11 @@ class SmallRequests:
         self._last = float("-inf")
 
     def seen(self, at: float) -> None:
-        """A small request arrived at this time of `time.perf_counter`."""
+        """Record the arrival of a small request, by `time.perf_counter`."""
         self._last = at
 
     def recent(self) -> bool:
-        """Whether one arrived within the last moments."""
+        """Whether a small request arrived within the last `_QUIET` seconds."""
         return time.perf_counter() - self._last < _QUIET
 
 
@@ -39,11 +39,11 @@ class Pace:
         """Seconds of work since the last pause."""
 
     def alone(self) -> bool:
-        """Whether no small request has to be considered."""
+        """Whether no small requests are arriving."""
         return not self._small.recent()
 
     def pause_after(self, seconds: float) -> float:
-        """Count so many seconds of work. Return how long to pause now; 0 for no pause."""
+        """Count this many seconds of work. Return how long to pause now; 0 for no pause."""
         self._spent += seconds
         if self._spent < _BURST:
             return 0.0

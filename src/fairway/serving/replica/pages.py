@@ -1,4 +1,4 @@
-"""What a replica tells of itself: the paths that are no questions to the model."""
+"""The informational paths of a replica: all paths that are not inference."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from fairway.version import __version__
 METRICS = "/metrics"
 _TF_METRICS = "/monitoring/prometheus/metrics"
 _ALIVE = {"status": "alive"}
-"""What KServe's clients read at `/`."""
+"""The answer that KServe's clients expect at `/`."""
 _INDEX = "/v2/repository/index"
-"""A page that is asked for with POST; what its body says does not matter here."""
+"""A page requested with POST; its body is ignored."""
 
 
 class Pages:
-    """The pages of one replica.
+    """The informational pages of one replica.
 
-    Promises: every path gets an answer, in JSON where something is wrong; readiness is false while the replica drains.
+    Promises: every path gets an answer, as JSON when it is an error; readiness is false while the replica drains.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Pages:
         self._metrics = metrics
         self._draining = draining
         self._questions = questions
-        """Paths that take a POST with a question to the model."""
+        """Paths that accept POST for inference."""
         self._created = int(now())
         self._began = time.monotonic()
         self._triton = TritonPages(model, batcher, metrics, now)
@@ -59,11 +59,11 @@ class Pages:
         }
 
     def control(self, scope: Scope) -> Control | None:
-        """What a POST that is no question does; it takes the body."""
+        """Return the handler of a POST that is not inference; it takes the body."""
         return self._triton.control(scope["path"]) if scope["method"] == "POST" else None
 
     def answer(self, scope: Scope) -> Answer:
-        """The page of a path."""
+        """Return the page of a path."""
         path, method = scope["path"], scope["method"]
         page = self._pages.get(path)
         if page is not None and (method in ("GET", "HEAD") or path == _INDEX):
@@ -78,19 +78,19 @@ class Pages:
         return self._form_at(path)(unknown(self._model, path))
 
     def _form_at(self, path: str) -> Callable[[RequestError], Answer]:
-        """How the clients that ask at a path expect errors."""
+        """Return the error writer for the clients of a path."""
         if expects_openai(path, talks=self._model.generates or self._model.embeds):
-            from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do without
+            from fairway.serving.replica.protocols import openai  # noqa: PLC0415  # most replicas do not need it
 
             return openai.write_error
         return refusal
 
     def _openinference(self) -> dict[str, Callable[[], Answer]]:
         model = self._model
-        about = {"name": "fairway", "version": __version__, "extensions": EXTENSIONS}
+        server = {"name": "fairway", "version": __version__, "extensions": EXTENSIONS}
         entry = {"name": model.name, "version": model.version, "state": "READY", "reason": ""}
         pages = {
-            "/v2": lambda: told(about),
+            "/v2": lambda: told(server),
             "/v2/health/live": lambda: told({"live": True}),
             "/v2/health/ready": lambda: self._ready({"ready": True}),
             _INDEX: lambda: told([entry]),
@@ -101,7 +101,10 @@ class Pages:
         return pages
 
     def _tfserving(self) -> dict[str, Callable[[], Answer]]:
-        """Those of TensorFlow Serving. Some are OpenAI's and KServe's too: one object with the keys of all."""
+        """Return the pages of TensorFlow Serving.
+
+        Some paths are used by OpenAI's and KServe's clients as well: their answer has the keys of all.
+        """
         model = self._model
         models = {"object": "list", "data": [listed(model, self._created)]}
         pages: dict[str, Callable[[], Answer]] = {"/v1/models": lambda: told({**models, "models": [model.name]})}
@@ -117,7 +120,7 @@ class Pages:
     def _others(self) -> dict[str, Callable[[], Answer]]:
         return {
             "/": lambda: told(_ALIVE),
-            "/ping": lambda: self._ready({"ready": True}),  # MLflow's, like the next two
+            "/ping": lambda: self._ready({"ready": True}),  # for MLflow, like the next two
             "/health": lambda: self._ready({"ready": True}),
             "/version": version_page,
             "/fairway/load": self._load,
@@ -128,7 +131,7 @@ class Pages:
         }
 
     def _readiness(self) -> dict[str, object]:
-        """What KServe's clients of the older protocol read."""
+        """Return the readiness for KServe's clients of the V1 protocol."""
         return {"name": self._model.name, "ready": not self._draining()}
 
     def _ready(self, ready: dict[str, object]) -> Answer:
@@ -140,7 +143,7 @@ class Pages:
         return told(openinference.metadata(self._model, self._batcher.verdict))
 
     def _openapi(self) -> Answer:
-        from fairway.serving.replica.openapi.document import document  # noqa: PLC0415  # the first request can wait for it
+        from fairway.serving.replica.openapi.document import document  # noqa: PLC0415  # loaded on first request
 
         return told(document(self._model, self._pages.keys(), self._questions))
 
@@ -156,18 +159,18 @@ class Pages:
 
 
 def _docs() -> Answer:
-    from fairway.serving.replica.openapi.page import docs_page  # noqa: PLC0415  # the same
+    from fairway.serving.replica.openapi.page import docs_page  # noqa: PLC0415  # loaded on first request
 
     return docs_page()
 
 
 def told(value: object) -> Answer:
-    """A value as JSON."""
+    """Return a JSON answer."""
     return Answer(msgspec.json.encode(value))
 
 
 def refusal(error: RequestError) -> Answer:
-    """An error as the protocols have it."""
+    """Return an error in the default format of the protocols."""
     headers = list(error.headers)
     if error.retry_after:
         headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))

@@ -1,4 +1,4 @@
-"""Inputs made from a signature, to try a model with: rows that differ, of several kinds of values."""
+"""Generates test inputs from a signature: rows that differ, with several kinds of values."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fairway.serving.replica.datatypes import DTYPES, Array, of_texts
 from fairway.state.model import Signature, TensorSpec
 
 LENGTHS = (8, 32, 1, 64, 224)
-"""Tried in turn for dimensions of any length other than the first."""
+"""Lengths to try in turn for free dimensions other than the first."""
 _WORDS = ("a", "the ship", "Fairway", "x1", "no", "yes", "to the sea", "é")
 _NUMBERS = ("0", "1", "2", "3", "4.5", "6", "7", "8")
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of values."""
+    """One kind of test values."""
 
     floats: Callable[[Array], Array]
-    """From uniform numbers in [0, 1)."""
+    """Maps uniform numbers in [0, 1) to floats."""
     integers: int
-    """Integers are from 0 to below this, and within their type."""
+    """Exclusive upper bound of integers, which start at 0 and stay within their type."""
     texts: tuple[str, ...]
     grows: bool = False
     """Whether floats of later rows are larger, so that a statistic over a batch changes with its members."""
@@ -38,12 +38,12 @@ KINDS = (
     Kind(lambda uniform: 10.0 * uniform, 5, _NUMBERS),
     Kind(lambda uniform: 0.01 * uniform, 3, _WORDS),
 )
-"""A model may refuse some (an index out of range), or give the same output for all rows of one. Small integers come first: an
-embedding refuses large ones, and each refusal is an error in the log."""
+"""A model may reject some kinds (an index out of range), or give the same output for all rows of a kind. Small integers come
+first: an embedding rejects large ones, and each rejection is an error in the log."""
 
 
 class Probes:
-    """Rows for one signature. `length` stands for every free dimension but the first."""
+    """Generates rows for one signature. `length` is used for every free dimension except the first."""
 
     def __init__(self, signature: Signature, uniform: Uniform) -> None:
         self._specs = signature.inputs
@@ -62,11 +62,11 @@ class Probes:
         return sum(DTYPES[spec.datatype].itemsize * math.prod(self._shape(spec)) for spec in self._specs)
 
     def zeros(self) -> list[Array]:
-        """A row of zeros and empty texts."""
+        """Return a row of zeros and empty texts."""
         return [self._zeros(spec) for spec in self._specs]
 
     def row(self, kind: Kind, part: float) -> list[Array]:
-        """A row of other values at every call. `part`: how large floats are, for a kind that grows."""
+        """Return a row with new values on every call. `part`: scale of the floats, for a kind that grows."""
         return [self._values(spec, kind, part) for spec in self._specs]
 
     def _zeros(self, spec: TensorSpec) -> Array:
@@ -79,8 +79,8 @@ class Probes:
         shape, dtype = self._shape(spec), DTYPES[spec.datatype]
         uniform = self._uniform.take(math.prod(shape))
         if spec.datatype == "BYTES":
-            words = [kind.texts[int(each * len(kind.texts))] for each in uniform.tolist()]
-            return of_texts([word.encode() for word in words]).reshape(shape)
+            texts = [kind.texts[int(number * len(kind.texts))] for number in uniform.tolist()]
+            return of_texts([text.encode() for text in texts]).reshape(shape)
         if dtype.kind == "f":
             floats: Array = kind.floats(uniform) * (part if kind.grows else 1.0)
             return floats.astype(dtype).reshape(shape)
@@ -89,17 +89,17 @@ class Probes:
         return integers
 
     def _shape(self, spec: TensorSpec) -> tuple[int, ...]:
-        return (1, *(self.length if each < 0 else each for each in spec.shape[1:]))
+        return (1, *(self.length if length < 0 else length for length in spec.shape[1:]))
 
 
 class Uniform:
-    """Numbers in [0, 1) from a seed: SplitMix64 on arrays. `numpy.random` takes longer to import than most proofs take."""
+    """Seeded uniform numbers in [0, 1): SplitMix64 on arrays. Importing `numpy.random` would take longer than most proofs."""
 
     def __init__(self, seed: int) -> None:
         self._at = seed << 32
 
     def take(self, count: int) -> Array:
-        """The next numbers."""
+        """Return the next `count` numbers."""
         state = np.arange(self._at + 1, self._at + count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""What goes wrong with one request, with the status that says so."""
+"""Errors of a single request, with their HTTP status."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fairway.errors import FairwayError
 
 
 class RequestError(FairwayError):
-    """The request gets this status and these words; nothing else is harmed."""
+    """The request gets this status and message; other requests are not affected."""
 
     code = "request"
 
@@ -16,19 +16,19 @@ class RequestError(FairwayError):
         super().__init__(message, fix=fix)
         self.status = status
         self.retry_after = retry_after
-        """Seconds after which it may go better; 0: trying again does not help."""
+        """Seconds after which a retry may succeed; 0: retrying does not help."""
         self.headers = headers
 
     @property
     def words(self) -> str:
-        """The message and the fix in one line, as the protocols want it."""
+        """The message and the fix in one line, as the protocols require."""
         return f"{self.message}; {self.fix}" if self.fix else self.message
 
 
 class ModelError(RequestError):
-    """The model itself failed on an input: 400 when it says that the input is wrong, else 500."""
+    """The model failed on an input: 400 when the model reports an invalid input, otherwise 500."""
 
 
 def bad(message: str, fix: str = "") -> RequestError:
-    """A request that makes no sense."""
+    """Return the error for an invalid request."""
     return RequestError(400, message, fix=fix)

@@ -1,7 +1,7 @@
-"""Tries whether the rows of a model are independent: a row alone and in batches must give the same outputs.
+"""Tests whether the rows of a model are independent: a row must give the same outputs alone and in batches.
 
-The proof runs before the replica listens. It is bounded in time and memory. What it cannot show is `unknown`, and such a model is
-not batched.
+The proof runs before the replica listens, and is bounded in time and memory. A model for which it is inconclusive gets the
+verdict `unknown` and is not batched.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fairway.state.batching import BatchingBasis, BatchingVerdict
 from fairway.state.model import Signature, TensorSpec
 
 SECONDS = 3.0
-"""The proof may take this long in all."""
+"""Maximum duration of the whole proof."""
 THOROUGH_SECONDS = 1.0
-"""Rows are compared in all `_ORDERS` unless that would take longer than this; then in `_FEW_ORDERS`."""
+"""Rows are compared in all `_ORDERS` if that takes no longer than this, otherwise in `_FEW_ORDERS`."""
 BATCH_SECONDS = 0.5
-"""A batch of the proof takes no longer than this."""
+"""Maximum duration of a batch of the proof."""
 BATCH_BYTES = 64 << 20
-"""The inputs of a batch of the proof take no more than this."""
+"""Maximum size of the inputs of a batch of the proof."""
 POOL = 8
-"""Different rows of one kind."""
+"""Number of different rows of one kind."""
 ENOUGH_KINDS = 2
-"""Kinds of values that are compared at the least, where the model takes them."""
+"""Minimum number of kinds of values to compare, if the model accepts them."""
 _ORDERS = (
     (0, 1),
     (1, 0),
@@ -42,9 +42,10 @@ _ORDERS = (
 )
 _FEW_ORDERS = ((1, 0), (3, 1, 2), (0, 2, 1, 3, 3, 1, 0, 2))
 _TOLERANCES = {"FP16": 1e-2, "BF16": 4e-2, "FP32": 5e-4, "FP64": 5e-4}
-"""By datatype of an output, relative; others must be equal. FP64 as FP32: many models compute in FP32 and convert at the end."""
+"""Relative tolerance by datatype of an output; others must be equal. FP64 is treated as FP32, because many models compute in FP32
+and convert at the end."""
 _FLOOR = 1e-3
-"""An element's magnitude counts as at least this part of the largest element of its output."""
+"""Minimum magnitude of an element for the tolerance, as a fraction of the largest element of its output."""
 
 
 class MixedError(Exception):
@@ -60,7 +61,7 @@ class SlowError(UnknownError):
 
 
 def prove(runtime: Runtime, most: int, seed: int = 0, clock: Callable[[], float] = time.perf_counter) -> BatchingVerdict:
-    """Whether rows of several requests may be run together. `most`: the largest batch that would be made."""
+    """Return whether rows of several requests may run together. `most`: the largest batch that would be formed."""
     if not runtime.batches:
         return BatchingVerdict(False, BatchingBasis.FIXED, _no_batch_dimension(runtime.signature))
     proof = _Proof(runtime, most, Uniform(seed), clock)
@@ -70,7 +71,7 @@ def prove(runtime: Runtime, most: int, seed: int = 0, clock: Callable[[], float]
         return BatchingVerdict(False, BatchingBasis.MIXED, str(error))
     except UnknownError as error:
         return BatchingVerdict(False, BatchingBasis.UNKNOWN, str(error))
-    except Exception as error:  # noqa: BLE001  # a runtime that breaks its promise must not end the start
+    except Exception as error:  # noqa: BLE001  # a bug of a runtime must not prevent the start
         return BatchingVerdict(False, BatchingBasis.UNKNOWN, f"the runtime failed: {error!r}")
     detail = f"rows alone and together gave the same outputs, in batches of up to {proof.found.rows} rows"
     return BatchingVerdict(True, BatchingBasis.PROVEN, detail, proof.found.rows)
@@ -78,16 +79,16 @@ def prove(runtime: Runtime, most: int, seed: int = 0, clock: Callable[[], float]
 
 @dataclass(slots=True)
 class _Found:
-    """What is shown so far."""
+    """The results so far."""
 
     kinds: int = 0
-    """Kinds of values that were compared."""
+    """Number of kinds of values that were compared."""
     varied: set[int] = field(default_factory=set)
-    """Outputs that differed between rows, by place."""
+    """Indices of the outputs that differed between rows."""
     rows: int = 0
-    """The largest batch."""
+    """Size of the largest batch."""
     refused: str = ""
-    """What the model reported for inputs that it did not take."""
+    """The error for inputs that the model rejected."""
 
 
 class _Proof:
@@ -103,7 +104,7 @@ class _Proof:
 
     def run(self) -> None:
         """Return when the rows are independent; raise `MixedError` or `UnknownError` otherwise."""
-        found = self.found
+        results = self.found
         self._choose_length()
         for kind in KINDS:
             try:
@@ -112,23 +113,23 @@ class _Proof:
                 if not self._complete:
                     raise
                 return
-            if self._complete and (found.kinds >= ENOUGH_KINDS or not compared):
+            if self._complete and (results.kinds >= ENOUGH_KINDS or not compared):
                 return
-        if not found.kinds:
-            message = f"the model refused all inputs that were tried: {found.refused}"
+        if not results.kinds:
+            message = f"the model refused all inputs that were tried: {results.refused}"
             raise UnknownError(message)
-        constant = [spec.name for place, spec in enumerate(self._outputs) if place not in found.varied]
+        constant = [spec.name for index, spec in enumerate(self._outputs) if index not in results.varied]
         if constant:
             message = f"output {constant[0]!r} was the same for all rows that were tried, which proves nothing"
             raise UnknownError(message)
 
     @property
     def _complete(self) -> bool:
-        """Whether every output differed between rows that were compared."""
+        """Whether every output differed between the compared rows."""
         return self.found.kinds > 0 and len(self.found.varied) == len(self._outputs)
 
     def _choose_length(self) -> None:
-        """A length of free dimensions with which the model takes zeros; the first where it takes none."""
+        """Choose a length of free dimensions with which the model accepts zeros; the first one if it accepts none."""
         probes = self._probes
         for length in probes.lengths:
             probes.length = length
@@ -146,13 +147,13 @@ class _Proof:
             raise UnknownError(message)
 
     def _compare(self, kind: Kind) -> bool:
-        """Compare rows of one kind; False where the model does not take them."""
-        pool = [self._probes.row(kind, (1 + place) / POOL) for place in range(POOL)]
+        """Compare rows of one kind; return False if the model rejects them."""
+        pool = [self._probes.row(kind, (1 + index) / POOL) for index in range(POOL)]
         try:
             first = self._run(pool[0])
-            began = self._clock()
+            started = self._clock()
             again = self._run(pool[0])
-            orders = self._orders(self._clock() - began)
+            orders = self._orders(self._clock() - started)
             alone = [first, *(self._run(row) for row in pool[1 : 1 + max(map(max, orders))])]
         except ModelError as error:
             self.found.refused = str(error)
@@ -161,9 +162,9 @@ class _Proof:
         rows.check_repeat(again)
         per_row = 0.0
         for order in orders:
-            began = self._clock()
+            started = self._clock()
             self._together(pool, order, rows)
-            per_row = (self._clock() - began) / len(order)
+            per_row = (self._clock() - started) / len(order)
         for order in self._large_orders(per_row, len(alone)):
             self._together(pool, order, rows)
         self.found.kinds += 1
@@ -171,24 +172,24 @@ class _Proof:
         return True
 
     def _orders(self, seconds: float) -> Sequence[tuple[int, ...]]:
-        """Which rows are run together, by how long one takes alone."""
-        left = SECONDS - (self._clock() - self._began)
-        for orders, limit in ((_ORDERS, min(left, THOROUGH_SECONDS)), (_FEW_ORDERS, left)):
+        """Return which rows to run together, depending on the duration of a single row."""
+        remaining = SECONDS - (self._clock() - self._began)
+        for orders, limit in ((_ORDERS, min(remaining, THOROUGH_SECONDS)), (_FEW_ORDERS, remaining)):
             if seconds * (POOL + sum(map(len, orders))) <= limit:
                 return orders
         message = f"took too long: one row takes {seconds:.2g} s, and the proof may take {SECONDS:g} s"
         raise SlowError(message)
 
     def _large_orders(self, per_row: float, different: int) -> list[tuple[int, ...]]:
-        """Rows of the largest batch and of one that is smaller: mixing may begin at a number of rows."""
-        most = self._most
-        while most > POOL and (most * per_row > BATCH_SECONDS or most * self._probes.row_bytes > BATCH_BYTES):
-            most //= 2
-        sizes = [rows for rows in (5 * most // 8 | 1, most) if POOL < rows <= most]
+        """Return rows for the largest batch and a smaller one: mixing may begin only above some number of rows."""
+        largest = self._most
+        while largest > POOL and (largest * per_row > BATCH_SECONDS or largest * self._probes.row_bytes > BATCH_BYTES):
+            largest //= 2
+        sizes = [rows for rows in (5 * largest // 8 | 1, largest) if POOL < rows <= largest]
         return [tuple((self._uniform.take(rows) * different).astype(int).tolist()) for rows in sizes]
 
     def _together(self, pool: list[list[Array]], order: tuple[int, ...], rows: _Rows) -> None:
-        inputs = [np.concatenate(columns) for columns in zip(*(pool[place] for place in order), strict=True)]
+        inputs = [np.concatenate(columns) for columns in zip(*(pool[index] for index in order), strict=True)]
         try:
             outputs = self._run(inputs)
         except ModelError as error:
@@ -205,18 +206,18 @@ class _Proof:
 
 
 class _Rows:
-    """Outputs of rows that ran alone, with which others are compared."""
+    """The outputs of rows that ran alone, as a reference."""
 
     def __init__(self, specs: tuple[TensorSpec, ...], alone: list[list[Array]]) -> None:
         self._specs = specs
         self._alone: list[Array] = []
-        """By output, all rows."""
+        """For each output, the values of all rows."""
         for spec, outputs in zip(specs, zip(*alone, strict=True), strict=True):
-            wrong = next((each for each in outputs if not each.ndim or len(each) != 1), None)
+            wrong = next((output for output in outputs if not output.ndim or len(output) != 1), None)
             if wrong is not None:
                 message = f"output {spec.name!r} has shape {list(wrong.shape)} for one row, without a dimension for rows"
                 raise MixedError(message)
-            other = next((each for each in outputs if each.shape != outputs[0].shape), None)
+            other = next((output for output in outputs if output.shape != outputs[0].shape), None)
             if other is not None:
                 shapes = f"{list(outputs[0].shape)} for one row and {list(other.shape)} for another"
                 message = f"output {spec.name!r} has shape {shapes}, which no batch can have"
@@ -225,35 +226,35 @@ class _Rows:
         self._scales = [_scale(outputs) for outputs in self._alone]
 
     def check_repeat(self, again: list[Array]) -> None:
-        """`UnknownError` unless the first row gives the same a second time."""
-        for place, spec in enumerate(self._specs):
-            if again[place].shape != self._alone[place][:1].shape or self._differ(place, (0,), again[place]).any():
+        """Raise `UnknownError` unless the first row gives the same outputs a second time."""
+        for index, spec in enumerate(self._specs):
+            if again[index].shape != self._alone[index][:1].shape or self._differ(index, (0,), again[index]).any():
                 message = f"output {spec.name!r} differs when the same row is run twice"
                 raise UnknownError(message)
 
     def check(self, outputs: list[Array], order: tuple[int, ...]) -> None:
-        """`MixedError` unless each row of a batch gives what it gave alone."""
-        for place, (spec, output) in enumerate(zip(self._specs, outputs, strict=True)):
-            if output.shape != (len(order), *self._alone[place].shape[1:]):
+        """Raise `MixedError` unless each row of a batch gives the same outputs as alone."""
+        for index, (spec, output) in enumerate(zip(self._specs, outputs, strict=True)):
+            if output.shape != (len(order), *self._alone[index].shape[1:]):
                 message = f"output {spec.name!r} has shape {list(output.shape)} for {len(order)} rows"
                 raise MixedError(message)
-            different = self._differ(place, order, output)
+            different = self._differ(index, order, output)
             if different.any():
-                at = int(different.argmax()) + 1
-                message = f"output {spec.name!r} of a row differs between the row alone and as row {at} of {len(order)}"
+                position = int(different.argmax()) + 1
+                message = f"output {spec.name!r} of a row differs between the row alone and as row {position} of {len(order)}"
                 raise MixedError(message)
 
     def varied(self) -> set[int]:
-        """The outputs that differ between rows, by place. Those with NaN alone do not count."""
+        """Return the indices of outputs that differ between rows. Outputs with only NaN do not count."""
         first = (0,) * len(self._alone[0]) if self._alone else ()
         return {
-            place
-            for place, outputs in enumerate(self._alone)
-            if self._differ(place, first, outputs).any() and not _is_nan(outputs)
+            index
+            for index, outputs in enumerate(self._alone)
+            if self._differ(index, first, outputs).any() and not _is_nan(outputs)
         }
 
     def _differ(self, place: int, order: tuple[int, ...], outputs: Array) -> Array:
-        """By row, whether an output is another than that of the row which ran alone."""
+        """Return for each row whether its output differs from that of the row alone."""
         expected, scale = self._alone[place][list(order)], self._scales[place]
         if scale is None:
             same = expected == outputs
@@ -267,7 +268,7 @@ class _Rows:
 
 
 def _scale(outputs: Array) -> Array | None:
-    """The largest finite magnitude of each element over all rows; None where outputs must be equal."""
+    """Return the largest finite magnitude of each element over all rows; None if outputs must be equal."""
     if outputs.dtype.kind != "f":
         return None
     largest = np.where(np.isfinite(outputs), np.abs(outputs.astype(np.float64)), 0.0).max(axis=0, initial=0.0)
@@ -280,8 +281,8 @@ def _is_nan(output: Array) -> bool:
 
 
 def _no_batch_dimension(signature: Signature) -> str:
-    for way, specs in (("input", signature.inputs), ("output", signature.outputs)):
+    for kind, specs in (("input", signature.inputs), ("output", signature.outputs)):
         for spec in specs:
             if not spec.shape or spec.shape[0] != -1:
-                return f"{way} {spec.name!r} has shape {list(spec.shape)}, and its first dimension is not free"
+                return f"{kind} {spec.name!r} has shape {list(spec.shape)}, and its first dimension is not free"
     return "the signature has no inputs"

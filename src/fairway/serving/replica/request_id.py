@@ -1,4 +1,4 @@
-"""The id of a request at a replica: for its log, its samples, its span, and for clients that ask it directly."""
+"""The request id at a replica: for its log, its samples, its span, and clients that connect directly."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 NAME = b"x-request-id"
 BEFORE_ID = b"x-forwarded-host"
-"""A router of ours ends its head with this and the id, and gives the id back itself."""
+"""Fairway's routers end the head with this header and the id, and return the id themselves."""
 FAILURES_A_SECOND = 10
-"""Lines about failed requests a second."""
+"""Maximum log lines per second about failed requests."""
 
 _PLAIN = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,200}")
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("fairway.replica")
 
 
 def id_of(headers: Headers) -> str:
-    """The id, where it is one that can be logged; else nothing."""
+    """Return the id if it is safe to log, otherwise ""."""
     for name, value in reversed(headers):
         if name == NAME:
             return value.decode() if _PLAIN.fullmatch(value) else ""
@@ -28,15 +28,15 @@ def id_of(headers: Headers) -> str:
 
 
 def echoed(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The line that gives the id back to a client that asked directly."""
+    """Return the header that returns the id to a client that connects directly."""
     if len(headers) > 1 and headers[-2][0] == BEFORE_ID and headers[-1][0] == NAME:
         return []
-    found = id_of(headers)
-    return [(NAME, found.encode())] if found else []
+    request_id = id_of(headers)
+    return [(NAME, request_id.encode())] if request_id else []
 
 
 class FailureLog:
-    """Writes the ids of requests that failed, so many a second at the most. `now`: seconds."""
+    """Logs the ids of failed requests, with a rate limit. `now`: seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -45,7 +45,7 @@ class FailureLog:
         self._dropped = 0
 
     def note(self, headers: Headers, status: int, reason: bytes) -> None:
-        """One request failed."""
+        """Log a failed request."""
         now = self._now()
         if now - self._since >= 1.0:
             if self._dropped:

@@ -1,4 +1,4 @@
-"""Some requests and their answers, kept as JSON lines for later evaluation; never at the cost of a request."""
+"""Stores a sample of requests and answers as JSON lines for later evaluation, without delaying requests."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ from fairway.state.model import TensorSpec
 
 _log = logging.getLogger("fairway.replica")
 _LARGEST = 1 << 20
-"""Elements of the largest request that is kept."""
+"""Maximum elements of a request that is sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleLimits:
-    """How much is kept."""
+    """Limits for the samples."""
 
     file_size: int = 16 << 20
     total_size: int = 256 << 20
-    """All files together; the oldest go first."""
+    """All files together; the oldest are removed first."""
     seconds: float = 60.0
-    """A file is closed after so long, so that others can have it."""
+    """Seconds after which a file is closed, so that it can be collected."""
     waiting: int = 256
-    """Samples that may wait to be written; more are dropped."""
+    """Maximum samples waiting to be written; more are dropped."""
 
 
 class Sampler:
     """Writes samples in a thread of its own.
 
-    Promises: 1. A request never waits for the disk, and a full or broken disk costs samples alone.
-    2. A file named `*.jsonl` is complete; what is being written ends in `.part`.
+    Promises:
+    1. A request never waits for the disk; a full or failing disk only costs samples.
+    2. A file named `*.jsonl` is complete; one that is being written ends in `.part`.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Sampler:
         self._thread.start()
 
     def see(self, inputs: list[Array], outputs: list[Array], headers: Headers = ()) -> None:
-        """One request was answered; keep it if it is its turn."""
+        """Sample an answered request, if it is due."""
         self._due += self._rate
         if self._due < 1.0:
             return
@@ -77,10 +78,12 @@ class Sampler:
         if self._waiting.full() or sum(array.size for array in (*inputs, *outputs)) > _LARGEST:
             self._metrics.samples_dropped += 1
         else:
-            self._waiting.put_nowait((self._now(), inputs, outputs, id_of(headers)))  # nobody else puts
+            self._waiting.put_nowait(
+                (self._now(), inputs, outputs, id_of(headers))
+            )  # this is the only producer, so the queue cannot be full here
 
     def close(self) -> None:
-        """Write what waits."""
+        """Write the waiting samples."""
         self._waiting.put(None)
         self._thread.join()
 
@@ -102,7 +105,7 @@ class Sampler:
 
     def _write(self, time: float, inputs: list[Array], outputs: list[Array], request_id: str) -> None:
         signature = self._model.signature
-        told = {
+        sample = {
             "time": time,
             "model": self._model.name,
             "version": self._model.version,
@@ -114,14 +117,14 @@ class Sampler:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._number += 1
             name = f"requests-{int(1000 * time):013d}-{os.getpid()}-{self._number}.jsonl.part"
-            self._file, self._opened = open(self._folder / name, "xb", buffering=0), time  # noqa: SIM115  # it stays open
-        self._file.write(msgspec.json.encode(told) + b"\n")
+            self._file, self._opened = open(self._folder / name, "xb", buffering=0), time  # noqa: SIM115  # kept open
+        self._file.write(msgspec.json.encode(sample) + b"\n")
         self._metrics.sampled += 1
         if self._file.tell() >= self._limits.file_size or time - self._opened >= self._limits.seconds:
             self._finish()
 
     def _finish(self) -> None:
-        """Give the file its name, and make room."""
+        """Rename the file to its final name, and remove the oldest files beyond the limit."""
         if self._file is None:
             return
         file, self._file = self._file, None
@@ -139,7 +142,7 @@ class Sampler:
 
 def _told(spec: TensorSpec, array: Array) -> dict[str, Any]:
     flat: list[Any] = array.ravel().tolist()
-    data = [_text(as_bytes(each)) for each in flat] if spec.datatype == "BYTES" else flat
+    data = [_text(as_bytes(element)) for element in flat] if spec.datatype == "BYTES" else flat
     return {"name": spec.name, "datatype": spec.datatype, "shape": array.shape, "data": data}
 
 

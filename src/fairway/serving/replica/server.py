@@ -1,4 +1,4 @@
-"""The HTTP server around the application, and how it ends: nobody who was let in is sent away."""
+"""The HTTP server of the application, with a graceful shutdown that answers every accepted request."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from fairway.serving.replica.streams import connection as streams
 
 _FILES = 1 << 16
 QUIET = 0.5
-"""Seconds without a request after which a draining server closes the connections that are open."""
+"""Seconds without a request after which a draining server closes its open connections."""
 
 GONE = 0.2
 """Seconds for which a replica without its model answers 503 with `Connection: close`, so that routers drop their connections."""
 MOST_GONE = 2.0
-"""The same where requests are still under way."""
+"""The same while requests are in flight."""
 
 
 class Server(UvicornServer):
-    """Uvicorn, with another end.
+    """Uvicorn with a different shutdown.
 
-    Promises: after SIGTERM readiness is false at once; what is under way, and what still comes over open connections, is answered
-    (with `Connection: close`); then the process ends with 0. A second SIGINT ends it at once.
+    Promises: after SIGTERM readiness is false at once. Requests in flight, and those that still arrive over open connections, are
+    answered (with `Connection: close`); then the process ends with 0. A second SIGINT ends it at once.
     """
 
     def __init__(self, app: App, grace: float, hello: str = "") -> None:
@@ -46,7 +46,7 @@ class Server(UvicornServer):
                 access_log=False,
                 server_header=False,
                 date_header=False,
-                timeout_keep_alive=600,  # the router keeps its connections; it closes them, not we
+                timeout_keep_alive=600,  # the router keeps its connections alive and is the one to close them
                 timeout_graceful_shutdown=max(1, round(grace)),
             )
         )
@@ -56,25 +56,28 @@ class Server(UvicornServer):
         self._told = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and say so."""
+        """Start to listen, and print the greeting."""
         await super().startup(sockets)
         sys.stderr.write(self._hello)
         sys.stderr.flush()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain; the loop's ticks see when it is done."""
+        """Start draining; `on_tick` detects when it is done."""
         if self._app.draining and sig == signal.SIGINT:
             self.force_exit = self.should_exit = True
         self._app.draining = True
         self._told = self._told or time.perf_counter()
 
     def give_up(self) -> None:
-        """End soon: the model is gone. Requests under way are answered first. May be called from any thread."""
+        """End soon because the model is gone; requests in flight are answered first.
+
+        May be called from any thread.
+        """
         self._app.draining = self._app.gone = True
         self._told = self._told or time.perf_counter()
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether it is time to end."""
+        """Return whether the server should end."""
         now = time.perf_counter()
         sweep(now, self._app.bodies.limits.seconds)
         streams.sweep(now, self._app.bodies.limits.seconds, draining=self._app.draining)
@@ -88,7 +91,10 @@ class Server(UvicornServer):
         return await super().on_tick(counter)
 
     def _leave(self, now: float) -> None:
-        """Refuse connections at once, and end although requests still come: each of them costs a router a second attempt."""
+        """Refuse connections at once, and end even if requests still arrive.
+
+        Each of those costs a router a retry.
+        """
         for server in self.servers:
             server.close()
         waited = now - self._told
@@ -96,15 +102,15 @@ class Server(UvicornServer):
 
 
 def raise_file_limit() -> None:
-    """As many connections as the system lets this process have."""
+    """Raise the limit of open files, and so of connections, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and (hard == resource.RLIM_INFINITY or soft < hard):
-        wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+        target = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, target), hard))
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket there; 0: a port that the kernel chooses."""
+    """Return a socket bound to this address; with port 0 the kernel chooses the port."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((host, port))

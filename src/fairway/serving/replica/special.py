@@ -1,4 +1,4 @@
-"""Questions out of the ordinary: without rows, or with a time after which the client wants no answer."""
+"""Special requests: those without rows, and those with a timeout set by the client."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fairway.serving.replica.problem import RequestError
 from fairway.state.model import TensorSpec
 
 _MOST_PROBED = 1 << 20
-"""Elements of one row that is run only to learn the shapes of the outputs."""
+"""Maximum elements of a row that is run only to learn the shapes of the outputs."""
 
 
 def submit_special(batcher: Batcher, model: ServedModel, question: Question, finish: Finish, arrived: float = 0.0) -> None:
-    """Run a question that has no rows or a timeout. `arrived`: by `time.perf_counter`; 0 is now."""
+    """Submit a request that has no rows or a timeout. `arrived`: by `time.perf_counter`; 0 is now."""
     if question.timeout:
         finish = _in_time(batcher, question, finish, arrived)
     if question.rows:
@@ -28,7 +28,10 @@ def submit_special(batcher: Batcher, model: ServedModel, question: Question, fin
 
 
 def _in_time(batcher: Batcher, question: Question, finish: Finish, arrived: float) -> Finish:
-    """429 where the answer would come too late, before any work is done; or where it did."""
+    """Return a `finish` that gives 429 when the answer is late.
+
+    Raises 429 at once, before any work is done, when the answer is expected to be late.
+    """
     timeout = question.timeout
     if batcher.waiting and (wait := batcher.estimate(question.rows)) > timeout:
         message = f"the answer would take about {wait:.3g} s, longer than the timeout of {timeout:g} s that the request has"
@@ -45,11 +48,14 @@ def _in_time(batcher: Batcher, question: Question, finish: Finish, arrived: floa
 
 
 def _without_rows(batcher: Batcher, model: ServedModel, question: Question, finish: Finish) -> None:
-    """Outputs without rows. What the signature leaves open of their shapes is learnt from a run with one row of zeros."""
+    """Answer a request without rows with empty outputs.
+
+    Shapes that the signature leaves open are learnt by running one row of zeros.
+    """
     outputs = model.signature.outputs
-    shapes = [each.shape[1:] for each in question.inputs]
-    known = all(length >= 0 for spec in outputs for length in spec.shape[1:])
-    if known or sum(math.prod(shape) for shape in shapes) > _MOST_PROBED:
+    shapes = [array.shape[1:] for array in question.inputs]
+    shapes_known = all(length >= 0 for spec in outputs for length in spec.shape[1:])
+    if shapes_known or sum(math.prod(shape) for shape in shapes) > _MOST_PROBED:
         finish([_empty(spec, tuple(max(0, length) for length in spec.shape[1:])) for spec in outputs])
         return
 
@@ -57,7 +63,7 @@ def _without_rows(batcher: Batcher, model: ServedModel, question: Question, fini
         if isinstance(found, RequestError):
             finish([_empty(spec, tuple(max(0, length) for length in spec.shape[1:])) for spec in outputs])
         else:
-            finish([each[:0] for each in found])
+            finish([array[:0] for array in found])
 
     row = [_zeros(spec, shape) for spec, shape in zip(model.signature.inputs, shapes, strict=True)]
     batcher.submit(row, 1, finish_without_rows)

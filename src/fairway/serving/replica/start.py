@@ -1,4 +1,4 @@
-"""Load a model, warm it up, and only then listen."""
+"""Loads a model, warms it up, and only then listens."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve until told to end; the exit code."""
-    chosen = options.read(arguments)
+    """Serve until terminated; return the exit code."""
+    parsed = options.read(arguments)
     try:
-        found = folder.find(chosen.folder, chosen.format, chosen.runtime, allow_pickle=chosen.allow_pickle)
-        if found.runtime == "onnx":
-            return Start(chosen, OnnxRuntime(found.entry, chosen.threads), found.batching).serve()
-        # What is not needed by most is not loaded by all.
+        version = folder.find(parsed.folder, parsed.format, parsed.runtime, allow_pickle=parsed.allow_pickle)
+        if version.runtime == "onnx":
+            return Start(parsed, OnnxRuntime(version.entry, parsed.threads), version.batching).serve()
+        # Imported only by the replicas that need them.
         from fairway.serving.replica.generating import Generating  # noqa: PLC0415
         from fairway.serving.replica.runtimes.process import WorkerRuntime  # noqa: PLC0415
 
-        worker = WorkerRuntime(found, chosen.python, chosen.threads)
-        start = Start(chosen, worker, found.batching, worker.abilities)
+        worker = WorkerRuntime(version, parsed.python, parsed.threads)
+        start = Start(parsed, worker, version.batching, worker.abilities)
         if worker.generates or worker.embeds:
-            start.generating = Generating(worker, start.model, chosen.limits.max_queue, start.now)
+            start.generating = Generating(worker, start.model, parsed.limits.max_queue, start.now)
         worker.on_end = start.give_up
         return start.serve()
     except FairwayError as error:
@@ -58,10 +58,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class Start:
-    """A loaded model, on its way to a server."""
+    """A loaded model and the startup of its server."""
 
     def __init__(self, chosen: options.Options, runtime: Runtime, declared: str, abilities: Abilities = Abilities()) -> None:
-        """`declared`: what `fairway.json` says of batching."""
+        """`declared`: the batching declared in `fairway.json`."""
         self._chosen = chosen
         self._runtime = runtime
         self._declared = declared
@@ -72,11 +72,11 @@ class Start:
         self._gone = False
         self.now = SystemClock().now
         self.generating: Generating | None = None
-        about = (chosen.name, chosen.version, runtime.platform, runtime.signature, runtime.batches, chosen.labels)
-        self.model = ServedModel(*about, **asdict(abilities))
+        description = (chosen.name, chosen.version, runtime.platform, runtime.signature, runtime.batches, chosen.labels)
+        self.model = ServedModel(*description, **asdict(abilities))
 
     def serve(self) -> int:
-        """Warm up, listen, serve until told to end."""
+        """Warm up, listen, and serve until terminated."""
         try:
             self._warm_up()
             try:
@@ -90,7 +90,7 @@ class Start:
             self._runtime.close()
 
     def give_up(self) -> None:
-        """The model is gone: end, once everybody is told."""
+        """End because the model is gone, after all waiting requests were answered."""
         self._gone = True
         if self._server is not None:
             self._server.give_up()
@@ -109,7 +109,7 @@ class Start:
         self._server = Server(app, chosen.limits.deadline, hello)
         if self._gone:
             self._server.give_up()
-        # What lives as long as the process need not be looked at again and again.
+        # Objects that live as long as the process need not be scanned again by the garbage collector.
         gc.freeze()
         gc.enable()
         try:
@@ -124,7 +124,7 @@ class Start:
     def _tracer(self) -> ReplicaTracer | None:
         if not is_wanted(os.environ):
             return None
-        from fairway.serving.replica.trace import ReplicaTracer  # noqa: PLC0415  # the same
+        from fairway.serving.replica.trace import ReplicaTracer  # noqa: PLC0415  # only if enabled
 
         tracer = tracer_of(os.environ, "fairway-replica")
         return ReplicaTracer(tracer, self.model, self.now) if tracer is not None else None
@@ -133,12 +133,12 @@ class Start:
         chosen = self._chosen
         if chosen.sample_folder is None or not chosen.sample_rate:
             return None
-        from fairway.serving.replica.sampling import Sampler  # noqa: PLC0415  # the same
+        from fairway.serving.replica.sampling import Sampler  # noqa: PLC0415  # only if enabled
 
         return Sampler(chosen.sample_folder, chosen.sample_rate, self.model, self._metrics, self.now)
 
     def _warm_up(self) -> None:
-        """Before anybody waits. A model that cannot take zeros is not broken for that."""
+        """Warm up before the first request. A model that rejects zeros is not considered broken."""
         if not self.model.signature.inputs:
             return
         verdict = self._verdict()
@@ -150,13 +150,13 @@ class Start:
             sys.stderr.write(f"warm-up with zeros failed, the first requests will be slower: {error}\n")
 
     def _verdict(self) -> BatchingVerdict:
-        """By what is declared, else by a proof."""
-        asked, told = self._chosen.batching, self._declared
-        named, by = (asked, "the service or --batching") if asked != "auto" else (told, "fairway.json")
-        if named == "never":
-            return BatchingVerdict(False, BatchingBasis.DECLARED, f"by {by}")
-        if named == "always" and self._runtime.batches:
-            return BatchingVerdict(True, BatchingBasis.DECLARED, f"by {by}")
+        """Return the batching verdict: the declared one, or the result of a proof."""
+        option, declared = self._chosen.batching, self._declared
+        setting, source = (option, "the service or --batching") if option != "auto" else (declared, "fairway.json")
+        if setting == "never":
+            return BatchingVerdict(False, BatchingBasis.DECLARED, f"by {source}")
+        if setting == "always" and self._runtime.batches:
+            return BatchingVerdict(True, BatchingBasis.DECLARED, f"by {source}")
         if getattr(self._runtime, "independent", False) and self._runtime.batches:
             return BatchingVerdict(True, BatchingBasis.DECLARED, f"{self._runtime.platform} computes each row for itself")
         sys.stderr.write("trying whether rows may be batched; until the verdict, errors of the model come from trial inputs\n")
@@ -164,7 +164,7 @@ class Start:
 
 
 def sample_of(signature: Signature) -> list[Array]:
-    """Inputs that the model may be run with: zeros, one row, 1 for every dimension of any length."""
+    """Return inputs for a run of the model: zeros, one row, 1 for every free dimension."""
     return [_zeros(spec) for spec in signature.inputs]
 
 

@@ -1,4 +1,4 @@
-"""The span of a question to the model: made when it is answered, below the router's."""
+"""The span of an inference request: created when it is answered, as a child of the router's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fairway.serving.replica.request_id import Headers, id_of
 from fairway.serving.spans import Tracer, nanoseconds, wall_of
 
 Phases = tuple[float, float, float]
-"""Readings of `time.perf_counter`: the whole request was there, it was read, the model had run."""
+"""Readings of `time.perf_counter`: when the request had arrived, when it was parsed, when the model had run."""
 
 
 class ReplicaTracer:
-    """Writes spans of questions."""
+    """Creates the spans of inference requests."""
 
     def __init__(self, tracer: Tracer, model: ServedModel, wall: Callable[[], float]) -> None:
         self._tracer = tracer
@@ -22,23 +22,23 @@ class ReplicaTracer:
         self._about = {"fairway.model": model.name, "fairway.version": model.version}
 
     def note(self, headers: Headers, status: int, began: float, ended: float, phases: Phases | None = None) -> None:
-        """A question was answered. Times are readings of `time.perf_counter`."""
+        """Record an answered request. Times are readings of `time.perf_counter`."""
         values = dict(headers)
         wall = self._wall()
-        begun = nanoseconds(wall_of(began, wall))
-        span = self._tracer.begin(self._name, values.get(b"traceparent"), values.get(b"tracestate"), begun)
-        about: dict[str, object] = {
+        start_time = nanoseconds(wall_of(began, wall))
+        span = self._tracer.begin(self._name, values.get(b"traceparent"), values.get(b"tracestate"), start_time)
+        attributes: dict[str, object] = {
             **self._about,
             "http.response.status_code": status,
             "fairway.request_id": id_of(headers),
         }
         if phases is not None:
-            came, read, ran = phases
-            about["fairway.preprocess_ms"] = 1000 * (read - came)
-            about["fairway.predict_ms"] = 1000 * (ran - read)
-            about["fairway.postprocess_ms"] = 1000 * (ended - ran)
-        self._tracer.end(span, about, failed=status >= 500, ended=nanoseconds(wall_of(ended, wall)))
+            arrived, parsed, ran = phases
+            attributes["fairway.preprocess_ms"] = 1000 * (parsed - arrived)
+            attributes["fairway.predict_ms"] = 1000 * (ran - parsed)
+            attributes["fairway.postprocess_ms"] = 1000 * (ended - ran)
+        self._tracer.end(span, attributes, failed=status >= 500, ended=nanoseconds(wall_of(ended, wall)))
 
     def close(self) -> None:
-        """Send what waits, for a moment."""
+        """Flush the queue, for a limited time."""
         self._tracer.close()

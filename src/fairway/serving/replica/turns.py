@@ -1,4 +1,4 @@
-"""Large bodies and requests sent ahead take turns: one in each turn of the loop, so that others do not wait for all."""
+"""Takes turns between large bodies and pipelined requests: one per iteration of the event loop, so that others need not wait."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from fairway.serving.replica.pace import Pace
 
 BULK = 1 << 17
-"""Bytes of a body after which the rest of it is read in turns with other large ones."""
+"""Bytes of a body after which the rest is read in turns with other large bodies."""
 
 
 class Bulk(Protocol):
-    """A connection over which a large body comes, or which has sent requests ahead."""
+    """A connection that receives a large body, or that has pipelined requests."""
 
     def read_on(self) -> None:
-        """Its turn: read once more, or start the next request."""
+        """Take a turn: read once more, or start the next request."""
         ...
 
 
 class Flow(FlowControl):
-    """Uvicorn's control of a connection, which does not read while the connection stands in the line."""
+    """Uvicorn's flow control for a connection, which does not read while the connection waits in the line."""
 
     def __init__(self, transport: Any) -> None:
         super().__init__(transport)
         self.in_line = False
 
     def resume_reading(self) -> None:
-        """Read again, unless the line says otherwise."""
+        """Resume reading, unless the connection waits in the line."""
         if not self.in_line:
             super().resume_reading()
 
@@ -39,8 +39,8 @@ class Flow(FlowControl):
 class Line:
     """Connections that wait for their turn.
 
-    Promises: the next turn of a connection comes after all others in the line had theirs. One turn of the loop serves one of
-    them besides all small requests. With a pace, the turns pause while small requests arrive.
+    Promises: a connection gets its next turn after all others in the line. One iteration of the event loop serves one of them,
+    besides all small requests. With a pace, turns pause while small requests arrive.
     """
 
     def __init__(self, pace: Pace | None = None) -> None:
@@ -48,10 +48,10 @@ class Line:
         self._pace = pace
         self._scheduled = False
         self._served = 0.0
-        """When the last one was served, if the turn of the loop since then read for it; else 0."""
+        """When the last connection was served, if the event loop has read from it since then; otherwise 0."""
 
     def join(self, bulk: Bulk) -> None:
-        """Stand at its end."""
+        """Append a connection."""
         self._waiting.append(bulk)
         if not self._scheduled:
             self._served = 0.0

@@ -1,4 +1,4 @@
-"""Models of CatBoost."""
+"""CatBoost models."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from typing import Any
 
 
 def load(order: Any) -> Any:
-    """The model of a file: a classifier where the file has classes."""
+    """Load a model file; return a classifier if the file has classes."""
     import catboost  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
 
-    found = catboost.CatBoost()
-    found.load_model(order.entry)
-    if len(found.classes_):
-        found = catboost.CatBoostClassifier()
-        found.load_model(order.entry)
-    return model(order, found)
+    loaded = catboost.CatBoost()
+    loaded.load_model(order.entry)
+    if len(loaded.classes_):
+        loaded = catboost.CatBoostClassifier()
+        loaded.load_model(order.entry)
+    return model(order, loaded)
 
 
 def model(order: Any, found: Any) -> Any:
-    """A model with its features: one array of numbers, or a column a feature where some are categories or texts."""
+    """Wrap a model: its input is one array of numbers, or a column per feature if some features are categories or texts."""
     tabular = order.module("tabular")
     names = list(found.feature_names_)
-    words = {*found.get_cat_feature_indices(), *found.get_text_feature_indices()}
+    textual = {*found.get_cat_feature_indices(), *found.get_text_feature_indices()}
     inputs = tabular.numbers(len(names), "FP32")
-    if words:
+    if textual:
         inputs = [
-            {"name": name, "datatype": "BYTES" if place in words else "FP32", "shape": [-1]} for place, name in enumerate(names)
+            {"name": name, "datatype": "BYTES" if index in textual else "FP32", "shape": [-1]} for index, name in enumerate(names)
         ]
     probable = hasattr(found, "predict_proba") and len(found.classes_) > 0
 

@@ -1,4 +1,4 @@
-"""Language models of llama.cpp, by the package that has it: xllamacpp, or llama-cpp-python."""
+"""Language models of llama.cpp, run by the installed package: xllamacpp or llama-cpp-python."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 _CONTEXT = "FAIRWAY_CONTEXT"
-"""The variable with the tokens that prompts and answers may have together."""
+"""Environment variable with the maximum tokens of a prompt and its answer together."""
 _DEFAULT_CONTEXT = 8192
 _AT_ONCE = 4
-"""Answers that are written at once; more wait in llama.cpp."""
+"""Maximum answers generated concurrently; more are queued in llama.cpp."""
 
 
 def load(order: Any) -> Any:
-    """The model."""
+    """Load the model with the installed package."""
     if importlib.util.find_spec("xllamacpp") is not None:
         return Xllamacpp(order)
     if importlib.util.find_spec("llama_cpp") is not None:
@@ -27,7 +27,7 @@ def load(order: Any) -> Any:
 
 
 class _Generator:
-    """What both packages share: answers come on a thread, and are given piece by piece."""
+    """The common part of both packages: answers are generated in a thread and yielded piece by piece."""
 
     platform = "llama_cpp"
 
@@ -37,11 +37,11 @@ class _Generator:
         self.model = self
 
     def generate(self, prompt: Any, options: dict[str, Any]) -> Any:
-        """Pieces of text, with the logarithms of their probabilities where these are asked for."""
-        asked = self._asked(prompt, options)
+        """Yield pieces of text, with log probabilities if requested."""
+        request = self._asked(prompt, options)
         chunks: queue.Queue[Any] = queue.Queue()
         stopped = threading.Event()
-        threading.Thread(target=self._run, args=(asked, chunks, stopped), daemon=True).start()
+        threading.Thread(target=self._run, args=(request, chunks, stopped), daemon=True).start()
         end: dict[str, Any] = {"finish_reason": "stop"}
         try:
             while True:
@@ -56,18 +56,20 @@ class _Generator:
             stopped.set()
 
     def _asked(self, prompt: Any, options: dict[str, Any]) -> dict[str, Any]:
-        """The request as OpenAI has it."""
-        asked = {**options, "stream": True, "stream_options": {"include_usage": True}}
-        chat = not isinstance(prompt, str)
+        """Return the request in the format of OpenAI."""
+        request = {**options, "stream": True, "stream_options": {"include_usage": True}}
+        is_chat = not isinstance(prompt, str)
         if "logprobs" in options:
-            asked.update({"logprobs": True, "top_logprobs": options["logprobs"]} if chat else {"logprobs": options["logprobs"]})
-        asked["messages" if chat else "prompt"] = prompt
-        return asked
+            request.update(
+                {"logprobs": True, "top_logprobs": options["logprobs"]} if is_chat else {"logprobs": options["logprobs"]}
+            )
+        request["messages" if is_chat else "prompt"] = prompt
+        return request
 
     def _run(self, asked: dict[str, Any], chunks: Any, stopped: Any) -> None:
         try:
             self._ask(asked, chunks, stopped)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the waiting side gets it
+        except Exception as error:  # noqa: BLE001  # any error is passed to the reader of the queue
             chunks.put(error)
         chunks.put(None)
 
@@ -76,7 +78,7 @@ class _Generator:
 
 
 class Xllamacpp(_Generator):
-    """llama.cpp's own server within this process. Its port is a socket in the scratch folder that nothing connects to."""
+    """llama.cpp's server within this process. Its listener is a socket in the scratch folder to which nothing connects."""
 
     generate_options = (
         "frequency_penalty", "logit_bias", "logprobs", "min_p", "presence_penalty", "response_format", "seed", "temperature",
@@ -115,7 +117,7 @@ class Xllamacpp(_Generator):
 
 
 class LlamaCpp(_Generator):
-    """llama.cpp by llama-cpp-python: one answer at a time."""
+    """llama.cpp through llama-cpp-python: one answer at a time."""
 
     generate_options = (
         "frequency_penalty", "logit_bias", "min_p", "presence_penalty", "response_format", "seed", "temperature",
@@ -133,7 +135,7 @@ class LlamaCpp(_Generator):
         self._lock = threading.Lock()
 
     def count(self, text: str) -> int:
-        """Tokens of a text."""
+        """Return the number of tokens of a text."""
         return len(self._llama.tokenize(text.encode(), add_bos=False))
 
     def _ask(self, asked: dict[str, Any], chunks: Any, stopped: Any) -> None:
@@ -149,28 +151,30 @@ class LlamaCpp(_Generator):
 
 
 def context() -> int:
-    """Tokens that prompts and answers may have together."""
-    asked = os.environ.get(_CONTEXT, "")
-    if asked and not asked.isdigit():
-        raise ValueError(f"{_CONTEXT} is {asked!r}; a whole number of tokens is needed")
-    return int(asked or _DEFAULT_CONTEXT)
+    """Return the maximum tokens of a prompt and its answer together."""
+    setting = os.environ.get(_CONTEXT, "")
+    if setting and not setting.isdigit():
+        raise ValueError(f"{_CONTEXT} is {setting!r}; a whole number of tokens is needed")
+    return int(setting or _DEFAULT_CONTEXT)
 
 
 def _pieces(chunk: dict[str, Any], end: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What one event of OpenAI's streams says; `end` gets the reason of the end and the counts, which come last."""
-    if "error" in chunk or "code" in chunk:  # llama.cpp gives errors as events too
+    """Yield the pieces in an event of OpenAI's stream; `end` receives the finish reason and the token counts, which come last."""
+    if "error" in chunk or "code" in chunk:  # llama.cpp also reports errors as events
         error = chunk.get("error", chunk)
         message = error.get("message", error) if isinstance(error, dict) else error
         raise ValueError(f"llama.cpp refused: {message}")
     for choice in chunk.get("choices", ()):
         text = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
-        told = ((choice.get("logprobs") or {}).get("content") or [None])[0]
-        more = {}
-        if told:
-            top = [{"token": each["token"], "logprob": each["logprob"]} for each in told.get("top_logprobs", ())]
-            more = {"logprob": told["logprob"], "top_logprobs": top}
+        logprob = ((choice.get("logprobs") or {}).get("content") or [None])[0]
+        details = {}
+        if logprob:
+            top = [
+                {"token": candidate["token"], "logprob": candidate["logprob"]} for candidate in logprob.get("top_logprobs", ())
+            ]
+            details = {"logprob": logprob["logprob"], "top_logprobs": top}
         if text:
-            yield {"text": text, **more}
+            yield {"text": text, **details}
         if choice.get("finish_reason"):
             end["finish_reason"] = choice["finish_reason"]
     if chunk.get("usage"):

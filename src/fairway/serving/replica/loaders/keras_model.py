@@ -1,4 +1,4 @@
-"""Models of Keras, by the backend that is installed."""
+"""Keras models, with the installed backend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BACKENDS = ("tensorflow", "torch", "jax")
 
 
 class Keras:
-    """A model whose inputs and outputs Keras knows."""
+    """A model whose inputs and outputs Keras can describe."""
 
     platform = "keras"
 
@@ -28,7 +28,9 @@ class Keras:
         self._words = order.words
         self._model = keras.models.load_model(order.entry, compile=False, safe_mode=not order.trusted)
         inputs = getattr(self._model, "inputs", None)
-        self.inputs: list[dict[str, Any]] = order.written["inputs"] or [self._told(each.name, each) for each in inputs or ()]
+        self.inputs: list[dict[str, Any]] = order.written["inputs"] or [
+            self._told(tensor.name, tensor) for tensor in inputs or ()
+        ]
         if not self.inputs:
             raise ValueError("a model of a class of its own does not tell its inputs; write them into fairway.json beside it")
         outputs = getattr(self._model, "outputs", None)
@@ -36,19 +38,19 @@ class Keras:
         if not names and outputs and len(outputs) == 1 and isinstance(self._model, keras.Sequential):
             names = [self._model.layers[-1].name]
         if outputs and len(set(names)) == len(outputs):
-            self.outputs = [self._told(name, each) for name, each in zip(names, outputs)]
+            self.outputs = [self._told(name, tensor) for name, tensor in zip(names, outputs)]
         else:
             self.outputs = order.outputs(self.inputs, self.predict)
 
     def _told(self, name: str, tensor: Any) -> dict[str, Any]:
-        word = self._words[self._keras.backend.standardize_dtype(tensor.dtype)]
-        return {"name": name, "datatype": word, "shape": [-1 if each is None else each for each in tensor.shape]}
+        datatype = self._words[self._keras.backend.standardize_dtype(tensor.dtype)]
+        return {"name": name, "datatype": datatype, "shape": [-1 if length is None else length for length in tensor.shape]}
 
     def predict(self, inputs: list[Any]) -> list[Any]:
         """Run the model."""
-        given = [self._given(told, array) for told, array in zip(self.inputs, inputs)]
-        outputs = self._model(given[0] if len(given) == 1 else given, training=False)
-        return [self._plain(each) for each in self._keras.tree.flatten(outputs)]
+        tensors = [self._given(spec, array) for spec, array in zip(self.inputs, inputs)]
+        outputs = self._model(tensors[0] if len(tensors) == 1 else tensors, training=False)
+        return [self._plain(output) for output in self._keras.tree.flatten(outputs)]
 
     def _given(self, told: dict[str, Any], array: Any) -> Any:
         if told["datatype"] == "BYTES":
@@ -66,13 +68,13 @@ class Keras:
 
 
 def _choose_backend() -> str:
-    """What KERAS_BACKEND says, else the first that is installed."""
-    asked = os.environ.get("KERAS_BACKEND", "")
-    found = asked or next((each for each in _BACKENDS if importlib.util.find_spec(each) is not None), "")
-    if not found:
+    """Return the backend set by KERAS_BACKEND, or the first one that is installed."""
+    setting = os.environ.get("KERAS_BACKEND", "")
+    backend = setting or next((candidate for candidate in _BACKENDS if importlib.util.find_spec(candidate) is not None), "")
+    if not backend:
         raise ModuleNotFoundError("Keras needs TensorFlow, PyTorch or JAX", name="tensorflow")
-    os.environ["KERAS_BACKEND"] = found
-    return found
+    os.environ["KERAS_BACKEND"] = backend
+    return backend
 
 
 def _bound(backend: str, threads: int) -> None:
@@ -88,5 +90,5 @@ def _bound(backend: str, threads: int) -> None:
 
 
 def load(order: Any) -> Keras:
-    """The loaded model."""
+    """Load the model."""
     return Keras(order)

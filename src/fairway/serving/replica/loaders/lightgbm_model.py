@@ -1,4 +1,4 @@
-"""Models of LightGBM."""
+"""LightGBM models."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 
 def load(order: Any) -> Any:
-    """The Booster of a text file."""
+    """Load the Booster of a text file."""
     import lightgbm  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
 
     return booster(order, lightgbm.Booster(model_file=order.entry))
 
 
 def booster(order: Any, model: Any) -> Any:
-    """A Booster: `predict` gives what its objective means, probabilities or values."""
+    """Wrap a Booster; its objective determines whether `predict` returns probabilities or values."""
     tabular = order.module("tabular")
 
     def run(rows: Any) -> Any:

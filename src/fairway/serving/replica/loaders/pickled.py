@@ -1,4 +1,4 @@
-"""Pickled models: estimators of scikit-learn and of libraries with its interface. Loading one runs code of its author."""
+"""Pickled models: scikit-learn estimators and models of libraries with the same interface. Loading one runs its author's code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def load(order: Any) -> Any:
-    """The model, by the library that it is of."""
+    """Load the model, and wrap it according to its library."""
     if not order.trusted:
         raise ValueError("a pickle runs code when it is loaded; it needs --allow-pickle")
     if zipfile.is_zipfile(order.entry):

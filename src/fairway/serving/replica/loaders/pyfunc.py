@@ -1,4 +1,4 @@
-"""Models of MLflow by MLflow's own loader: any flavour, and Python code of their author."""
+"""MLflow models, loaded by MLflow itself: any flavour, including Python code of the model's author."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLAIN = {
 
 
 class Pyfunc:
-    """A model whose inputs `MLmodel` or `fairway.json` has. Its outputs are found by running it on zeros."""
+    """A model whose inputs are declared in `MLmodel` or `fairway.json`. Its outputs are determined by running it on zeros."""
 
     platform = "mlflow"
 
@@ -35,35 +35,35 @@ class Pyfunc:
             raise ValueError(
                 "its MLmodel has no signature; log it with one (infer_signature), or write the inputs into fairway.json"
             )
-        given = self._model.metadata.get_output_schema()
-        named = [spec.name for spec in given.inputs] if given is not None else []
+        output_schema = self._model.metadata.get_output_schema()
+        named = [spec.name for spec in output_schema.inputs] if output_schema is not None else []
         self._only = str(named[0]) if len(named) == 1 and named[0] is not None else self._tabular.PREDICT
-        """The name of an output that comes without one."""
+        """The name of an output that has none."""
         self._names: list[str] = []
         self.outputs: list[dict[str, Any]] = order.outputs(self.inputs, self.predict)
-        for told, name in zip(self.outputs, self._names):
-            told["name"] = name
+        for output, name in zip(self.outputs, self._names):
+            output["name"] = name
 
     def _told(self, schema: Any) -> list[dict[str, Any]]:
-        found = []
-        for place, spec in enumerate(schema.inputs if schema is not None else ()):
-            name = str(spec.name if spec.name is not None else "input" if len(schema.inputs) == 1 else f"input-{place}")
+        inputs = []
+        for index, spec in enumerate(schema.inputs if schema is not None else ()):
+            name = str(spec.name if spec.name is not None else "input" if len(schema.inputs) == 1 else f"input-{index}")
             if schema.is_tensor_spec():
-                word = "BYTES" if spec.type.kind in "OSU" else self._order.words[spec.type.name]
-                found.append({"name": name, "datatype": word, "shape": list(spec.shape)})
+                datatype = "BYTES" if spec.type.kind in "OSU" else self._order.words[spec.type.name]
+                inputs.append({"name": name, "datatype": datatype, "shape": list(spec.shape)})
             else:
-                word = _PLAIN.get(getattr(spec.type, "name", ""), "BYTES")
-                found.append({"name": name, "datatype": word, "shape": [-1]})
-        return found
+                datatype = _PLAIN.get(getattr(spec.type, "name", ""), "BYTES")
+                inputs.append({"name": name, "datatype": datatype, "shape": [-1]})
+        return inputs
 
     def predict(self, inputs: list[Any]) -> list[Any]:
-        """Run `predict` on a data frame, or on arrays where the signature has tensors."""
-        named = {told["name"]: self._tabular.column(array, told) for told, array in zip(self.inputs, inputs)}
+        """Run `predict` on a data frame, or on arrays if the signature has tensors."""
+        named = {spec["name"]: self._tabular.column(array, spec) for spec, array in zip(self.inputs, inputs)}
         if self._columns:
-            given: Any = self._tabular.frame(named)
+            argument: Any = self._tabular.frame(named)
         else:
-            given = named if len(named) > 1 else next(iter(named.values()))
-        return self._outputs(self._model.predict(given))
+            argument = named if len(named) > 1 else next(iter(named.values()))
+        return self._outputs(self._model.predict(argument))
 
     def _outputs(self, values: Any) -> list[Any]:
         if hasattr(values, "columns"):
@@ -71,9 +71,9 @@ class Pyfunc:
         if not isinstance(values, dict):
             values = {self._only: values}
         self._names = list(values)
-        return [self._tabular.plain(np.asarray(each)) for each in values.values()]
+        return [self._tabular.plain(np.asarray(value)) for value in values.values()]
 
 
 def load(order: Any) -> Pyfunc:
-    """The loaded model."""
+    """Load the model."""
     return Pyfunc(order)

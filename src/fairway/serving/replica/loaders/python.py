@@ -1,4 +1,4 @@
-"""Python classes."""
+"""Python classes as models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 class PythonClass:
     """The class `Model` of a file: `load(folder)`, `predict(inputs)`, `generate(prompt, options)`, `embed(texts)`, `count(text)`.
 
-    Each only where it has it.
+    Each method is optional.
     """
 
     platform = "python"
@@ -37,15 +37,15 @@ class PythonClass:
         self.outputs: list[dict[str, Any]] = list(signature.get("outputs", ()))
 
     def predict(self, inputs: list[Any]) -> list[Any]:
-        """Ask the class, by name."""
-        named = {told["name"]: array for told, array in zip(self.inputs, inputs)}
+        """Call `predict` of the class, with inputs and outputs by name."""
+        named = {spec["name"]: array for spec, array in zip(self.inputs, inputs)}
         outputs = self.model.predict(named)
-        missing = [told["name"] for told in self.outputs if told["name"] not in outputs]
+        missing = [spec["name"] for spec in self.outputs if spec["name"] not in outputs]
         if missing:
             raise KeyError(f"predict gave {sorted(outputs)} and lacks {missing}")
-        return [np.asarray(outputs[told["name"]]) for told in self.outputs]
+        return [np.asarray(outputs[spec["name"]]) for spec in self.outputs]
 
 
 def load(order: Any) -> PythonClass:
-    """The loaded class."""
+    """Load the class."""
     return PythonClass(order)

@@ -1,4 +1,4 @@
-"""SavedModels of TensorFlow."""
+"""TensorFlow SavedModels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class SavedModel:
-    """A SavedModel of TensorFlow: its signature `serving_default`."""
+    """The signature `serving_default` of a TensorFlow SavedModel."""
 
     platform = "tensorflow_savedmodel"
 
@@ -19,7 +19,7 @@ class SavedModel:
         tf.config.threading.set_inter_op_parallelism_threads(1)
         self._tf = tf
         self._words = order.words
-        self._model = tf.saved_model.load(order.entry)  # the signature lives as long as what it belongs to
+        self._model = tf.saved_model.load(order.entry)  # keeps the model alive, without which the signature does not work
         signatures = self._model.signatures
         if "serving_default" not in signatures:
             message = "it has no signature serving_default, only: %s; export it with Model.export" % (
@@ -34,21 +34,21 @@ class SavedModel:
         return {
             "name": name,
             "datatype": self._words[spec.dtype.name],
-            "shape": [-1 if each is None else each for each in spec.shape],
+            "shape": [-1 if length is None else length for length in spec.shape],
         }
 
     def predict(self, inputs: list[Any]) -> list[Any]:
         """Run the signature."""
         tf = self._tf
         named = {
-            told["name"]: tf.cast(array, tf.bfloat16) if told["datatype"] == "BF16" else tf.constant(array)
-            for told, array in zip(self.inputs, inputs)
+            spec["name"]: tf.cast(array, tf.bfloat16) if spec["datatype"] == "BF16" else tf.constant(array)
+            for spec, array in zip(self.inputs, inputs)
         }
         outputs = self._run(**named)
-        found = [outputs[told["name"]] for told in self.outputs]
-        return [(tf.cast(each, tf.float32) if each.dtype == tf.bfloat16 else each).numpy() for each in found]
+        results = [outputs[spec["name"]] for spec in self.outputs]
+        return [(tf.cast(result, tf.float32) if result.dtype == tf.bfloat16 else result).numpy() for result in results]
 
 
 def load(order: Any) -> SavedModel:
-    """The loaded signature."""
+    """Load the signature."""
     return SavedModel(order)

@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn in skops files."""
+"""scikit-learn estimators in skops files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def load(order: Any) -> Any:
-    """The estimator. Types that skops does not trust are loaded with consent alone."""
+    """Load the estimator. Types that skops does not trust are loaded only with consent."""
     import skops.io  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
 
     untrusted = skops.io.get_untrusted_types(file=order.entry)

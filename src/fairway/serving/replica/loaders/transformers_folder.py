@@ -1,4 +1,4 @@
-"""Folders of Hugging Face `transformers`: labels of texts and images, embeddings, and text that is generated."""
+"""Hugging Face `transformers` folders: classification of texts and images, embeddings, and text generation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def load(order: Any) -> Any:
-    """The model by its first architecture."""
+    """Load the model according to its first architecture."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_OFFLINE"] = "1"
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -40,42 +40,42 @@ class Folder:
         self.config = transformers.AutoConfig.from_pretrained(self.path, **self._how)
 
     def model(self, kind: str) -> Any:
-        """The weights under a head, in the type in which they were saved."""
-        how = self._how if self.order.trusted else {**self._how, "use_safetensors": True}
-        made = getattr(self.transformers, kind).from_pretrained(self.path, dtype="auto", **how)
-        if self.device == "cpu" and made.dtype == self.torch.float16:
-            made = made.float()
-        return made.to(self.device).eval()
+        """Load the weights with this head, in the data type in which they were saved."""
+        options = self._how if self.order.trusted else {**self._how, "use_safetensors": True}
+        loaded = getattr(self.transformers, kind).from_pretrained(self.path, dtype="auto", **options)
+        if self.device == "cpu" and loaded.dtype == self.torch.float16:
+            loaded = loaded.float()
+        return loaded.to(self.device).eval()
 
     def tokenizer(self) -> Any:
-        """From the folder, or where MLflow keeps it."""
-        other = os.path.join(self.order.root, "components", "tokenizer")
-        here = any(name.startswith("tokenizer") or name.startswith("vocab") for name in os.listdir(self.path))
-        path = self.path if here or not os.path.isdir(other) else other
+        """Load the tokenizer from the folder, or from where MLflow stores it."""
+        mlflow_path = os.path.join(self.order.root, "components", "tokenizer")
+        is_in_folder = any(name.startswith("tokenizer") or name.startswith("vocab") for name in os.listdir(self.path))
+        path = self.path if is_in_folder or not os.path.isdir(mlflow_path) else mlflow_path
         return self.transformers.AutoTokenizer.from_pretrained(path, **self._how)
 
     def processor(self) -> Any:
-        """What makes an image ready."""
-        other = os.path.join(self.order.root, "components", "image_processor")
-        here = os.path.exists(os.path.join(self.path, "preprocessor_config.json"))
-        return self.transformers.AutoImageProcessor.from_pretrained(self.path if here else other, **self._how)
+        """Load the image processor from the folder, or from where MLflow stores it."""
+        mlflow_path = os.path.join(self.order.root, "components", "image_processor")
+        is_in_folder = os.path.exists(os.path.join(self.path, "preprocessor_config.json"))
+        return self.transformers.AutoImageProcessor.from_pretrained(self.path if is_in_folder else mlflow_path, **self._how)
 
     def tokens(self, tokenizer: Any, texts: list[str]) -> Any:
-        """A batch, padded to its longest text."""
+        """Tokenize texts as a batch, padded to the longest."""
         longest = min(tokenizer.model_max_length, getattr(self.config, "max_position_embeddings", 1 << 30))
-        how = {"truncation": True, "max_length": longest} if longest < 1 << 20 else {}
-        found = tokenizer(texts, padding=True, return_tensors="pt", **how)
-        if not bool(found["attention_mask"].sum(-1).all()):
+        options = {"truncation": True, "max_length": longest} if longest < 1 << 20 else {}
+        batch = tokenizer(texts, padding=True, return_tensors="pt", **options)
+        if not bool(batch["attention_mask"].sum(-1).all()):
             raise ValueError("a text has no tokens")
-        return found.to(self.device)
+        return batch.to(self.device)
 
     def groups(self, tokenizer: Any, texts: list[str]) -> list[list[str]]:
-        """All texts in one batch; without a token to pad with, one by one."""
+        """Return all texts as one batch, or singly if the tokenizer has no padding token."""
         return [texts] if tokenizer.pad_token is not None else [[text] for text in texts]
 
 
 class _Labels:
-    """Labels with scores: what `text-classification` and `image-classification` of transformers give."""
+    """Labels with scores, as in the transformers pipelines `text-classification` and `image-classification`."""
 
     platform = "huggingface_transformers"
 
@@ -90,15 +90,15 @@ class _Labels:
 
     def _scored(self, logits: Any) -> list[Any]:
         logits = logits.float()
-        several = getattr(self._config, "problem_type", None) == "multi_label_classification"
+        is_multi_label = getattr(self._config, "problem_type", None) == "multi_label_classification"
         if self._config.problem_type == "regression":
             scores = logits
-        elif several or self._config.num_labels == 1:
+        elif is_multi_label or self._config.num_labels == 1:
             scores = logits.sigmoid()
         else:
             scores = logits.softmax(-1)
         best = scores.argmax(-1)
-        labels = np.array([self._config.id2label[int(each)].encode() for each in best], dtype=object)
+        labels = np.array([self._config.id2label[int(index)].encode() for index in best], dtype=object)
         return [labels, scores.gather(-1, best[:, None])[:, 0].cpu().numpy(), scores.cpu().numpy()]
 
 
@@ -113,14 +113,14 @@ class TextLabels(_Labels):
         self.inputs = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
 
     def predict(self, inputs: list[Any]) -> list[Any]:
-        """Labels, their scores, and the scores of all labels."""
+        """Return labels, their scores, and the scores of all labels."""
         groups = self._folder.groups(self._tokenizer, _texts(inputs[0]))
         logits = [self._model(**self._folder.tokens(self._tokenizer, group)).logits for group in groups]
         return self._scored(self._torch.cat(logits))
 
 
 class ImageLabels(_Labels):
-    """Classifies images of 8-bit RGB."""
+    """Classifies 8-bit RGB images."""
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
@@ -130,13 +130,13 @@ class ImageLabels(_Labels):
         self.inputs = [{"name": "image", "datatype": "UINT8", "shape": [-1, -1, -1, 3]}]
 
     def predict(self, inputs: list[Any]) -> list[Any]:
-        """Labels, their scores, and the scores of all labels."""
-        ready = self._processor(images=list(np.array(inputs[0])), return_tensors="pt", input_data_format="channels_last")
-        return self._scored(self._model(**ready.to(self._device)).logits)
+        """Return labels, their scores, and the scores of all labels."""
+        prepared = self._processor(images=list(np.array(inputs[0])), return_tensors="pt", input_data_format="channels_last")
+        return self._scored(self._model(**prepared.to(self._device)).logits)
 
 
 class Features:
-    """One vector a text: the mean of its tokens, or what sentence-transformers wrote into the folder."""
+    """One vector per text: the mean over its tokens, or the pooling that sentence-transformers recorded in the folder."""
 
     platform = "huggingface_transformers"
 
@@ -150,23 +150,23 @@ class Features:
             (mode for mode in ("cls_token", "max_tokens", "mean_tokens") if pooling.get(f"pooling_mode_{mode}")), "mean_tokens"
         )
         modules = _json(os.path.join(folder.path, "modules.json"), list)
-        self._unit = any(str(each.get("type", "")).endswith("Normalize") for each in modules)
+        self._unit = any(str(module.get("type", "")).endswith("Normalize") for module in modules)
         self.inputs = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
         width = len(self.embed(["a"])[0])
         self.outputs = [{"name": "embedding", "datatype": "FP32", "shape": [-1, width]}]
         self.model = self
 
     def predict(self, inputs: list[Any]) -> list[Any]:
-        """Vectors."""
+        """Return the vectors."""
         return [self.embed(_texts(inputs[0]))]
 
     def embed(self, texts: list[str]) -> Any:
-        """One vector a text."""
+        """Return one vector per text."""
         groups = self._folder.groups(self._tokenizer, texts)
         return np.concatenate([self._pooled(group) for group in groups])
 
     def count(self, text: str) -> int:
-        """Tokens of a text."""
+        """Return the number of tokens of a text."""
         return len(self._tokenizer(text)["input_ids"])
 
     def _pooled(self, texts: list[str]) -> Any:
@@ -175,16 +175,16 @@ class Features:
         hidden = self._model_(**tokens).last_hidden_state.float()
         mask = tokens["attention_mask"][..., None].float()
         if self._mode == "cls_token":
-            found = hidden[:, 0]
+            pooled = hidden[:, 0]
         elif self._mode == "max_tokens":
-            found = hidden.masked_fill(mask == 0, -1e9).amax(1)
+            pooled = hidden.masked_fill(mask == 0, -1e9).amax(1)
         else:
-            found = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
-        return (torch.nn.functional.normalize(found, dim=-1) if self._unit else found).cpu().numpy()
+            pooled = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
+        return (torch.nn.functional.normalize(pooled, dim=-1) if self._unit else pooled).cpu().numpy()
 
 
 class Text:
-    """Generates text, a token at a time, so that answers of several requests are written by turns."""
+    """Generates text one token at a time, so that several requests are interleaved."""
 
     platform = "huggingface_transformers"
     generate_options = ("logprobs", "seed", "temperature", "top_k", "top_p")
@@ -202,47 +202,47 @@ class Text:
         self.model = self
 
     def count(self, text: str) -> int:
-        """Tokens of a text."""
+        """Return the number of tokens of a text."""
         return len(self._tokenizer(text)["input_ids"])
 
     def generate(self, prompt: Any, options: dict[str, Any]) -> Any:
-        """Pieces of text, with the logarithms of their probabilities where these are asked for."""
+        """Yield pieces of text, with log probabilities if requested."""
         tokens = self._tokens(prompt)
         length = int(tokens.shape[1])
         if length >= self._longest:
             raise ValueError(f"the prompt has {length} tokens, and the model takes {self._longest}")
         sampler = Sampler(self._torch, options, self._model_.generation_config)
         step = self._begin(tokens)
-        given: list[int] = []
+        generated: list[int] = []
         shown = ""
-        most = min(options.get("max_tokens") or self._longest, self._longest - length)
-        while len(given) < most:
-            scores = step.scores(given)
-            token, told = sampler.choose(scores)
+        limit = min(options.get("max_tokens") or self._longest, self._longest - length)
+        while len(generated) < limit:
+            scores = step.scores(generated)
+            token, details = sampler.choose(scores)
             if token in self._ends:
-                yield {"usage": {"prompt_tokens": length, "completion_tokens": len(given)}, "finish_reason": "stop"}
+                yield {"usage": {"prompt_tokens": length, "completion_tokens": len(generated)}, "finish_reason": "stop"}
                 return
-            given.append(token)
-            text = self._tokenizer.decode(given, skip_special_tokens=True)
-            piece = "" if text.endswith("\ufffd") else text[len(shown) :]  # a character may lie across tokens
+            generated.append(token)
+            text = self._tokenizer.decode(generated, skip_special_tokens=True)
+            piece = "" if text.endswith("\ufffd") else text[len(shown) :]  # a character may span several tokens
             shown += piece
-            yield {"text": piece, **self._named(told)}
-        yield {"usage": {"prompt_tokens": length, "completion_tokens": len(given)}, "finish_reason": "length"}
+            yield {"text": piece, **self._named(details)}
+        yield {"usage": {"prompt_tokens": length, "completion_tokens": len(generated)}, "finish_reason": "length"}
 
     def _begin(self, tokens: Any) -> Any:
         return Steps(self._torch, self._model_, tokens)
 
     def _tokens(self, prompt: Any) -> Any:
         if isinstance(prompt, str):
-            made = self._tokenizer(prompt, return_tensors="pt")["input_ids"]
+            tokens = self._tokenizer(prompt, return_tensors="pt")["input_ids"]
         elif self._tokenizer.chat_template:
             text = self._tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
-            made = self._tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
+            tokens = self._tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
         else:
             raise ValueError("the model has no chat template; ask for completions, or save its tokenizer with a template")
-        if not made.shape[1]:
+        if not tokens.shape[1]:
             raise ValueError("the prompt has no tokens")
-        return made.to(self._folder.device)
+        return tokens.to(self._folder.device)
 
     def _named(self, told: dict[str, Any]) -> dict[str, Any]:
         if not told:
@@ -252,7 +252,7 @@ class Text:
 
 
 class Steps:
-    """The scores of the next token, with what was computed before kept."""
+    """Computes the scores of the next token, with the cache of earlier steps."""
 
     def __init__(self, torch: Any, model: Any, tokens: Any, **more: Any) -> None:
         self._torch = torch
@@ -262,18 +262,18 @@ class Steps:
         self._kept: Any = None
 
     def scores(self, given: list[int]) -> Any:
-        """By token, for what follows all that was given."""
+        """Return the score of each token after the generated ones."""
         if given:
             self._next = self._torch.tensor([given[-1:]], device=self._next.device)
         with self._torch.no_grad():
             name = "decoder_input_ids" if self._more else "input_ids"
-            found = self._model(**{name: self._next}, past_key_values=self._kept, use_cache=True, **self._more)
-        self._kept = found.past_key_values
-        return found.logits[0, -1].float()
+            result = self._model(**{name: self._next}, past_key_values=self._kept, use_cache=True, **self._more)
+        self._kept = result.past_key_values
+        return result.logits[0, -1].float()
 
 
 class Seq2Seq(Text):
-    """Generates text from text by an encoder and a decoder."""
+    """Generates text from text with an encoder and a decoder."""
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder, "AutoModelForSeq2SeqLM")
@@ -287,7 +287,7 @@ class Seq2Seq(Text):
 
 
 class Sampler:
-    """Chooses tokens by the options of a request, else as the model's own generation configuration says."""
+    """Chooses tokens by the options of a request, or by the model's generation configuration."""
 
     def __init__(self, torch: Any, options: dict[str, Any], defaults: Any) -> None:
         self._torch = torch
@@ -304,24 +304,24 @@ class Sampler:
             self._random.manual_seed(int(options["seed"]) & 0xFFFFFFFFFFFFFFFF)
 
     def choose(self, scores: Any) -> tuple[int, dict[str, Any]]:
-        """The next token, and what is asked of its probability."""
+        """Return the next token, and the log probabilities that were requested."""
         torch = self._torch
         token = int(scores.argmax()) if self._temperature <= 0 else self._drawn(scores / self._temperature)
         if self._logprobs is None:
             return token, {}
         logs = torch.log_softmax(scores, -1)
-        values, places = logs.topk(min(int(self._logprobs), len(logs)))
-        return token, {"logprob": float(logs[token]), "top": list(zip(places.tolist(), values.tolist()))}
+        values, tokens = logs.topk(min(int(self._logprobs), len(logs)))
+        return token, {"logprob": float(logs[token]), "top": list(zip(tokens.tolist(), values.tolist()))}
 
     def _drawn(self, scores: Any) -> int:
         torch = self._torch
         if self._top_k:
-            least = scores.topk(min(self._top_k, len(scores))).values[-1]
-            scores = scores.masked_fill(scores < least, float("-inf"))
-        values, places = scores.softmax(-1).sort(descending=True)
+            threshold = scores.topk(min(self._top_k, len(scores))).values[-1]
+            scores = scores.masked_fill(scores < threshold, float("-inf"))
+        values, tokens = scores.softmax(-1).sort(descending=True)
         if self._top_p < 1.0:
             values[values.cumsum(-1) - values > self._top_p] = 0
-        return int(places[torch.multinomial(values.cpu(), 1, generator=self._random)[0]])
+        return int(tokens[torch.multinomial(values.cpu(), 1, generator=self._random)[0]])
 
 
 _KINDS = {
@@ -335,7 +335,7 @@ _KINDS = {
 
 def _texts(array: Any) -> list[str]:
     try:
-        return [each.decode() if isinstance(each, bytes) else str(each) for each in array.ravel().tolist()]
+        return [text.decode() if isinstance(text, bytes) else str(text) for text in array.ravel().tolist()]
     except UnicodeDecodeError as error:
         raise ValueError(f"a text is no UTF-8: {error}") from None
 
@@ -343,7 +343,7 @@ def _texts(array: Any) -> list[str]:
 def _json(path: str, kind: Any = dict) -> Any:
     try:
         with open(path) as file:
-            found = json.load(file)
+            content = json.load(file)
     except (OSError, ValueError):
         return kind()
-    return found if isinstance(found, kind) else kind()
+    return content if isinstance(content, kind) else kind()

@@ -1,4 +1,4 @@
-"""Models of XGBoost."""
+"""XGBoost models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def load(order: Any) -> Any:
-    """What saved the file: an estimator of `xgboost.sklearn`, or a Booster."""
+    """Load the file as the kind of model that saved it: an estimator of `xgboost.sklearn`, or a Booster."""
     import xgboost  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415
 
     loaded = xgboost.Booster(model_file=order.entry)
@@ -21,7 +21,7 @@ def load(order: Any) -> Any:
 
 
 def booster(order: Any, model: Any) -> Any:
-    """A Booster: `predict` gives what its objective means, probabilities or values."""
+    """Wrap a Booster; its objective determines whether `predict` returns probabilities or values."""
     import xgboost  # noqa: PLC0415
 
     tabular = order.module("tabular")

@@ -1,1 +1,1 @@
-"""The description of a replica's interface: an OpenAPI document made of its routes and its signature, and a page for it."""
+"""Describes a replica's interface: an OpenAPI document generated from its routes and signature, and a page to view it."""

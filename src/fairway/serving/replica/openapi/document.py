@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of a replica: only paths that it answers, with its own tensors. Pure."""
+"""The OpenAPI 3.1 document of a replica: only the paths that it serves, with its own tensors. Pure."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ _ENDS = {
     "/trace/setting": "The settings of the model's traces, as Triton's clients read them",
     "sharedmemory/status": "The regions of shared memory that are registered: none",
 }
-"""What pages below `/v2/` are, by the end of their path; others describe the model."""
+"""Descriptions of pages below `/v2/`, by the end of their path; others describe the model."""
 _TEXT = frozenset({"/metrics", "/monitoring/prometheus/metrics", "/version"})
 _GRPC = ("/inference.", "/tensorflow.")
-"""Where the paths of gRPC methods begin: OpenAPI cannot describe them."""
+"""Prefixes of the paths of gRPC methods, which OpenAPI cannot describe."""
 _TAGS = ("Open Inference Protocol", "OpenAI", "TensorFlow Serving", "MLflow", "Health", "Observability", "Other")
 _FIRST = (":predict", "/infer", "/chat/completions", "/completions")
 _HIDDEN = frozenset({"/fairway/load", "/v2/repository/index", DOCUMENT, DOCS})
 
 
 def document(model: ServedModel, pages: Collection[str], questions: Collection[str]) -> dict[str, Any]:
-    """`pages`: paths that take a GET; `questions`: paths that take a POST to the model."""
+    """Build the document. `pages`: paths that accept GET; `questions`: paths that accept POST for inference."""
     paths: dict[str, dict[str, Any]] = {}
-    taken: set[str] = set()
+    operation_ids: set[str] = set()
     for path in sorted((path for path in questions if _fits(model, path)), key=_rank):
-        paths.setdefault(path, {})["post"] = _question(model, path).render(path, "post", taken)
+        paths.setdefault(path, {})["post"] = _question(model, path).render(path, "post", operation_ids)
     for path in sorted(set(pages) - _HIDDEN, key=_rank):
-        paths.setdefault(path, {})["get"] = _page(path).render(path, "get", taken)
+        paths.setdefault(path, {})["get"] = _page(path).render(path, "get", operation_ids)
     if "/v2/repository/index" in pages:
         index = page("Open Inference Protocol", "The models of the repository, and their state")
-        paths["/v2/repository/index"] = {"post": index.render("/v2/repository/index", "post", taken)}
-    used = {each["tags"][0] for methods in paths.values() for each in methods.values()}
+        paths["/v2/repository/index"] = {"post": index.render("/v2/repository/index", "post", operation_ids)}
+    used = {operation["tags"][0] for methods in paths.values() for operation in methods.values()}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -65,7 +65,7 @@ def document(model: ServedModel, pages: Collection[str], questions: Collection[s
             "version": model.version,
             "description": _description(model, questions),
         },
-        # Relative: the same document holds behind a router, a proxy or a gateway.
+        # Relative, so that the same document is valid behind a router, a proxy or a gateway.
         "servers": [{"url": "/"}],
         "tags": [{"name": name} for name in _TAGS if name in used],
         "paths": paths,
@@ -74,17 +74,17 @@ def document(model: ServedModel, pages: Collection[str], questions: Collection[s
 
 
 def _description(model: ServedModel, questions: Collection[str]) -> str:
-    words = f"Version {model.version} of {model.name} ({model.platform}), served by Fairway {__version__}."
+    summary = f"Version {model.version} of {model.name} ({model.platform}), served by Fairway {__version__}."
     services = sorted({path.split("/")[1] for path in questions if path.startswith(_GRPC)})
-    return f"{words} gRPC on the same port: {', '.join(f'`{each}`' for each in services)}." if services else words
+    return f"{summary} gRPC on the same port: {', '.join(f'`{service}`' for service in services)}." if services else summary
 
 
 def _page(path: str) -> Operation:
     if path in _PAGES:
         return page(*_PAGES[path], text=path in _TEXT)
     if path.startswith("/v2/"):
-        what = (words for end, words in _ENDS.items() if path.endswith(end))
-        return page("Open Inference Protocol", next(what, "Names, datatypes and shapes of inputs and outputs"))
+        descriptions = (description for end, description in _ENDS.items() if path.endswith(end))
+        return page("Open Inference Protocol", next(descriptions, "Names, datatypes and shapes of inputs and outputs"))
     if path.endswith("/metadata"):
         return page("TensorFlow Serving", "Names, types and shapes of inputs and outputs")
     if path.startswith("/openai/"):
@@ -96,17 +96,17 @@ def _page(path: str) -> Operation:
 
 def _question(model: ServedModel, path: str) -> Operation:
     signature = model.signature
-    shows = example.has_example(signature)
+    has_example = example.has_example(signature)
     if path.endswith("/infer"):
-        found = example.infer(signature) if shows else None
-        return question("Open Inference Protocol", "Ask the model", "InferRequest", "InferAnswer", found, binary=True)
+        body = example.infer(signature) if has_example else None
+        return question("Open Inference Protocol", "Ask the model", "InferRequest", "InferAnswer", body, binary=True)
     if path.endswith(":predict"):
-        found = example.predict(signature, batches=model.batches) if shows else None
-        return question("TensorFlow Serving", "Ask the model, by rows or by columns", "PredictRequest", "PredictAnswer", found)
+        body = example.predict(signature, batches=model.batches) if has_example else None
+        return question("TensorFlow Serving", "Ask the model, by rows or by columns", "PredictRequest", "PredictAnswer", body)
     if path.endswith((":classify", ":regress")):
-        words = "Labels with scores" if path.endswith(":classify") else "One number for each example"
+        summary = "Labels with scores" if path.endswith(":classify") else "One number for each example"
         return question(
-            "TensorFlow Serving", words, "ExamplesRequest", "ResultAnswer", example.examples(signature) if shows else None
+            "TensorFlow Serving", summary, "ExamplesRequest", "ResultAnswer", example.examples(signature) if has_example else None
         )
     if path.endswith("/chat/completions"):
         messages = [{"role": "user", "content": "Hello"}]
@@ -116,13 +116,13 @@ def _question(model: ServedModel, path: str) -> Operation:
     if path.endswith("/embeddings"):
         return question("OpenAI", "Vectors of texts", "Object", "Object", {"model": model.name, "input": ["Hello"]})
     if path.endswith("/invocations"):
-        found = example.predict(signature, batches=model.batches) if shows else None
-        return question("MLflow", "Ask the model as MLflow's clients do", "Object", "Object", found)
+        body = example.predict(signature, batches=model.batches) if has_example else None
+        return question("MLflow", "Ask the model as MLflow's clients do", "Object", "Object", body)
     return question("Other", path, "Object", "Object", None)
 
 
 def _fits(model: ServedModel, path: str) -> bool:
-    """Whether the path takes JSON, and the outputs are such that it can answer anything but 400."""
+    """Whether the path takes JSON, and the model's outputs permit any answer but 400."""
     if path.startswith(_GRPC):
         return False
     if path.endswith(":classify"):
@@ -131,7 +131,7 @@ def _fits(model: ServedModel, path: str) -> bool:
 
 
 def _rank(path: str) -> tuple[bool, bool, str]:
-    """The order of paths: what most clients ask comes first, a named version last."""
+    """Sort key of paths: the most used ones first, those with a version or label last."""
     return "/versions/" in path or "/labels/" in path, not path.endswith(_FIRST), path
 
 

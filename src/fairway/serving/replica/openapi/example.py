@@ -1,4 +1,4 @@
-"""Requests that the model accepts as they are. Values are those of the warm-up: zeros, one row."""
+"""Example requests that the model accepts unchanged. Values are those of the warm-up: zeros, one row."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 from fairway.state.model import Signature, TensorSpec
 
 MOST_ELEMENTS = 4096
-"""Elements of an example. Larger inputs have none: the document would be larger than any page."""
+"""Maximum elements of an example. Larger inputs get none, because the document would become too large."""
 
 
 def has_example(signature: Signature) -> bool:
-    """Whether a request can be shown."""
+    """Whether an example can be shown."""
     return bool(signature.inputs) and sum(math.prod(shape_of(spec)) for spec in signature.inputs) <= MOST_ELEMENTS
 
 
 def shape_of(spec: TensorSpec) -> tuple[int, ...]:
-    """The shape of the example: 1 for every dimension of any length."""
+    """Return the shape of the example: 1 for every free dimension."""
     return tuple(1 if length < 0 else length for length in spec.shape)
 
 
 def infer(signature: Signature) -> dict[str, Any]:
-    """For `/v2/models/M/infer`."""
+    """Return an example for `/v2/models/M/infer`."""
     inputs = [
         {"name": spec.name, "datatype": spec.datatype, "shape": list(shape_of(spec)), "data": _flat(spec)}
         for spec in signature.inputs
@@ -31,7 +31,7 @@ def infer(signature: Signature) -> dict[str, Any]:
 
 
 def predict(signature: Signature, *, batches: bool) -> dict[str, Any]:
-    """For `/v1/models/M:predict`: rows, where the first dimension is the batch; else columns."""
+    """Return an example for `/v1/models/M:predict`: rows if the first dimension is the batch, otherwise columns."""
     if not batches:
         return {"inputs": {spec.name: _nested(spec, shape_of(spec)) for spec in signature.inputs}}
     if len(signature.inputs) == 1:
@@ -40,7 +40,7 @@ def predict(signature: Signature, *, batches: bool) -> dict[str, Any]:
 
 
 def examples(signature: Signature) -> dict[str, Any]:
-    """For `:classify` and `:regress`: features of one example."""
+    """Return an example for `:classify` and `:regress`: the features of one example."""
     return {"examples": [{spec.name: _nested(spec, shape_of(spec)[1:]) for spec in signature.inputs}]}
 
 

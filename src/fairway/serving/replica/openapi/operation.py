@@ -25,25 +25,25 @@ _REQUEST_ID = {
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What is asked with one method at one path."""
+    """One method at one path."""
 
     tag: str
     summary: str
     request: str = ""
-    """The name of its schema; empty: there is no body."""
+    """The name of the body's schema; empty for no body."""
     answer: str = "Object"
     example: Any = None
     text: bool = False
-    """The answer is text."""
+    """Whether the answer is text."""
     binary: bool = False
-    """Tensors may follow the JSON as bytes."""
+    """Whether tensors may follow the JSON as bytes."""
 
     def render(self, path: str, method: str, taken: set[str]) -> dict[str, Any]:
-        """As OpenAPI has it. `taken`: ids of operations that are there already."""
+        """Return the OpenAPI object. `taken`: operation ids already in use."""
         kind = "text/plain" if self.text else "application/json"
         schema = {"type": "string"} if self.text else reference(self.answer)
         answers: dict[str, Any] = {"200": {"description": "The answer.", "content": {kind: {"schema": schema}}}}
-        found: dict[str, Any] = {
+        operation: dict[str, Any] = {
             "tags": [self.tag],
             "summary": self.summary,
             "operationId": _id(path, method, taken),
@@ -51,40 +51,40 @@ class Operation:
             "responses": answers,
         }
         errors = _ERRORS if self.request else {"503": _ERRORS["503"]}
-        for status, words in errors.items():
-            answers[status] = {"description": words, "content": {"application/json": {"schema": reference("Error")}}}
+        for status, description in errors.items():
+            answers[status] = {"description": description, "content": {"application/json": {"schema": reference("Error")}}}
         if self.request:
             content: dict[str, Any] = {"schema": reference(self.request)}
             if self.example is not None:
                 content["example"] = self.example
-            found["requestBody"] = {"required": True, "content": {"application/json": content}}
+            operation["requestBody"] = {"required": True, "content": {"application/json": content}}
         if self.binary:
-            found["description"] = (
+            operation["description"] = (
                 "Tensors may follow the JSON as raw bytes: set `Inference-Header-Content-Length` to the length of the JSON, and "
                 "`binary_data_size` in the parameters of each such input."
             )
-        return found
+        return operation
 
 
 def page(tag: str, summary: str, *, text: bool = False) -> Operation:
-    """A GET."""
+    """Return a GET operation."""
     return Operation(tag, summary, text=text)
 
 
 def question(tag: str, summary: str, request: str, answer: str, example: Any, *, binary: bool = False) -> Operation:
-    """A POST with a question to the model."""
+    """Return a POST operation for inference."""
     return Operation(tag, summary, request, answer, example, binary=binary)
 
 
 def reference(name: str) -> dict[str, Any]:
-    """A schema of the document by its name."""
+    """Return a reference to a schema by name."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _id(path: str, method: str, taken: set[str]) -> str:
     base = re.sub(r"[^A-Za-z0-9]+", "_", f"{method}_{path}").strip("_")
-    found, number = base, 2
-    while found in taken:
-        found, number = f"{base}_{number}", number + 1
-    taken.add(found)
-    return found
+    name, number = base, 2
+    while name in taken:
+        name, number = f"{base}_{number}", number + 1
+    taken.add(name)
+    return name

@@ -1,4 +1,4 @@
-"""The page at `/docs`: one file without anything from another host."""
+"""The page at `/docs`: a single file without external resources."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
 
 @functools.cache
 def docs() -> tuple[bytes, bytes]:
-    """The page, and its content security policy: only its own style and script, only requests to its own origin."""
+    """Return the page and its content security policy: only its own style and script, only requests to its own origin."""
     text = Path(__file__).with_name("docs.html").read_text("utf-8")
     hashes = {
-        kind: f"'sha256-{base64.b64encode(sha256(inside.encode()).digest()).decode()}'" for kind, inside in _INLINE.findall(text)
+        kind: f"'sha256-{base64.b64encode(sha256(content.encode()).digest()).decode()}'"
+        for kind, content in _INLINE.findall(text)
     }
     policy = (
         f"default-src 'none'; script-src {hashes['script']}; style-src {hashes['style']}; img-src data:; connect-src 'self'; "
@@ -29,7 +30,7 @@ def docs() -> tuple[bytes, bytes]:
 
 
 def docs_page() -> Answer:
-    """The page as an answer."""
+    """Return the page as an answer."""
     text, policy = docs()
     headers = [(b"content-security-policy", policy), (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-cache")]
     return Answer(text, headers=headers, content_type=HTML)

@@ -1,4 +1,4 @@
-"""JSON Schemas of requests and answers, with the names, types and shapes of the model. Pure."""
+"""JSON Schemas of requests and answers, with the model's names, types and shapes. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _WHOLE = frozenset({"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT3
 
 
 def components(model: ServedModel) -> dict[str, Any]:
-    """All schemas by name."""
+    """Return all schemas by name."""
     inputs = model.signature.inputs
-    found: dict[str, Any] = {
+    schemas: dict[str, Any] = {
         "Error": {
             "type": "object",
             "properties": {"error": {"description": "What is wrong, and how to mend it; of OpenAI's routes an object."}},
@@ -21,8 +21,8 @@ def components(model: ServedModel) -> dict[str, Any]:
         "Object": {"type": "object"},
     }
     if not inputs:
-        return found
-    return found | _openinference(model) | _tfserving(inputs)
+        return schemas
+    return schemas | _openinference(model) | _tfserving(inputs)
 
 
 def _openinference(model: ServedModel) -> dict[str, Any]:
@@ -105,19 +105,19 @@ def _tensor(spec: TensorSpec, *, sent: bool) -> dict[str, Any]:
 
 def _shape(spec: TensorSpec) -> dict[str, Any]:
     lengths = [{"type": "integer", "minimum": 0} if length < 0 else {"const": length} for length in spec.shape]
-    whole: dict[str, Any] = {"type": "array", "minItems": len(lengths), "maxItems": len(lengths)}
-    return {**whole, "prefixItems": lengths} if lengths else whole
+    array: dict[str, Any] = {"type": "array", "minItems": len(lengths), "maxItems": len(lengths)}
+    return {**array, "prefixItems": lengths} if lengths else array
 
 
 def _element(spec: TensorSpec) -> dict[str, Any]:
     if spec.datatype == "BYTES":
-        one: dict[str, Any] = {"type": ["string", "object"]}
+        element: dict[str, Any] = {"type": ["string", "object"]}
     elif spec.datatype == "BOOL":
-        one = {"type": "boolean"}
+        element = {"type": "boolean"}
     else:
-        # A number that is none (NaN, infinity) is null.
-        one = {"type": "integer"} if spec.datatype in _WHOLE else {"type": ["number", "null"]}
-    return {"anyOf": [one, {"type": "array"}]}
+        # Values that JSON cannot represent (NaN, infinity) are null.
+        element = {"type": "integer"} if spec.datatype in _WHOLE else {"type": ["number", "null"]}
+    return {"anyOf": [element, {"type": "array"}]}
 
 
 def _words(spec: TensorSpec) -> str:

@@ -1,1 +1,1 @@
-"""What is spoken: Open Inference Protocol v2, TF-Serving REST, OpenAI. Each turns bytes into arrays and arrays into bytes."""
+"""The protocols: Open Inference Protocol v2, TF-Serving REST, OpenAI. Each converts bytes to arrays and arrays to bytes."""

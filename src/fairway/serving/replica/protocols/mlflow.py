@@ -23,10 +23,10 @@ from fairway.version import __version__
 _JSON, _CSV = b"application/json", b"text/csv"
 _MOST_COLUMNS = 1 << 16
 _MISSING = frozenset({"", "NaN", "nan", "NA", "N/A", "null", "NULL", "None", "<NA>", "#N/A", "n/a", "-NaN", "-nan"})
-"""What pandas takes for a missing value in a CSV."""
+"""Texts that pandas treats as missing values in CSV."""
 _TRUTHS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _CELLS = 1000
-"""Values of a CSV that one step reads, at the least a line."""
+"""Minimum number of CSV values to read in one step, rounded up to whole lines."""
 _ORIENTED = ("dataframe_split", "dataframe_records", "instances", "inputs")
 
 
@@ -52,26 +52,26 @@ _INDEX = msgspec.json.Decoder(list[Any])
 
 
 def version_page() -> Answer:
-    """`GET /version`."""
+    """Answer `GET /version`."""
     return Answer(__version__.encode(), content_type=b"text/plain; charset=utf-8")
 
 
 class Invocations:
-    """`POST /invocations` of one model, by its content type."""
+    """`POST /invocations` of one model, by content type."""
 
     def __init__(self, model: ServedModel) -> None:
         self._tables = Tables(model)
         self._csv = CsvTables(model)
 
     def form(self, headers: list[tuple[bytes, bytes]]) -> Tables:
-        """How a body of this content type is read."""
-        given = next((value for name, value in headers if name == b"content-type"), b"")
-        kind, *parameters = (part.strip().lower() for part in given.split(b";"))
+        """Return the parser for the content type of a request."""
+        content_type = next((value for name, value in headers if name == b"content-type"), b"")
+        kind, *parameters = (part.strip().lower() for part in content_type.split(b";"))
         for parameter in parameters:
             if parameter and parameter not in (b"charset=utf-8", b'charset="utf-8"', b"charset=utf8"):
                 message = f"the content type has {parameter[:60].decode('latin-1')!r}"
                 raise RequestError(415, message, fix="send UTF-8")
-        if kind in (_JSON, b"", b"application/x-www-form-urlencoded"):  # what curl says of --data
+        if kind in (_JSON, b"", b"application/x-www-form-urlencoded"):  # the default of curl --data
             return self._tables
         if kind == _CSV:
             return self._csv
@@ -87,25 +87,25 @@ class Tables:
         self._predict = Predict(model)
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
-        """A question from a table or from tensors."""
+        """Parse a table or tensors."""
         return finish(self.steps(body, head_length))
 
     def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
-        """The same in steps, for a large request."""
+        """Parse a large request in steps."""
         yield FRAME_WORTH * len(body)
-        asked: _Request = yield from read_tensors(_DECODER, body)
-        given = [name for name in _ORIENTED if getattr(asked, name) not in _NOTHING]
-        if len(given) != 1:
-            what = " and ".join(given) or "none of them"
-            message = f"the request has {what}"
+        request: _Request = yield from read_tensors(_DECODER, body)
+        members = [name for name in _ORIENTED if getattr(request, name) not in _NOTHING]
+        if len(members) != 1:
+            description = " and ".join(members) or "none of them"
+            message = f"the request has {description}"
             raise bad(message, f"send exactly one of {', '.join(_ORIENTED)}")
-        check_params(small(asked.params, _PARAMS, "params"))
-        if given[0] in ("instances", "inputs"):
+        check_params(small(request.params, _PARAMS, "params"))
+        if members[0] in ("instances", "inputs"):
             return (yield from (large_predict(self._model, body) if len(body) > LARGE else self._tensors(body)))
-        if asked.dataframe_split is not None:
-            return (yield from self._split(asked.dataframe_split))
+        if request.dataframe_split is not None:
+            return (yield from self._split(request.dataframe_split))
         return (
-            yield from large_rows(self._model, memoryview(asked.dataframe_records), "dataframe_records", Records(self._model))
+            yield from large_rows(self._model, memoryview(request.dataframe_records), "dataframe_records", Records(self._model))
         )
 
     def _tensors(self, body: bytes) -> Steps[Question]:
@@ -128,7 +128,7 @@ class Tables:
         return question
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
-        """`predictions`: the output, or of several outputs a record for each row."""
+        """Write `predictions`: the only output, or for several outputs a record per row."""
         specs = self._model.signature.outputs
         columns = [nested(spec, output) for spec, output in zip(specs, outputs, strict=True)]
         if len(columns) == 1:
@@ -141,10 +141,10 @@ class Tables:
 
 
 class CsvTables(Tables):
-    """CSV with a head line."""
+    """CSV with a header line."""
 
     def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
-        """A question from the lines, some at a time."""
+        """Parse the lines, some at a time."""
         yield TEXT_WORTH * len(body)
         try:
             text = body.decode("utf-8-sig")
@@ -169,7 +169,7 @@ class CsvTables(Tables):
         return asked_of(self._model, [column.array() for column in columns])
 
     def _some(self, lines: Any, width: int) -> list[list[Any]]:
-        """The next rows, as many as one step reads."""
+        """Return the next rows, as many as one step reads."""
         rows: list[list[Any]] = []
         cells = 0
         for row in lines:
@@ -186,23 +186,23 @@ class CsvTables(Tables):
 
 
 def _lines(text: str) -> Iterator[str]:
-    """The lines of a text, with their ends: a quoted value may have some."""
-    at = 0
-    while at < len(text):
-        end = text.find("\n", at)
+    """Yield the lines of a text with their line ends, which a quoted value may contain."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start)
         end = len(text) if end < 0 else end + 1
-        yield text[at:end]
-        at = end
+        yield text[start:end]
+        start = end
 
 
 Parse = Callable[[str, TensorSpec, str], Any]
 
 
 class Table:
-    """How the columns of a table become the inputs of a model.
+    """Maps the columns of a table to the inputs of a model.
 
-    Columns with the names of the model's inputs are these inputs. Otherwise the columns of a model with one input of rows of
-    numbers are the features in their order. `parsed`: for values that are text.
+    Columns with the names of the model's inputs are these inputs. Otherwise, for a model with a single input of rows of numbers,
+    the columns are the features in their order. `parsed` converts values given as text.
     """
 
     def __init__(self, model: ServedModel, names: list[str] | None, parsed: Parse | None = None, features: int = 0) -> None:
@@ -211,32 +211,32 @@ class Table:
         if count > _MOST_COLUMNS:
             message = f"the table has {count} columns"
             raise bad(message, f"send {_MOST_COLUMNS} at the most, or one tensor with `inputs`")
-        places = {name: place for place, name in enumerate(names or ())}
-        if names is not None and len(places) != len(names):
-            double = next(name for place, name in enumerate(names) if places[name] != place)
-            message = f"the table has two columns {double[:100]!r}"
+        indices = {name: index for index, name in enumerate(names or ())}
+        if names is not None and len(indices) != len(names):
+            duplicate = next(name for index, name in enumerate(names) if indices[name] != index)
+            message = f"the table has two columns {duplicate[:100]!r}"
             raise bad(message, "give each column a name of its own")
         self._parsed = parsed
         self._spec = specs[0]
         self._names = names or []
         self._inputs: list[tuple[TensorSpec, int]] = []
-        """Inputs that are columns, with their places; none: the columns are features."""
-        if places.keys() == {spec.name for spec in specs}:
-            self._inputs = [(spec, places[spec.name]) for spec in specs]
+        """Inputs that are columns, with their indices; empty if the columns are features."""
+        if indices.keys() == {spec.name for spec in specs}:
+            self._inputs = [(spec, indices[spec.name]) for spec in specs]
             if parsed is not None and any(length not in (1, -1) for spec in specs for length in spec.shape[1:]):
                 wrong = next(spec for spec in specs if any(length not in (1, -1) for length in spec.shape[1:]))
                 message = f"column {wrong.name!r} is one value a row where the model takes {list(wrong.shape)}"
                 raise bad(message, "send JSON")
         elif len(specs) != 1 or len(specs[0].shape) != 2 or specs[0].shape[1] not in (-1, count):  # rows of features
-            given = ", ".join(names)[:200] if names is not None else f"{count} columns without names"
-            wanted = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in specs)[:500]
-            message = f"the table has the columns {given}"
-            raise bad(message, f"the model takes {wanted}: send these columns, or a column for each feature of its only input")
+            columns = ", ".join(names)[:200] if names is not None else f"{count} columns without names"
+            expected = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in specs)[:500]
+            message = f"the table has the columns {columns}"
+            raise bad(message, f"the model takes {expected}: send these columns, or a column for each feature of its only input")
 
     def rows(self, rows: list[list[Any]]) -> list[Any]:
-        """Rows of a table as rows of inputs."""
+        """Convert rows of the table to rows of inputs."""
         if self._inputs:
-            return [{spec.name: self._cell(row[place], spec) for spec, place in self._inputs} for row in rows]
+            return [{spec.name: self._cell(row[index], spec) for spec, index in self._inputs} for row in rows]
         spec = self._spec
         if self._parsed is not None:
             parsed = self._parsed
@@ -244,7 +244,7 @@ class Table:
         return [_filled(row) for row in rows] if spec.datatype in FLOATS else rows
 
     def _cell(self, value: Any, spec: TensorSpec) -> Any:
-        """One value; of an input with several dimensions it may be a list, or stand for one with one element."""
+        """Return one value; for an input with several dimensions it may be a list, or a scalar for a single element."""
         if self._parsed is not None:
             value = self._parsed(value, spec, spec.name)
         elif spec.datatype in FLOATS:
@@ -265,7 +265,7 @@ class SplitRows:
         self.count = 0
 
     def __call__(self, rows: list[Any]) -> list[Any]:
-        """Some rows more."""
+        """Convert more rows."""
         for number, row in enumerate(rows, self.count):
             if type(row) is not list:
                 message = f"data[{number}] of dataframe_split is no list"
@@ -294,7 +294,7 @@ class Records:
         self._count = 0
 
     def __call__(self, records: list[Any]) -> list[Any]:
-        """Some records more."""
+        """Convert more records."""
         rows = []
         for number, record in enumerate(records, self._count):
             if type(record) is not dict:
@@ -313,7 +313,7 @@ class Records:
 
 
 def _filled(values: list[Any]) -> list[Any]:
-    """Nested lists with NaN for null, and numbers for truths, as pandas converts them."""
+    """Replace null with NaN and booleans with numbers in nested lists, as pandas does."""
     return [
         _filled(value) if type(value) is list else math.nan if value is None else float(value) if type(value) is bool else value
         for value in values
@@ -321,7 +321,7 @@ def _filled(values: list[Any]) -> list[Any]:
 
 
 def _parsed(value: str, spec: TensorSpec, name: str) -> Any:
-    """One value of a CSV."""
+    """Parse one value of a CSV."""
     kind = DTYPES[spec.datatype].kind
     text = value.strip()
     if kind == "O":
@@ -334,13 +334,13 @@ def _parsed(value: str, spec: TensorSpec, name: str) -> Any:
         return int(text) if "." not in text else _whole(text)
     except (KeyError, ValueError, OverflowError):
         pass
-    what = "missing" if text in _MISSING else repr(text[:40])
-    message = f"column {name[:100]!r}: the value {what} is no {spec.datatype}"
+    shown = "missing" if text in _MISSING else repr(text[:40])
+    message = f"column {name[:100]!r}: the value {shown} is no {spec.datatype}"
     raise bad(message)
 
 
 def _whole(text: str) -> int:
-    """A whole number that a data frame wrote as a float."""
+    """Parse an integer that a data frame wrote as a float."""
     number = float(text)
     if number != int(number):
         raise ValueError(text)

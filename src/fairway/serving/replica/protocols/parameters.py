@@ -1,4 +1,4 @@
-"""Parameters of requests of the Open Inference Protocol: each is honoured or refused, none is ignored silently."""
+"""Parameters of the Open Inference Protocol: each is either supported or refused, and none is ignored silently."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fairway.serving.replica.problem import bad
 _SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")
 _SHARED_MEMORY = ("shared_memory_region", "shared_memory_byte_size", "shared_memory_offset")
 _HINTS = frozenset({"content_type", "headers"})
-"""How MLServer's clients would like tensors to be shown to a model; the tensors are the same."""
+"""How MLServer's clients want tensors to be presented to a model; the tensors are the same."""
 _REQUEST = frozenset({"binary_data_output", "priority", "timeout", *_SEQUENCE, *_HINTS})
 _INPUT = frozenset({"binary_data_size", *_HINTS})
 _OUTPUT = frozenset({"binary_data", "classification", *_HINTS})
 _MOST_TIMEOUT = 10**6 * 10**6
-"""Microseconds; what is longer is no limit."""
+"""Microseconds; a longer timeout counts as none."""
 
 
 def check_request(parameters: dict[str, Any]) -> float:
-    """400 for what is not honoured. The timeout in seconds; 0: none."""
+    """Raise 400 for unsupported parameters; return the timeout in seconds, 0 for none."""
     for name in _SEQUENCE:
         if parameters.get(name):
             message = f"the request has {name} {str(parameters[name])[:40]!r}: a model keeps no state between requests here"
@@ -35,12 +35,12 @@ def check_request(parameters: dict[str, Any]) -> float:
 
 
 def check_input(name: str, parameters: dict[str, Any]) -> None:
-    """400 for what is not honoured."""
+    """Raise 400 for unsupported parameters."""
     _check_names(parameters, _INPUT, f"input {name!r}")
 
 
 def check_output(name: str, parameters: dict[str, Any]) -> int:
-    """400 for what is not honoured. How many of the best classes are wanted; 0: the values."""
+    """Raise 400 for unsupported parameters; return the number of best classes requested, 0 for the values."""
     _check_names(parameters, _OUTPUT, f"output {name!r}")
     count = parameters.get("classification", 0)
     if type(count) is not int or count < 0:
@@ -55,6 +55,6 @@ def _check_names(parameters: dict[str, Any], known: frozenset[str], place: str) 
     if any(name in parameters for name in _SHARED_MEMORY):
         message = f"{place} is in shared memory, which is not offered"
         raise bad(message, "send tensors as binary data")
-    name = next(each for each in parameters if each not in known)
+    name = next(parameter for parameter in parameters if parameter not in known)
     message = f"{place} has the parameter {name[:100]!r}, which the model does not take"
     raise bad(message, f"leave it out; known are: {', '.join(sorted(known))}")

@@ -1,8 +1,8 @@
-"""Large JSON, a piece at a time: what is decoded at once is small, however large the body is.
+"""Decodes large JSON in pieces, so that only a small part is decoded at once, however large the body is.
 
-A decoded list takes many times its text. So an array of JSON is cut at the commas between its elements, and each piece becomes
-part of a flat array before the next one is decoded. A reader in steps yields before each of them how many bytes it holds
-then, and so bounds memory and the time of one step.
+A decoded list takes many times the memory of its text. So a JSON array is cut at the commas between its elements, and each piece
+is added to a flat array before the next one is decoded. A parser in steps yields before each step how many bytes it will hold,
+which bounds the memory and the time of one step.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from fairway.serving.replica.datatypes import DTYPES, Array, of_texts
 from fairway.serving.replica.problem import RequestError, bad
 
 LARGE = 1 << 15
-"""Bytes of JSON; a larger body is read in steps."""
+"""Bytes of JSON; a larger body is parsed in steps."""
 PIECE = 1 << 13
-"""Bytes of JSON that one of these steps decodes: a millisecond at the most."""
+"""Bytes of JSON that one step decodes: a millisecond at most."""
 WORTH = 64
-"""Bytes that a byte of JSON takes at the most while it is decoded; measured in `test_decoded_memory.py`."""
+"""Upper bound of the bytes in memory per byte of JSON while it is decoded; measured in `test_decoded_memory.py`."""
 FRAME_WORTH = 8
-"""The same where tensors stay text and the rest has fixed fields."""
+"""The same if tensors stay undecoded and the rest has fixed fields."""
 TEXT_WORTH = 8
-"""The same of one text."""
+"""The same for a single text."""
 _TEXT_BYTES = 64
-"""Bytes of an element of BYTES beside its text: two pointers and an object."""
+"""Bytes of an element of BYTES besides its text: two pointers and an object."""
 
 _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 _SPACE = b" \t\r\n"
 _MARKS = (b'"', b"[", b"]", b"{", b"}", b"\\")
 _QUOTE, _COMMA = 0x22, 0x2C
 _OPEN, _CLOSE = 0x7B, 0x7D
-"""Braces; brackets become these by the bit 0x20."""
+"""Braces; brackets become braces by setting the bit 0x20."""
 
 T = TypeVar("T")
 Steps = Generator[int, None, T]
-"""Yields, before each step, the bytes that it will hold beside the body; returns what was read."""
+"""Yields before each step the bytes that it will hold besides the body; returns the parsed value."""
 
 
 def finish(steps: Steps[T]) -> T:
-    """All steps at once."""
+    """Run all steps at once."""
     while True:
         try:
             next(steps)
@@ -53,7 +53,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 def beside(held: int, steps: Steps[T]) -> Steps[T]:
-    """Steps while so many bytes more are held."""
+    """Run steps while `held` additional bytes are held."""
     while True:
         try:
             need = next(steps)
@@ -63,7 +63,7 @@ def beside(held: int, steps: Steps[T]) -> Steps[T]:
 
 
 def trimmed(text: memoryview) -> memoryview:
-    """A text without the space around it."""
+    """Return a text without surrounding whitespace."""
     start, end = 0, len(text)
     while start < end and text[start] in _SPACE:
         start += 1
@@ -78,42 +78,42 @@ def opens(text: memoryview, bracket: bytes) -> bool:
 
 
 def opens_nested(text: memoryview) -> bool:
-    """Whether a text is an array that begins with an array."""
-    at = 1
-    while at < len(text) and text[at] in _SPACE:
-        at += 1
-    return opens(text, b"[") and opens(text[at:], b"[")
+    """Whether a text is an array whose first element is an array."""
+    position = 1
+    while position < len(text) and text[position] in _SPACE:
+        position += 1
+    return opens(text, b"[") and opens(text[position:], b"[")
 
 
 def cut(text: memoryview) -> Iterator[tuple[memoryview, bool]]:
-    """The elements of a JSON array, in pieces: each is elements with commas between, no longer than `PIECE`.
+    """Yield the elements of a JSON array in pieces of comma-separated elements, each no longer than `PIECE`.
 
-    An element that is longer comes alone; the second value says so. What is no JSON may be cut anywhere: the decoder of the
-    pieces sees that it is none.
+    A longer element is yielded alone, with True as the second value. Malformed JSON may be cut anywhere: the decoder of the
+    pieces detects it.
     """
-    at, end = 1, len(text) - 1
-    while end - at > PIECE:
-        window = bytes(text[at : at + PIECE])
+    position, end = 1, len(text) - 1
+    while end - position > PIECE:
+        window = bytes(text[position : position + PIECE])
         if _is_flat(window) and (comma := window.rfind(b",")) >= 0:
-            yield text[at : at + comma], False
-            at += comma + 1
+            yield text[position : position + comma], False
+            position += comma + 1
             continue
         scan = _Scan()
         commas = scan.commas(window)
         if len(commas):
-            stop = at + int(commas[-1])
-            yield text[at:stop], False
+            stop = position + int(commas[-1])
+            yield text[position:stop], False
         else:
-            stop = _end_of_first(text, at + PIECE, end, scan)
-            yield trimmed(text[at:stop]), True
-        at = stop + 1
+            stop = _end_of_first(text, position + PIECE, end, scan)
+            yield trimmed(text[position:stop]), True
+        position = stop + 1
         if stop == end:
             return
-    yield text[at : max(at, end)], False
+    yield text[position : max(position, end)], False
 
 
 def _is_flat(window: bytes) -> bool:
-    """Whether a text has numbers and words alone, so that every comma in it lies between two elements."""
+    """Whether a text has only numbers and literals, so that every comma separates two elements."""
     return not any(mark in window for mark in _MARKS)
 
 
@@ -127,7 +127,7 @@ def _end_of_first(text: memoryview, at: int, end: int, scan: _Scan) -> int:
 
 
 class _Scan:
-    """Finds the commas between the elements, from one window of the text to the next."""
+    """Finds the commas between elements, over consecutive windows of the text."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -135,7 +135,7 @@ class _Scan:
         self._escaped = False
 
     def commas(self, window: bytes) -> Array:
-        """Where the commas are that lie in no text, array or object."""
+        """Return the positions of commas outside of texts, arrays and objects."""
         if self._escaped:
             window = b" " + window[1:]
             self._escaped = False
@@ -165,36 +165,36 @@ class Gathered:
 
     @property
     def size(self) -> int:
-        """Bytes held, with what a growing array keeps in reserve."""
+        """Bytes held, including the reserve of a growing array."""
         return len(self._raw) * 9 // 8 + self._text_bytes
 
     def add(self, values: Array) -> None:
-        """More elements."""
+        """Append elements."""
         self.count += values.size
         if self.datatype == "BYTES":
-            more = values.ravel().tolist()
-            self._texts += more
-            self._text_bytes += sum(map(len, more)) + _TEXT_BYTES * len(more)
+            texts = values.ravel().tolist()
+            self._texts += texts
+            self._text_bytes += sum(map(len, texts)) + _TEXT_BYTES * len(texts)
         elif values.size:
             self._raw += values.astype(DTYPES[self.datatype], copy=False).data.cast("B")
 
     def array(self) -> Array:
-        """All elements."""
+        """Return all elements."""
         if self.datatype == "BYTES":
             return of_texts(self._texts)
         return np.frombuffer(self._raw, DTYPES[self.datatype])
 
 
 def weight(arrays: list[Array]) -> int:
-    """Bytes that arrays hold, with the texts in them."""
+    """Return the bytes that arrays hold, including their texts."""
     return sum(
-        each.nbytes + (sum(map(len, each.ravel().tolist())) + _TEXT_BYTES * each.size if each.dtype == object else 0)
-        for each in arrays
+        array.nbytes + (sum(map(len, array.ravel().tolist())) + _TEXT_BYTES * array.size if array.dtype == object else 0)
+        for array in arrays
     )
 
 
 def small(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any], place: str) -> Any:
-    """A part of a large request that must not be large itself; 400 otherwise."""
+    """Decode a part of a large request that must itself be small; raise 400 otherwise."""
     if memoryview(raw).nbytes > LARGE:
         message = f"{place} has {memoryview(raw).nbytes} bytes"
         raise bad(message, f"send {LARGE} at the most")
@@ -206,5 +206,5 @@ def small(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any], place: str) -> A
 
 
 def elements(name: str, given: int, shape: tuple[int, ...]) -> RequestError:
-    """400: the wrong number of elements."""
+    """Return the error 400 for a wrong number of elements."""
     return bad(f"{name} has {given} elements where the shape {list(shape)} has {math.prod(shape)}")

@@ -1,4 +1,4 @@
-"""Rows and columns of TensorFlow Serving's JSON as arrays: a small request at once, a large one a piece at a time."""
+"""Converts rows and columns of TensorFlow Serving's JSON to arrays: small requests at once, large ones in pieces."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KINDS: dict[str, tuple[set[type], str]] = {
     **dict.fromkeys(FLOATS, ({float, int}, "a number")),
 }
 _MOST_REPEATED = 16 << 20
-"""Bytes of JSON that a context may stand for: once for each example."""
+"""Maximum bytes of JSON that a context is expanded to: it applies to each example."""
 
 
 class PredictRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,7 +49,7 @@ class PredictRequest(msgspec.Struct, forbid_unknown_fields=True):
     instances: list[Any] | msgspec.UnsetType = msgspec.UNSET
     inputs: Any = msgspec.UNSET
     params: dict[str, Any] | None = None
-    """MLflow's name for parameters of a model, which has none."""
+    """MLflow's name for parameters of the model; none are supported."""
 
 
 class ExamplesRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,21 +86,21 @@ _LARGE_EXAMPLES = msgspec.json.Decoder(_LargeExamples)
 
 
 def check_signature(name: str) -> None:
-    """404 for any but the only one."""
+    """Raise 404 for any signature but the default one."""
     if name not in ("", SIGNATURE):
         message = f"the model has no signature {name!r}"
         raise RequestError(404, message, fix=f"it has {SIGNATURE!r}")
 
 
 def check_params(params: dict[str, Any] | None) -> None:
-    """400 for parameters of the model."""
+    """Raise 400 if there are parameters for the model."""
     if params:
         message = f"the request has params {', '.join(sorted(params))[:200]}, which the model does not take"
         raise bad(message, "leave params out")
 
 
 def examples_question(model: ServedModel, asked: ExamplesRequest) -> Question:
-    """A question from examples by feature."""
+    """Parse a request with examples by feature."""
     check_signature(asked.signature_name)
     context = _context(model, asked.context)
     _check_repeated(asked.context, len(asked.examples))
@@ -108,7 +108,7 @@ def examples_question(model: ServedModel, asked: ExamplesRequest) -> Question:
 
 
 def _context(model: ServedModel, raw: msgspec.Raw) -> dict[str, Any]:
-    """The features that all examples share."""
+    """Return the features that all examples share."""
     context: dict[str, Any] = small(raw, _OBJECT, "context")
     for name in context:
         named(model.signature.inputs, name, "input")
@@ -122,19 +122,19 @@ def _check_repeated(context: msgspec.Raw, examples: int) -> None:
 
 
 def columns_of(model: ServedModel, rows: list[Any], what: str, first: int = 0) -> list[list[Any]]:
-    """Rows turned into one list an input."""
+    """Transpose rows to one list per input."""
     specs = model.signature.inputs
     if not rows:
         message = f"{what} is empty"
         raise bad(message, "send one row at least")
     by_name = [isinstance(row, dict) and not (len(specs) == 1 and set(row) == {"b64"}) for row in rows]
     if any(by_name):
-        wanted = {spec.name for spec in specs}
+        expected = {spec.name for spec in specs}
         for number, row in enumerate(rows, first):
-            if not isinstance(row, dict) or set(row) != wanted:
-                given = sorted(row) if isinstance(row, dict) else type(row).__name__
-                message = f"{what}[{number}] has {given}"
-                raise bad(message, f"every row needs exactly: {', '.join(sorted(wanted))}")
+            if not isinstance(row, dict) or set(row) != expected:
+                actual = sorted(row) if isinstance(row, dict) else type(row).__name__
+                message = f"{what}[{number}] has {actual}"
+                raise bad(message, f"every row needs exactly: {', '.join(sorted(expected))}")
         return [[row[spec.name] for row in rows] for spec in specs]
     if len(specs) != 1:
         message = f"{what} must be objects: the model has {len(specs)} inputs"
@@ -143,7 +143,7 @@ def columns_of(model: ServedModel, rows: list[Any], what: str, first: int = 0) -
 
 
 def named_columns(model: ServedModel, inputs: Any) -> list[Any]:
-    """One value an input, in the order of the signature."""
+    """Return one value per input, in the order of the signature."""
     specs = model.signature.inputs
     if isinstance(inputs, dict) and set(inputs) != {"b64"}:
         for name in inputs:
@@ -160,12 +160,12 @@ def named_columns(model: ServedModel, inputs: Any) -> list[Any]:
 
 
 def question_of(model: ServedModel, columns: list[Any]) -> Question:
-    """A question from one value an input."""
+    """Build a request from one value per input."""
     return asked_of(model, [array_from(spec, column) for spec, column in zip(model.signature.inputs, columns, strict=True)])
 
 
 def asked_of(model: ServedModel, arrays: list[Array]) -> Question:
-    """A question from one array an input."""
+    """Build a request from one array per input."""
     shapes = [array.shape for array in arrays]
     for spec, shape in zip(model.signature.inputs, shapes, strict=True):
         check_shape(spec, shape)
@@ -173,24 +173,24 @@ def asked_of(model: ServedModel, arrays: list[Array]) -> Question:
 
 
 def array_from(spec: TensorSpec, value: Any, place: str = "") -> Array:
-    """An array from nested lists whose elements all have the right type; its shape is that of the lists."""
+    """Convert nested lists to an array of the same shape; all elements must have the right type."""
     place, shape, first = place or f"input {spec.name!r}", [], value
     while isinstance(first, list):
         shape.append(len(first))
         if not first or len(shape) > len(spec.shape):
             break
         first = first[0]
-    # The lists may be deeper or shallower elsewhere than along their first elements; flattening finds out.
+    # Elsewhere the lists may be nested differently than along their first elements, which flattening detects.
     flat = flattened(value, tuple(shape), place) if shape else [value]
-    kinds, words = _KINDS.get(spec.datatype, ({int}, "a whole number"))
+    kinds, expected = _KINDS.get(spec.datatype, ({int}, "a whole number"))
     if spec.datatype in FLOATS and not set(map(type, flat)) <= kinds:
         flat = numbers(flat)
     if not set(map(type, flat)) <= kinds:
-        wrong = next(each for each in flat if type(each) not in kinds)
-        message = f"{place}: {str(wrong)[:40]!r} is not {words}"
+        wrong = next(element for element in flat if type(element) not in kinds)
+        message = f"{place}: {str(wrong)[:40]!r} is not {expected}"
         raise bad(message, f"the model takes {spec.datatype} of shape {list(spec.shape)}")
     if spec.datatype == "BYTES":
-        array = of_texts([_text(place, each) for each in flat])
+        array = of_texts([_text(place, element) for element in flat])
     else:
         try:
             array = array_of(flat, spec.datatype)
@@ -220,7 +220,7 @@ def _text(place: str, value: Any) -> bytes:
 
 
 class Column:
-    """The rows of one input so far. All have the same shape."""
+    """The rows of one input so far, all of the same shape."""
 
     def __init__(self, spec: TensorSpec, found: Gathered | None = None) -> None:
         self.spec = spec
@@ -229,7 +229,7 @@ class Column:
         self.shape: tuple[int, ...] | None = None
 
     def add(self, rows: int, shape: tuple[int, ...]) -> None:
-        """So many rows of this shape are in `found`."""
+        """Count rows of this shape that were added to `found`."""
         if self.shape is not None and shape != self.shape:
             message = f"input {self.spec.name!r}: rows of shape {list(self.shape)}, and after {self.rows} of them {list(shape)}"
             raise bad(message, "send rows of the same shape")
@@ -237,55 +237,55 @@ class Column:
         self.rows += rows
 
     def take(self, values: list[Any]) -> None:
-        """These rows too."""
+        """Convert and add rows."""
         array = array_from(self.spec, values)
         self.found.add(array)
         self.add(len(values), array.shape[1:])
 
     def array(self) -> Array:
-        """All rows."""
+        """Return all rows."""
         return self.found.array().reshape((self.rows, *(self.shape or ())))
 
 
 def large_predict(model: ServedModel, body: bytes) -> Steps[Question]:
-    """`:predict` of a large request, in steps."""
+    """Parse a large `:predict` request in steps."""
     yield FRAME_WORTH * len(body)
-    asked: _LargePredict = yield from read_tensors(_LARGE_PREDICT, body)
-    check_signature(asked.signature_name)
-    check_params(asked.params)
-    if isinstance(asked.instances, msgspec.Raw):
-        if asked.inputs is not msgspec.UNSET:
+    request: _LargePredict = yield from read_tensors(_LARGE_PREDICT, body)
+    check_signature(request.signature_name)
+    check_params(request.params)
+    if isinstance(request.instances, msgspec.Raw):
+        if request.inputs is not msgspec.UNSET:
             raise bad("the request has both instances and inputs", "keep one")
-        return (yield from large_rows(model, memoryview(asked.instances), "instances", lambda rows: rows))
-    if not isinstance(asked.inputs, msgspec.Raw):
+        return (yield from large_rows(model, memoryview(request.instances), "instances", lambda rows: rows))
+    if not isinstance(request.inputs, msgspec.Raw):
         raise bad("the request has neither instances nor inputs", 'send {"instances": [...]} or {"inputs": ...}')
-    question = asked_of(model, (yield from _large_inputs(model, memoryview(asked.inputs))))
+    question = asked_of(model, (yield from _large_inputs(model, memoryview(request.inputs))))
     question.columnar = True
     return question
 
 
 def large_examples(model: ServedModel, body: bytes) -> Steps[Question]:
-    """`:classify` and `:regress` of a large request, in steps."""
+    """Parse a large `:classify` or `:regress` request in steps."""
     yield FRAME_WORTH * len(body)
-    asked: _LargeExamples = yield from read_tensors(_LARGE_EXAMPLES, body)
-    check_signature(asked.signature_name)
-    context, count = _context(model, asked.context), 0
+    request: _LargeExamples = yield from read_tensors(_LARGE_EXAMPLES, body)
+    check_signature(request.signature_name)
+    context, count = _context(model, request.context), 0
 
     def merged(rows: list[Any]) -> list[Any]:
         nonlocal count
         count += len(rows)
-        _check_repeated(asked.context, count)
+        _check_repeated(request.context, count)
         for row in rows:
             if not isinstance(row, dict):
                 message = f"examples has a {type(row).__name__}"
                 raise bad(message, "send an object of features for each example")
         return [{**context, **row} for row in rows]
 
-    return (yield from large_rows(model, memoryview(asked.examples), "examples", merged))
+    return (yield from large_rows(model, memoryview(request.examples), "examples", merged))
 
 
 def large_rows(model: ServedModel, text: memoryview, what: str, seen: Callable[[list[Any]], list[Any]]) -> Steps[Question]:
-    """Rows, each an object of inputs or, for a model with one input, its value."""
+    """Parse rows, each an object of inputs or, for a model with one input, its value."""
     if not opens(text, b"["):
         message = f"{what} is no array"
         raise bad(message, "send an array of rows")
@@ -294,8 +294,8 @@ def large_rows(model: ServedModel, text: memoryview, what: str, seen: Callable[[
         held = sum(column.found.size for column in columns)
         if alone and what == "instances" and _has_names(model, piece):
             for column, value in zip(columns, (yield from beside(held, _large_object(model, piece))), strict=True):
-                others = sum(each.found.size for each in columns if each is not column)
-                yield from beside(others, _large_value(column, value))
+                held_by_others = sum(other.found.size for other in columns if other is not column)
+                yield from beside(held_by_others, _large_value(column, value))
         elif alone and what == "instances" and len(columns) == 1:
             yield from _large_value(columns[0], piece)
         else:
@@ -305,13 +305,13 @@ def large_rows(model: ServedModel, text: memoryview, what: str, seen: Callable[[
 
 
 def take_rows(model: ServedModel, columns: list[Column], rows: list[Any], what: str) -> None:
-    """Add rows to the columns. A function of its own: what it holds is dropped before the next piece is decoded."""
+    """Add rows to the columns. A separate function, so that its memory is released before the next piece is decoded."""
     for column, values in zip(columns, columns_of(model, rows, what, columns[0].rows), strict=True):
         column.take(values)
 
 
 def _large_inputs(model: ServedModel, text: memoryview) -> Steps[list[Array]]:
-    """One value an input."""
+    """Parse one value per input."""
     specs = model.signature.inputs
     if _has_names(model, text):
         values = yield from _large_object(model, text)
@@ -326,26 +326,26 @@ def _large_inputs(model: ServedModel, text: memoryview) -> Steps[list[Array]]:
 
 
 def _has_names(model: ServedModel, text: memoryview) -> bool:
-    """Whether an object's keys are inputs; the only input of a model may be an object itself: `{"b64": ...}`."""
+    """Whether an object's keys are inputs. The only input of a model may itself be an object: `{"b64": ...}`."""
     return opens(text, b"{") and not (len(model.signature.inputs) == 1 and _B64_KEY.match(text))
 
 
 def _large_object(model: ServedModel, text: memoryview) -> Steps[list[memoryview]]:
-    """The values of an object with one key an input."""
+    """Return the values of an object with one key per input."""
     yield FRAME_WORTH * len(text)
-    found = read_json(_by_name(tuple(spec.name for spec in model.signature.inputs)), text)
-    return [memoryview(each) for each in msgspec.structs.astuple(found)]
+    decoded = read_json(_by_name(tuple(spec.name for spec in model.signature.inputs)), text)
+    return [memoryview(value) for value in msgspec.structs.astuple(decoded)]
 
 
 @functools.lru_cache(maxsize=8)
 def _by_name(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
-    fields = [(f"input_{place}", msgspec.Raw) for place in range(len(names))]
+    fields = [(f"input_{index}", msgspec.Raw) for index in range(len(names))]
     rename = dict(zip((name for name, _ in fields), names, strict=True))
     return msgspec.json.Decoder(msgspec.defstruct("Inputs", fields, rename=rename, forbid_unknown_fields=True))
 
 
 def _large_value(column: Column, text: memoryview, depth: int = 0) -> Steps[None]:
-    """One more row of a column, of any size."""
+    """Add one row of any size to a column."""
     place = f"input {column.spec.name!r}"
     if len(text) <= PIECE:
         yield column.found.size + WORTH * len(text)

@@ -1,4 +1,4 @@
-"""The REST interface of TensorFlow Serving: predict by rows or by columns, classify, regress, status and metadata."""
+"""TensorFlow Serving's REST interface: predict by rows or by columns, classify, regress, status and metadata."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ class Predict:
         self._decoder = msgspec.json.Decoder(PredictRequest)
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
-        """Rows (`instances`) or columns (`inputs`)."""
-        asked: PredictRequest = finish(read_tensors(self._decoder, body))
-        check_signature(asked.signature_name)
-        check_params(asked.params)
-        if asked.instances is not msgspec.UNSET:
-            if asked.inputs is not msgspec.UNSET:
+        """Parse rows (`instances`) or columns (`inputs`)."""
+        request: PredictRequest = finish(read_tensors(self._decoder, body))
+        check_signature(request.signature_name)
+        check_params(request.params)
+        if request.instances is not msgspec.UNSET:
+            if request.inputs is not msgspec.UNSET:
                 raise bad("the request has both instances and inputs", "keep one")
-            return question_of(self._model, columns_of(self._model, asked.instances, "instances"))
-        if asked.inputs is msgspec.UNSET:
+            return question_of(self._model, columns_of(self._model, request.instances, "instances"))
+        if request.inputs is msgspec.UNSET:
             raise bad("the request has neither instances nor inputs", 'send {"instances": [...]} or {"inputs": ...}')
-        question = question_of(self._model, named_columns(self._model, asked.inputs))
+        question = question_of(self._model, named_columns(self._model, request.inputs))
         question.columnar = True
         return question
 
     def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
-        """The same in steps, for a large request."""
+        """Parse a large request in steps."""
         return large_predict(self._model, body)
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
-        """Predictions row by row, or outputs by name, as the request came."""
+        """Write predictions by row, or outputs by name, in the same form as the request."""
         specs = self._model.signature.outputs
         columns = [nested(spec, output) for spec, output in zip(specs, outputs, strict=True)]
         if question.columnar:
@@ -77,28 +77,28 @@ class Predict:
 
 
 class Classify:
-    """`:classify`: labels with scores. For models with one output of scores by class, or with scores and the classes' names."""
+    """`:classify`: labels with scores. For models with one output of scores by class, and optionally the classes' names."""
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
         self._decoder = msgspec.json.Decoder(ExamplesRequest)
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
-        """Examples by feature."""
+        """Parse examples by feature."""
         self._places()
         return examples_question(self._model, finish(read_tensors(self._decoder, body)))
 
     def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
-        """The same in steps, for a large request."""
+        """Parse a large request in steps."""
         self._places()
         return large_examples(self._model, body)
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
-        """For each example all its labels with their scores."""
+        """Write all labels with their scores for each example."""
         scores, classes = self._places()
         result = []
         for row, values in enumerate(outputs[scores].tolist()):
-            labels = [str(place) for place in range(len(values))]
+            labels = [str(index) for index in range(len(values))]
             if classes is not None:
                 labels = [
                     as_bytes(label).decode(errors="replace") for label in outputs[classes].reshape(len(outputs[scores]), -1)[row]
@@ -108,27 +108,27 @@ class Classify:
 
     def _places(self) -> tuple[int, int | None]:
         outputs = self._model.signature.outputs
-        scores = [place for place, spec in enumerate(outputs) if spec.datatype in FLOATS and len(spec.shape) == 2]
-        classes = [place for place, spec in enumerate(outputs) if spec.datatype == "BYTES"]
+        scores = [index for index, spec in enumerate(outputs) if spec.datatype in FLOATS and len(spec.shape) == 2]
+        classes = [index for index, spec in enumerate(outputs) if spec.datatype == "BYTES"]
         if len(scores) != 1 or len(classes) > 1:
             raise bad("the model is no classifier: it has no single output of scores by class", "use :predict")
         return scores[0], classes[0] if classes else None
 
 
 class Regress:
-    """`:regress`: one number for each example. For models whose only output is that."""
+    """`:regress`: one number for each example. For models whose only output is that number."""
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
         self._decoder = msgspec.json.Decoder(ExamplesRequest)
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
-        """Examples by feature."""
+        """Parse examples by feature."""
         self._check()
         return examples_question(self._model, finish(read_tensors(self._decoder, body)))
 
     def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
-        """The same in steps, for a large request."""
+        """Parse a large request in steps."""
         self._check()
         return large_examples(self._model, body)
 
@@ -138,26 +138,26 @@ class Regress:
             raise bad("the model is no regression: it does not give one number a row", "use :predict")
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
-        """The numbers."""
+        """Write the numbers."""
         return Answer(encoded({"result": outputs[0].ravel().tolist()}, outputs))
 
 
 def status(model: ServedModel) -> dict[str, object]:
-    """Which version is there."""
+    """Return the status of the served version."""
     state = {"version": model.version, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
     return {"model_version_status": [state]}
 
 
 def metadata(model: ServedModel) -> dict[str, object]:
-    """The signature, in TensorFlow's words."""
-    told = {
+    """Return the signature in TensorFlow Serving's format."""
+    signature = {
         "inputs": {spec.name: _told(spec) for spec in model.signature.inputs},
         "outputs": {spec.name: _told(spec) for spec in model.signature.outputs},
         "method_name": "tensorflow/serving/predict",
     }
     return {
         "model_spec": {"name": model.name, "signature_name": "", "version": model.version},
-        "metadata": {"signature_def": {"signature_def": {SIGNATURE: told}}},
+        "metadata": {"signature_def": {"signature_def": {SIGNATURE: signature}}},
     }
 
 
@@ -167,17 +167,17 @@ def _told(spec: TensorSpec) -> dict[str, object]:
 
 
 def nested(spec: TensorSpec, output: Array) -> Any:
-    """An output as nested lists."""
+    """Return an output as nested lists."""
     if spec.datatype != "BYTES":
         return output.tolist()
-    texts = [_shown(as_bytes(each)) for each in output.ravel().tolist()]
+    texts = [_shown(as_bytes(element)) for element in output.ravel().tolist()]
     for length in reversed(output.shape[1:]):
-        texts = [texts[at : at + length] for at in range(0, len(texts), length)]
+        texts = [texts[start : start + length] for start in range(0, len(texts), length)]
     return texts if output.ndim else texts[0]
 
 
 def _shown(text: bytes) -> Any:
-    """Text as it is; bytes that are no text as base64."""
+    """Return text unchanged, and bytes that are not UTF-8 as base64."""
     try:
         return text.decode()
     except UnicodeDecodeError:

@@ -1,6 +1,7 @@
-"""`NaN`, `Infinity` and `-Infinity` in JSON: no JSON, but what TensorFlow Serving, Triton and Python's encoder use.
+"""`NaN`, `Infinity` and `-Infinity` in JSON: not valid, but used by TensorFlow Serving, Triton and Python's encoder.
 
-Before decoding each is replaced by a text of the same length; where a float is wanted, the text becomes the number again.
+Before decoding, each token is replaced by a text of the same length; where a float is expected, the text is converted back to the
+number.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import numpy as np
 from fairway.serving.replica.datatypes import Array
 
 _MARKS = {b"NaN": b'"\x7f"', b"-Infinity": b'"\x7f-Infin"', b"Infinity": b'"\x7fInfin"'}
-"""The one that has another in it comes before."""
+"""A token that contains another one comes first."""
 _VALUES = {"\x7f": math.nan, "\x7fInfin": math.inf, "\x7f-Infin": -math.inf}
 _TOKEN = re.compile(rb"NaN|-?Infinity")
 _SPAN = re.compile(rb'(?:"(?:[^"\\]++|(?:\\.)++)*+"|[^"NI-]{1,4096}+|(?!NaN|-?Infinity)[NI-]){0,200}+', re.DOTALL)
-"""Texts and all else that is no such number, so much as one step passes."""
+"""Texts and everything else that is not such a token, as much as one step skips."""
 _NULL = re.compile(rb'"(?:[^"\\]++|\\.)*+"|null')
 _AFTER = (b",", b"]", b"}", b" ", b"\n", b"\r", b"\t", b"")
 _WINDOW = 1 << 16
@@ -28,34 +29,34 @@ _RUN = 1 << 13
 
 
 def has_tokens(body: bytes | memoryview) -> bool:
-    """Whether a body may have such numbers."""
+    """Whether a body may contain such tokens."""
     text = bytes(body)
     return b"NaN" in text or b"Infinity" in text
 
 
 def masked(body: bytes, found: bytearray) -> Iterator[None]:
-    """Replace the numbers in `found`, a copy of the body; in steps."""
-    at, end = 0, len(body)
-    while at < end:
-        span = _SPAN.match(body, at)
-        stop = at if span is None else span.end()
+    """Replace the tokens in `found`, a copy of the body, in steps."""
+    position, end = 0, len(body)
+    while position < end:
+        span = _SPAN.match(body, position)
+        stop = position if span is None else span.end()
         token = _TOKEN.match(body, stop)
         if token is not None:
             if body[token.end() : token.end() + 1] not in _AFTER:
-                return  # the decoder tells what is wrong
-            # What follows without a text in it is replaced at once, to the last comma.
+                return  # the decoder reports the error
+            # Up to the next text, everything to the last comma is replaced at once.
             last = body.rfind(b",", token.end(), _before_text(body, token.end()))
             until = max(token.end(), last)
             found[stop:until] = _replaced(body[stop:until])
             stop = until
-        elif stop == at:
-            return  # a text that has no end; the decoder tells so
-        at = stop
+        elif stop == position:
+            return  # a text without an end; the decoder reports the error
+        position = stop
         yield
 
 
 def _before_text(body: bytes, at: int) -> int:
-    """Where the next text begins, or some bytes on."""
+    """Return the position of the next text, or `_RUN` bytes further on."""
     end = body.find(b'"', at, at + _RUN)
     return at + _RUN if end < 0 else end
 
@@ -67,44 +68,44 @@ def _replaced(part: bytes) -> bytes:
 
 
 def has_marks(data: bytes | memoryview | msgspec.Raw) -> bool:
-    """Whether texts that stand for such numbers may be in a piece of JSON."""
+    """Whether a piece of JSON may contain texts that stand for such numbers."""
     return b'"\x7f' in bytes(data)
 
 
 def is_mark(text: str) -> bool:
-    """Whether a text stands for such a number, where texts are wanted: there it would be wrong."""
+    """Whether a text stands for such a number. Where texts are expected, this is an error."""
     return text in _VALUES
 
 
 def numbers(flat: list[Any]) -> list[Any]:
-    """Elements with the numbers in place of the texts that stand for them; other texts stay."""
-    return [_VALUES.get(each, each) if type(each) is str else each for each in flat]
+    """Replace the texts that stand for numbers by these numbers; other texts are kept."""
+    return [_VALUES.get(element, element) if type(element) is str else element for element in flat]
 
 
 def encoded(value: Any, arrays: list[Array], *, by_rows: bool = False) -> bytes:
-    """A value as JSON, with the bare tokens for numbers that JSON lacks.
+    """Encode a value as JSON, with bare tokens for the numbers that JSON lacks.
 
-    `arrays`: what the value was made of, one after the other or, `by_rows`, a row of each in turn.
+    `arrays`: the arrays from which the value was made, one after the other or, with `by_rows`, a row of each in turn.
     """
     text = msgspec.json.encode(value)
-    floats = [each for each in arrays if each.dtype.kind == "f"]
-    if b"null" not in text or all(bool(np.isfinite(each).all()) for each in floats):
+    floats = [array for array in arrays if array.dtype.kind == "f"]
+    if b"null" not in text or all(bool(np.isfinite(array).all()) for array in floats):
         return text
-    alone = text.count(b"null") == sum(int((~np.isfinite(each)).sum()) for each in floats)
-    if alone and not any(np.isinf(each).any() for each in floats):
-        return text.replace(b"null", b"NaN ")  # as long, and by far faster than one by one
+    only_numbers = text.count(b"null") == sum(int((~np.isfinite(array)).sum()) for array in floats)
+    if only_numbers and not any(np.isinf(array).any() for array in floats):
+        return text.replace(b"null", b"NaN ")  # same length, and much faster than one by one
     if by_rows and len(floats) > 1:
-        floats = [np.concatenate([each.reshape(len(each), -1) for each in floats], axis=1)]
-    unusual = iter(np.concatenate([each[~np.isfinite(each)] for each in floats]))
-    # What is null in it is one of these numbers, or part of a text, which has quotes around it.
-    found, at = bytearray(), 0
-    while at < len(text):
-        # Where no text has the word, it may be cut between elements: what one step makes is small.
-        end = text.find(b",", at + _WINDOW) if alone else -1
+        floats = [np.concatenate([array.reshape(len(array), -1) for array in floats], axis=1)]
+    unusual = iter(np.concatenate([array[~np.isfinite(array)] for array in floats]))
+    # Every null is one of these numbers, or inside a text, which is quoted.
+    result, start = bytearray(), 0
+    while start < len(text):
+        # If no text contains null, the JSON may be split between elements to keep the steps small.
+        end = text.find(b",", start + _WINDOW) if only_numbers else -1
         end = len(text) if end < 0 else end
-        found += _NULL.sub(lambda match: _token(next(unusual)) if match[0] == b"null" else match[0], text[at:end])
-        at = end
-    return bytes(found)
+        result += _NULL.sub(lambda match: _token(next(unusual)) if match[0] == b"null" else match[0], text[start:end])
+        start = end
+    return bytes(result)
 
 
 def _token(value: float) -> bytes:

@@ -1,6 +1,6 @@
 """Triton's extensions of the Open Inference Protocol: configuration, statistics, repository, settings, shared memory.
 
-A replica holds one version of one model until it ends, so that nothing here changes it: what would is refused with the reason.
+A replica serves one version of one model for its whole lifetime, so changes are refused, with the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairway.serving.replica.protocols.values import read_json
 from fairway.state.model import TensorSpec
 
 Control = Callable[[bytes], Answer]
-"""Takes the body of a POST that is no question to the model."""
+"""Handles the body of a POST that is not inference."""
 
 _TYPES = {"BYTES": "TYPE_STRING"}
 _OFF = {"trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1", "log_frequency": "0", "trace_file": "",
@@ -44,11 +44,11 @@ EXTENSIONS = [
     "trace",
     "logging",
 ]
-"""What `GET /v2` names."""
+"""The extensions that `GET /v2` lists."""
 
 
 class TritonPages:
-    """What Triton's clients ask besides inference."""
+    """The requests of Triton's clients other than inference."""
 
     def __init__(self, model: ServedModel, batcher: Batcher, metrics: Metrics, now: Callable[[], float]) -> None:
         self._model = model
@@ -57,22 +57,22 @@ class TritonPages:
         self._now = now
 
     def pages(self) -> dict[str, Callable[[], Answer]]:
-        """Paths that take a GET."""
-        found: dict[str, Callable[[], Answer]] = {
+        """Return the handlers of GET by path."""
+        handlers: dict[str, Callable[[], Answer]] = {
             "/v2/models/stats": self._statistics,
             "/v2/logging": lambda: _told(_LOGGING),
             "/v2/trace/setting": lambda: _told(_OFF),
             f"/v2/models/{self._model.name}/trace/setting": lambda: _told(_OFF),
         }
         for base in (f"/v2/models/{self._model.name}", f"/v2/models/{self._model.name}/versions/{self._model.version}"):
-            found[f"{base}/config"] = lambda: _told(configuration(self._model, self._batcher))
-            found[f"{base}/stats"] = self._statistics
+            handlers[f"{base}/config"] = lambda: _told(configuration(self._model, self._batcher))
+            handlers[f"{base}/stats"] = self._statistics
         for kind in ("system", "cuda"):
-            found[f"/v2/{kind}sharedmemory/status"] = lambda: _told([])
-        return found
+            handlers[f"/v2/{kind}sharedmemory/status"] = lambda: _told([])
+        return handlers
 
     def page(self, path: str) -> Answer | None:
-        """The answer to a GET of a path with a name in it."""
+        """Answer a GET of a path that contains a name."""
         region = _REGIONS.fullmatch(path)
         if region is None or region[3] != "status":
             return None
@@ -80,13 +80,13 @@ class TritonPages:
         raise bad(message, "send tensors as binary data")
 
     def control(self, path: str) -> Control | None:
-        """What a POST to a path does."""
+        """Return the handler of a POST to a path."""
         if path == "/v2/logging":
             return lambda body: _settings(body, _LOGGING, "log", "start the replica anew: its log is the log of its service")
         if path in ("/v2/trace/setting", f"/v2/models/{self._model.name}/trace/setting"):
             return lambda body: _settings(body, _OFF, "trace", "traces are set for the whole service, not by its clients")
-        if (asked := _REPOSITORY.fullmatch(path)) is not None:
-            name, verb = asked.groups()
+        if (repository := _REPOSITORY.fullmatch(path)) is not None:
+            name, verb = repository.groups()
             return lambda body: self._load(name, body) if verb == "load" else self._unload(name)
         if (region := _REGIONS.fullmatch(path)) is not None and region[3] != "status":
             return lambda _: _no_shared_memory(region[1], region[2] or "", region[3])
@@ -94,13 +94,13 @@ class TritonPages:
 
     def _load(self, name: str, body: bytes) -> Answer:
         self._check(name)
-        asked: dict[str, Any] = read_json(_OBJECT, body) if body.strip() else {}
-        given = asked.get("parameters") or {}
-        if given:
-            what = ", ".join(sorted(map(str, given)))[:200]
-            message = f"model {name!r} is loaded; it cannot be loaded anew with {what}"
+        request: dict[str, Any] = read_json(_OBJECT, body) if body.strip() else {}
+        parameters = request.get("parameters") or {}
+        if parameters:
+            listed = ", ".join(sorted(map(str, parameters)))[:200]
+            message = f"model {name!r} is loaded; it cannot be loaded anew with {listed}"
             raise bad(message, "register another version of the model, and roll it out with `fairway rollout start`")
-        return _told({"name": name, "load": True})  # KServe's clients read it, Triton's do not
+        return _told({"name": name, "load": True})  # read by KServe's clients, not by Triton's
 
     def _unload(self, name: str) -> Answer:
         self._check(name)
@@ -123,9 +123,9 @@ def _told(value: object) -> Answer:
 
 
 def _settings(body: bytes, current: dict[str, Any], kind: str, fix: str) -> Answer:
-    """Settings that cannot be changed: what they are already, and null for the default, is accepted."""
-    asked: dict[str, Any] = read_json(_OBJECT, body) if body.strip() else {}
-    for name, value in asked.items():
+    """Handle settings that cannot be changed: current values, and null for the default, are accepted."""
+    request: dict[str, Any] = read_json(_OBJECT, body) if body.strip() else {}
+    for name, value in request.items():
         if name not in current:
             message = f"no {kind} setting {name[:100]!r}"
             raise bad(message, f"there are: {', '.join(current)}")
@@ -136,7 +136,7 @@ def _settings(body: bytes, current: dict[str, Any], kind: str, fix: str) -> Answ
 
 
 def _plain(value: Any) -> Any:
-    """Clients send numbers as text, and one level as a list or alone."""
+    """Normalise a setting: clients send numbers as text, and a single level with or without a list."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -144,52 +144,56 @@ def _plain(value: Any) -> Any:
 
 def _no_shared_memory(kind: str, name: str, verb: str) -> Answer:
     if verb == "unregister":
-        return _told({})  # there is none: as with Triton this is no error
+        return _told({})  # nothing is registered: as in Triton, this is not an error
     message = f"{kind} shared memory is not offered, so {name[:100]!r} is not registered"
     raise bad(message, "send tensors as binary data: it is as large as the tensor, and is not decoded")
 
 
 def configuration(model: ServedModel, batcher: Batcher) -> dict[str, Any]:
-    """The model's configuration in Triton's JSON."""
-    most = batcher.limits.max_batch if model.batches else 0
+    """Return the model's configuration in Triton's JSON."""
+    limit = batcher.limits.max_batch if model.batches else 0
     number = model.version
     versions = {"specific": {"versions": [int(number)]}} if number.isdigit() else {"latest": {"num_versions": 1}}
-    found: dict[str, Any] = {
+    config: dict[str, Any] = {
         "name": model.name,
         "platform": model.platform,
         "backend": model.platform.partition("_")[0],
         "version_policy": versions,
-        "max_batch_size": most,
-        "input": [{**_tensor(spec, most), "format": "FORMAT_NONE", "allow_ragged_batch": False, "optional": False,
+        "max_batch_size": limit,
+        "input": [{**_tensor(spec, limit), "format": "FORMAT_NONE", "allow_ragged_batch": False, "optional": False,
                    "is_shape_tensor": False} for spec in model.signature.inputs],
-        "output": [{**_tensor(spec, most), "label_filename": "", "is_shape_tensor": False} for spec in model.signature.outputs],
+        "output": [{**_tensor(spec, limit), "label_filename": "", "is_shape_tensor": False} for spec in model.signature.outputs],
         "instance_group": [{"name": model.name, "kind": "KIND_AUTO", "count": 1, "gpus": [], "passive": False}],
         "default_model_filename": "",
         "parameters": {"batching": {"string_value": str(batcher.verdict)}},
     }  # fmt: skip
     if batcher.verdict.batched:
-        rows = min(most, batcher.verdict.rows or most)
-        found["dynamic_batching"] = {"preferred_batch_size": [rows], "max_queue_delay_microseconds": 0, "preserve_ordering": True}
-    return found
+        rows = min(limit, batcher.verdict.rows or limit)
+        config["dynamic_batching"] = {
+            "preferred_batch_size": [rows],
+            "max_queue_delay_microseconds": 0,
+            "preserve_ordering": True,
+        }
+    return config
 
 
 def _tensor(spec: TensorSpec, most: int) -> dict[str, Any]:
-    """The batch is no dimension where the model takes batches."""
+    """Return a tensor's configuration, whose dimensions exclude the batch if the model is batched."""
     dims = list(spec.shape[1:] if most else spec.shape)
     return {"name": spec.name, "data_type": _TYPES.get(spec.datatype, f"TYPE_{spec.datatype}"), "dims": dims}
 
 
 def statistics(model: ServedModel, metrics: Metrics, now: float) -> dict[str, Any]:
-    """What happened since the start in Triton's words.
+    """Return the statistics since the start in Triton's format.
 
-    Requests are counted with their whole time, waiting and running apart. Decoding and encoding are part of a request's time and
-    have no clock of their own: their counts are there with no time.
+    Requests are counted with their total time, and with queueing and running separately. Decoding and encoding are part of the
+    total time and are not measured: they are reported with their counts and no time.
     """
     failed = sum(count for code, count in metrics.codes.items() if code >= 400)  # HTTP
     done = sum(metrics.codes.values()) - failed
     runs = metrics.runs
-    count = sum(each.count for each in runs.values())
-    rows = sum(each.rows for each in runs.values())
+    count = sum(run.count for run in runs.values())
+    rows = sum(run.rows for run in runs.values())
     return {
         "name": model.name,
         "version": model.version,
@@ -210,11 +214,11 @@ def statistics(model: ServedModel, metrics: Metrics, now: float) -> dict[str, An
         "batch_stats": [
             {
                 "batch_size": size,
-                "compute_input": _duration(each.count, 0.0),
-                "compute_infer": _duration(each.count, each.seconds),
-                "compute_output": _duration(each.count, 0.0),
+                "compute_input": _duration(run.count, 0.0),
+                "compute_infer": _duration(run.count, run.seconds),
+                "compute_output": _duration(run.count, 0.0),
             }
-            for size, each in sorted(runs.items())
+            for size, run in sorted(runs.items())
         ],
         "memory_usage": [],
     }

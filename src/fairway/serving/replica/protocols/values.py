@@ -1,4 +1,4 @@
-"""Tensors in JSON: strict about types and counts, whether nested or flat."""
+"""Tensors in JSON, nested or flat, with strict checks of types and counts."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _TYPES: dict[str, Any] = {"marked": float | str, "BOOL": bool, "BYTES": str, **d
 
 
 def read_tensors(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> Steps[Any]:
-    """Decode what has tensors in it, which may have `NaN` and infinities; in steps where it does, else at once."""
+    """Decode JSON with tensors that may contain `NaN` and infinities: in steps if it does, otherwise at once."""
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if isinstance(error, msgspec.ValidationError) or not has_tokens(body):
-            return read_json(decoder, body)  # it tells what is wrong
+            return read_json(decoder, body)  # reports the error
     text = bytes(body)
-    found = bytearray(text)
-    for _ in masked(text, found):
-        yield 2 * len(found) + FRAME_WORTH * len(found)
-    return read_json(decoder, bytes(found))
+    masked_text = bytearray(text)
+    for _ in masked(text, masked_text):
+        yield 2 * len(masked_text) + FRAME_WORTH * len(masked_text)
+    return read_json(decoder, bytes(masked_text))
 
 
 def read_json(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> Any:
-    """Decode, or 400 with what is wrong and where."""
+    """Decode JSON; raise 400 with the error and its position."""
     fix = ""
     try:
         return decoder.decode(body)
@@ -61,7 +61,7 @@ def read_json(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> A
 
 
 def _known(of: Any, error: str) -> str:
-    """What a request may have, where it has something else at its top."""
+    """Return the known members, if the error is an unknown one at the top level."""
     if "unknown field" not in error or " - at `" in error:
         return ""
     return f"known are: {', '.join(field.encode_name for field in msgspec.structs.fields(of))}"
@@ -77,26 +77,26 @@ def _decoder(datatype: str, depth: int) -> msgspec.json.Decoder[Any]:
 
 def _decoded(data: bytes | msgspec.Raw, datatype: str, depth: int) -> list[Any]:
     try:
-        found: list[Any] = _decoder(datatype, depth).decode(data)
-        if datatype == "BYTES" and has_marks(data) and any(map(is_mark, _leaves(found))):
+        values: list[Any] = _decoder(datatype, depth).decode(data)
+        if datatype == "BYTES" and has_marks(data) and any(map(is_mark, _leaves(values))):
             raise bad("a number where text is wanted")
     except msgspec.ValidationError:
         if datatype not in FLOATS or not has_marks(data):
             raise
-        found = _decoder("marked", depth).decode(data)
-    return found
+        values = _decoder("marked", depth).decode(data)
+    return values
 
 
 def _leaves(nested: list[Any]) -> Iterator[str]:
-    for each in nested:
-        if isinstance(each, list):
-            yield from _leaves(each)
+    for item in nested:
+        if isinstance(item, list):
+            yield from _leaves(item)
         else:
-            yield each
+            yield item
 
 
 def from_json(data: msgspec.Raw, datatype: str, shape: tuple[int, ...], place: str) -> Array:
-    """An array of this shape from JSON, flat or nested as the shape is."""
+    """Convert JSON to an array of this shape, from flat or nested lists."""
     flat: list[Any]
     try:
         flat = _decoded(data, datatype, 1)
@@ -114,19 +114,19 @@ def from_json(data: msgspec.Raw, datatype: str, shape: tuple[int, ...], place: s
 
 
 def steps_from_json(data: msgspec.Raw, datatype: str, shape: tuple[int, ...], place: str) -> Steps[Array]:
-    """The same in steps, with little memory beside the array."""
+    """Convert JSON in steps, with little memory besides the array."""
     text = memoryview(data)
     if len(text) <= PIECE:
         return from_json(data, datatype, shape, place)
-    found, nested = Gathered(datatype), len(shape) > 1 and opens_nested(text)
-    yield from _gather(text, shape if nested else (math.prod(shape),), place, found)
-    if found.count != math.prod(shape):
-        raise elements(place, found.count, shape)
-    return found.array().reshape(shape)
+    gathered, nested = Gathered(datatype), len(shape) > 1 and opens_nested(text)
+    yield from _gather(text, shape if nested else (math.prod(shape),), place, gathered)
+    if gathered.count != math.prod(shape):
+        raise elements(place, gathered.count, shape)
+    return gathered.array().reshape(shape)
 
 
 def _gather(text: memoryview, shape: tuple[int, ...], place: str, found: Gathered) -> Steps[None]:
-    """Add the elements of an array that is nested as this shape."""
+    """Add the elements of an array that is nested like this shape."""
     if not opens(text, b"["):
         message = f"{place}: lists and values at the same depth"
         raise bad(message)
@@ -147,7 +147,7 @@ def _gather(text: memoryview, shape: tuple[int, ...], place: str, found: Gathere
 
 
 def _add_piece(piece: memoryview, shape: tuple[int, ...], place: str, found: Gathered) -> int:
-    """Add the elements of one piece, no more rows than the shape has left; how many rows they are."""
+    """Add the elements of one piece, at most the remaining rows of the shape; return the number of rows."""
     try:
         values = _decoded(b"".join((b"[", piece, b"]")), found.datatype, len(shape))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -174,24 +174,24 @@ def _from_nested(data: msgspec.Raw, datatype: str, shape: tuple[int, ...], place
 
 
 def flattened(nested: list[Any], shape: tuple[int, ...], place: str) -> list[Any]:
-    """The elements in order; 400 when a list has not the length that the shape says."""
+    """Return the elements in order; raise 400 when the length of a list does not match the shape."""
     flat: list[Any] = [nested]
     for depth, length in enumerate(shape):
-        for each in flat:
-            if type(each) is not list:
+        for item in flat:
+            if type(item) is not list:
                 message = f"{place}: lists and values at the same depth"
                 raise bad(message)
-            if len(each) != length:
-                message = f"{place}: a list of {len(each)} in dimension {depth} where the shape {list(shape)} has {length}"
+            if len(item) != length:
+                message = f"{place}: a list of {len(item)} in dimension {depth} where the shape {list(shape)} has {length}"
                 raise bad(message)
-        flat = [element for each in flat for element in each]
+        flat = [element for item in flat for element in item]
     return flat
 
 
 def _checked(flat: list[Any], datatype: str, place: str) -> Array:
     try:
         return array_of(flat, datatype)
-    except (OverflowError, TypeError, ValueError) as error:  # too large; half of a surrogate pair; a text among floats
+    except (OverflowError, TypeError, ValueError) as error:  # too large; an unpaired surrogate; a text among floats
         if datatype in FLOATS and (unmarked := numbers(flat)) != flat and str not in set(map(type, unmarked)):
             return array_of(unmarked, datatype)
         message = f"{place}: {error}"
@@ -199,13 +199,13 @@ def _checked(flat: list[Any], datatype: str, place: str) -> Array:
 
 
 def array_of(flat: list[Any], datatype: str) -> Array:
-    """A flat array of checked elements; too large for a float is infinite, for an integer an OverflowError."""
+    """Return a flat array of checked elements. A number too large is infinite as a float, and an OverflowError as an integer."""
     if datatype == "BYTES":
         return of_texts([text.encode() for text in flat])
     if datatype in ("FP32", "BF16"):
         try:
-            return np.frombuffer(_packer(len(flat)).pack(*flat), "<f4")  # twice as fast as numpy's own way
-        except (OverflowError, struct.error):  # the latter for a whole number that no float can hold
+            return np.frombuffer(_packer(len(flat)).pack(*flat), "<f4")  # twice as fast as with numpy
+        except (OverflowError, struct.error):  # struct.error for an integer that no float can hold
             return np.frombuffer(array.array("f", flat), "<f4")
     if datatype == "FP16":
         with np.errstate(over="ignore"):
@@ -219,12 +219,12 @@ def _packer(count: int) -> struct.Struct:
 
 
 def json_of(datatype: str, values: Array, place: str) -> list[Any]:
-    """The elements of an output, flat, as JSON has them."""
+    """Return the elements of an output as a flat list for JSON."""
     flat: list[Any] = values.ravel().tolist()
     if datatype != "BYTES":
         return flat
     try:
-        return [as_bytes(each).decode() for each in flat]
+        return [as_bytes(element).decode() for element in flat]
     except UnicodeDecodeError:
         message = f"{place} is no text"
         raise bad(message, "ask for it as binary data") from None

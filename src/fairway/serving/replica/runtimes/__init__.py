@@ -1,1 +1,1 @@
-"""What runs a model: `onnx` in this process, `process` everything else in a worker under the user's interpreter."""
+"""The runtimes of models: `onnx` in this process, `process` for all others, in a worker under the user's interpreter."""

@@ -1,4 +1,4 @@
-"""Which runtime runs what was found."""
+"""Loads a model with the runtime for its format."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from fairway.serving.replica.runtimes.runtime import Runtime
 
 
 def load(found: Found, python: str, threads: int) -> Runtime:
-    """The loaded model: ONNX in this process, everything else under the user's interpreter."""
+    """Load the model: ONNX in this process, all others under the user's interpreter."""
     return OnnxRuntime(found.entry, threads) if found.runtime == "onnx" else WorkerRuntime(found, python, threads)

@@ -1,4 +1,4 @@
-"""ONNX, in this process, by onnxruntime."""
+"""Runs ONNX models with onnxruntime in this process."""
 
 from __future__ import annotations
 
@@ -31,73 +31,73 @@ _WORDS = {
 
 
 class OnnxRuntime:
-    """A session of onnxruntime. Its model is data: nothing of it is code of ours or of the user."""
+    """A session of onnxruntime. Its model is data: it contains no code of the user."""
 
     platform = "onnx_onnxv1"
     quick = True
 
     def __init__(self, path: Path, threads: int = 1) -> None:
         try:
-            import onnxruntime as ort  # type: ignore[import-untyped,import-not-found,unused-ignore] # noqa: PLC0415  other runtimes do without it
+            import onnxruntime as ort  # type: ignore[import-untyped,import-not-found,unused-ignore] # noqa: PLC0415  not needed by other runtimes
         except ImportError:
             message = "onnxruntime is not installed"
             raise UsageError(message, fix="pip install 'fairway[serve]'") from None
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        # Idle threads that spin would take the core from whoever shares it.
+        # Spinning idle threads would use CPU time of other processes on the core.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
         try:
             self._session = ort.InferenceSession(str(path), options, providers=_providers(ort.get_available_providers()))
-        except Exception as error:  # onnxruntime has no common exception; whatever it is, the model cannot be loaded
+        except Exception as error:  # onnxruntime has no common exception; on any error the model cannot be loaded
             message = f"{path}: onnxruntime cannot load it: {error}"
             raise UsageError(message, fix="check it with onnx.checker, or export it again") from error
         self.signature = Signature(
-            tuple(_spec(each) for each in self._session.get_inputs()), tuple(_spec(each) for each in self._session.get_outputs())
+            tuple(_spec(spec) for spec in self._session.get_inputs()), tuple(_spec(spec) for spec in self._session.get_outputs())
         )
-        self._input_names = [each.name for each in self.signature.inputs]
-        self._output_names = [each.name for each in self.signature.outputs]
-        self._texts_in = any(each.datatype == "BYTES" for each in self.signature.inputs)
-        self._texts_out = any(each.datatype == "BYTES" for each in self.signature.outputs)
+        self._input_names = [spec.name for spec in self.signature.inputs]
+        self._output_names = [spec.name for spec in self.signature.outputs]
+        self._texts_in = any(spec.datatype == "BYTES" for spec in self.signature.inputs)
+        self._texts_out = any(spec.datatype == "BYTES" for spec in self.signature.outputs)
         self.batches = takes_batches(self.signature)
         self._run = self._session.run
 
     def run(self, inputs: list[Array]) -> list[Array]:
         """Run the session."""
         if self._texts_in:
-            inputs = [_decoded(each) if each.dtype == object else each for each in inputs]
+            inputs = [_decoded(array) if array.dtype == object else array for array in inputs]
         try:
             outputs: list[Array] = self._run(self._output_names, dict(zip(self._input_names, inputs, strict=True)))
-        except Exception as error:  # onnxruntime's exceptions have no common class but this
-            # Shapes and types were checked before: what is left to be wrong with an input are its values.
+        except Exception as error:  # onnxruntime's exceptions have no other common class
+            # Shapes and types were checked before, so only the values of an input can be invalid.
             status = 400 if type(error).__name__ == "InvalidArgument" else 500
             message = f"the model failed: {_short(error)}"
             raise ModelError(status, message) from error
         if self._texts_out:
-            outputs = [_encoded(each) if each.dtype.kind in "OU" else each for each in outputs]
+            outputs = [_encoded(array) if array.dtype.kind in "OU" else array for array in outputs]
         return outputs
 
     def close(self) -> None:
-        """Nothing outlives the process."""
+        """Do nothing: nothing outlives the process."""
 
 
 def _providers(available: list[str]) -> list[str]:
-    return [each for each in ("CUDAExecutionProvider", "CPUExecutionProvider") if each in available]
+    return [provider for provider in ("CUDAExecutionProvider", "CPUExecutionProvider") if provider in available]
 
 
 def _spec(node: Any) -> TensorSpec:
     if node.type not in _WORDS:
         message = f"the model's {node.name!r} is a {node.type}"
         raise UsageError(message, fix="export it with plain tensors in and out (no maps, sequences or bfloat16)")
-    return TensorSpec(node.name, _WORDS[node.type], tuple(each if isinstance(each, int) else -1 for each in node.shape))
+    return TensorSpec(node.name, _WORDS[node.type], tuple(length if isinstance(length, int) else -1 for length in node.shape))
 
 
 def _decoded(array: Array) -> Array:
-    """Text for onnxruntime, which knows UTF-8 alone."""
+    """Convert texts for onnxruntime, which supports only UTF-8."""
     texts = np.empty(array.size, object)
     try:
-        texts[:] = [as_bytes(each).decode() for each in array.ravel().tolist()]
+        texts[:] = [as_bytes(element).decode() for element in array.ravel().tolist()]
     except UnicodeDecodeError as error:
         message = f"the model takes text, and an element is no UTF-8: {error}"
         raise ModelError(400, message) from None
@@ -105,7 +105,7 @@ def _decoded(array: Array) -> Array:
 
 
 def _encoded(array: Array) -> Array:
-    return of_texts([as_bytes(each) for each in array.ravel().tolist()]).reshape(array.shape)
+    return of_texts([as_bytes(element) for element in array.ravel().tolist()]).reshape(array.shape)
 
 
 def _short(error: Exception) -> str:

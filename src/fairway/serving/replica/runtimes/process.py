@@ -1,4 +1,4 @@
-"""A model in a worker process, under the user's interpreter: tensors over a socket, HTTP on our side."""
+"""Runs a model in a worker process under the user's interpreter; tensors are sent over a socket."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from fairway.state.model import Signature, TensorSpec
 
 VARIABLE = "FAIRWAY_CONFINE"
 _SECRET = re.compile(r"^(FAIRWAY|MLFLOW)_|TOKEN|SECRET|PASSWORD|CREDENTIAL|_KEY", re.IGNORECASE)
-"""Variables that a confined worker does not get: a model could put them into its answers."""
+"""Environment variables hidden from a confined worker, because a model could put them into its answers."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "LOKY_MAX_CPU_COUNT")
-"""How libraries are told how many threads a run may take; what the service's `env` says counts more."""
+"""Variables that set the number of threads of libraries; the service's `env` takes precedence."""
 
 Give = Callable[[worker.Head, dict[str, Array]], None]
-"""Takes what comes back for a question, on the reader's thread. A head with `error` is the last."""
+"""Receives the replies to a request, on the reader's thread. A head with `error` is the last one."""
 
 
 class WorkerRuntime:
     """A worker process.
 
-    Promises: when the worker dies, everything that waits for it is told, and `ended` is set; nothing hangs. A model that is
-    data by intention (torch.export, SavedModel) runs confined; `confined` says how, and the log has the same words.
+    Promises: when the worker ends, all waiting requests get an error and `ended` is set; nothing hangs. A model whose format is
+    meant to be pure data (torch.export, SavedModel) runs confined; `confined` describes how, and is logged as well.
     """
 
-    quick = False  # the loop must not wait for another process
+    quick = False  # the event loop must not wait for another process
 
     def __init__(self, found: Found, python: str = "", threads: int = 1) -> None:
         ours, theirs = socket.socketpair()
@@ -53,12 +53,12 @@ class WorkerRuntime:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Give] = {}
         self.ended = ""
-        """Why there is no worker any more."""
+        """Why the worker has ended; empty while it runs."""
         self.on_end: Callable[[], None] | None = None
         self._reader: threading.Thread | None = None
         self._scratch = tempfile.mkdtemp(prefix="fairway-worker-") if is_confined(found.runtime) else ""
         self.confined = "not confined: a Python class may use the network and files; FAIRWAY_CONFINE=always confines it"
-        """How the worker is confined, in words."""
+        """Description of how the worker is confined."""
         if found.runtime != "python":
             self.confined = "not confined: FAIRWAY_CONFINE=never"
         try:
@@ -80,11 +80,19 @@ class WorkerRuntime:
         environment = dict(os.environ)
         if self._scratch:
             folder = found.root if found.root != Path() else found.entry.parent
-            before = [str(Path(confinement.__file__)), "--wire", wire, "--scratch", self._scratch, "--folder", str(folder)]
-            command = [*before, *command]
+            confinement_command = [
+                str(Path(confinement.__file__)),
+                "--wire",
+                wire,
+                "--scratch",
+                self._scratch,
+                "--folder",
+                str(folder),
+            ]
+            command = [*confinement_command, *command]
             environment = {name: value for name, value in environment.items() if not _SECRET.search(name)}
             _load_drivers()
-        environment.setdefault("JOBLIB_MULTIPROCESSING", "0")  # a confined process has no semaphores
+        environment.setdefault("JOBLIB_MULTIPROCESSING", "0")  # a confined process cannot use semaphores
         for name in _THREADS:
             environment.setdefault(name, str(threads))
         with theirs:
@@ -104,10 +112,10 @@ class WorkerRuntime:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _know(self, found: Found) -> None:
-        """Wait until it is loaded; keep what it says of the model."""
+        """Wait until the model is loaded, and keep the description of it."""
         first = worker.receive(self._wire)
         if self._scratch and first is not None and "confined" in first[0]:
-            # Sent before anything of the model was read, so that no model can claim it.
+            # Sent before anything of the model was read, so the model cannot have forged it.
             self.confined = str(first[0]["confined"])
             first = worker.receive(self._wire)
         sys.stderr.write(f"worker: {self.confined}\n")
@@ -120,19 +128,19 @@ class WorkerRuntime:
                 message = f"{found.entry}: it needs {needed}, and {self._python} lacks the module {first[0]['missing']}"
                 raise UsageError(message, fix=f"install it there: {self._python} -m pip install {first_of(found.packages)}")
             raise UsageError(message, fix="its own words are above; is the framework installed for --python?")
-        told = first[0]
-        self.platform: str = told["platform"]
+        description = first[0]
+        self.platform: str = description["platform"]
         self.abilities = Abilities(
-            generates=told["generate"],
-            embeds=told["embed"],
-            counts=told["count"],
-            generate_options=frozenset(told["generate_options"]),
-            embed_options=frozenset(told["embed_options"]),
+            generates=description["generate"],
+            embeds=description["embed"],
+            counts=description["count"],
+            generate_options=frozenset(description["generate_options"]),
+            embed_options=frozenset(description["embed_options"]),
         )
-        self.generates, self.embeds, self.counts = told["generate"], told["embed"], told["count"]
-        self.independent: bool = told.get("independent", False)
-        """Whether the library computes each row for itself, whatever the model."""
-        self.signature = Signature(_specs(told["inputs"]), _specs(told["outputs"]))
+        self.generates, self.embeds, self.counts = description["generate"], description["embed"], description["count"]
+        self.independent: bool = description.get("independent", False)
+        """Whether the library computes each row independently, for any model."""
+        self.signature = Signature(_specs(description["inputs"]), _specs(description["outputs"]))
         if not self.signature.inputs and not self.generates and not self.embeds:
             self.close()
             message = f"{found.entry}: nobody says what the model takes and gives"
@@ -140,32 +148,35 @@ class WorkerRuntime:
         self.batches = takes_batches(self.signature)
 
     def run(self, inputs: list[Array]) -> list[Array]:
-        """Predict; waits for the worker."""
+        """Predict; blocks until the worker replies."""
         specs = self.signature.inputs
         arrays = tuple((spec.name, spec.datatype, array) for spec, array in zip(specs, inputs, strict=True))
         tensors = self._answer({"do": "predict"}, arrays)[1]
         return [_of_type(spec, tensors[spec.name]) for spec in self.signature.outputs]
 
     def embed(self, texts: list[str], options: dict[str, Any]) -> Array:
-        """One vector a text; waits for the worker."""
+        """Return one vector per text; blocks until the worker replies."""
         return self._answer({"do": "embed", "texts": texts, "options": options})[1]["embeddings"]
 
     def count(self, texts: list[str]) -> list[int]:
-        """How many tokens each text has; waits for the worker."""
+        """Return the number of tokens of each text; blocks until the worker replies."""
         counts: list[int] = self._answer({"do": "count", "texts": texts})[0]["counts"]
         return counts
 
     def generate(self, prompt: Any, options: dict[str, Any], give: Give) -> int:
-        """Begin to generate; pieces, the end or an error go to `give`. The number by which it can be cancelled."""
+        """Start to generate; pieces, the end or an error are passed to `give`.
+
+        Returns the number with which the generation can be cancelled.
+        """
         return self._put({"do": "generate", "prompt": prompt, "options": options}, (), give)
 
     def cancel(self, number: int) -> None:
-        """Nobody wants the rest."""
+        """Cancel a generation."""
         if self._waiting.pop(number, None) is not None and not self.ended:
             self._put({"do": "cancel", "which": number}, (), None)
 
     def close(self) -> None:
-        """End the worker: it goes when its socket closes."""
+        """End the worker, which exits when its socket is closed."""
         self.on_end = None
         self._wire.shutdown(socket.SHUT_RDWR)
         try:
@@ -174,7 +185,7 @@ class WorkerRuntime:
             self._process.kill()
             self._process.wait()
         if self._reader is not None:
-            # A descriptor closed under the thread could be one of another connection at its next read.
+            # If the descriptor were closed while the thread uses it, its next read could hit another connection's.
             self._reader.join()
         self._wire.close()
         self._forget_scratch()
@@ -196,7 +207,7 @@ class WorkerRuntime:
             with self._lock:
                 worker.send(self._wire, {"id": number, **head}, arrays)
         except OSError:
-            pass  # the reader sees the end too, and tells everybody
+            pass  # the reader also detects the end, and reports it to all requests
         if self.ended and give is not None:
             give({"error": self.ended, "status": 503}, {})
         return number
@@ -204,14 +215,14 @@ class WorkerRuntime:
     def _read(self) -> None:
         while True:
             try:
-                found = worker.receive(self._wire)
+                reply = worker.receive(self._wire)
             except OSError:
-                found = None
-            if found is None:
+                reply = None
+            if reply is None:
                 break
-            give = self._waiting.get(found[0]["id"])
+            give = self._waiting.get(reply[0]["id"])
             if give is not None:
-                give(*found)
+                give(*reply)
         code = self._process.wait()
         self.ended = f"the worker process ended with {code}"
         for give in list(self._waiting.values()):
@@ -221,30 +232,30 @@ class WorkerRuntime:
 
 
 def is_confined(runtime: str) -> bool:
-    """Whether the worker of a runtime runs confined, by what it loads and by `FAIRWAY_CONFINE`."""
-    asked = os.environ.get(VARIABLE, "") or "auto"
-    if asked not in ("auto", "always", "never"):
-        message = f"{VARIABLE} is {asked!r}"
+    """Whether the worker of a runtime runs confined, depending on the runtime and `FAIRWAY_CONFINE`."""
+    setting = os.environ.get(VARIABLE, "") or "auto"
+    if setting not in ("auto", "always", "never"):
+        message = f"{VARIABLE} is {setting!r}"
         raise UsageError(message, fix="use auto (all but Python classes), always or never")
-    return asked == "always" or (asked == "auto" and runtime != "python")
+    return setting == "always" or (setting == "auto" and runtime != "python")
 
 
 def first_of(packages: tuple[str, ...]) -> str:
-    """What to install: of each group the first."""
-    return " ".join(f"'{each.partition(' or ')[0]}'" for each in packages) or "it"
+    """Return what to install: the first package of each group."""
+    return " ".join(f"'{group.partition(' or ')[0]}'" for group in packages) or "it"
 
 
 def _load_drivers() -> None:
-    """Let the device files of the GPU driver be made: their program needs rights that a confined worker cannot get."""
+    """Create the device files of the GPU driver, which needs rights that a confined worker cannot get."""
     if os.path.exists("/dev/nvidiactl") and not os.path.exists("/dev/nvidia-uvm"):
         try:
             subprocess.run(["nvidia-modprobe", "-c", "0", "-u"], stdin=subprocess.DEVNULL, check=False, timeout=10)
         except (OSError, subprocess.TimeoutExpired):
-            pass  # the framework says what it lacks
+            pass  # the framework reports what is missing
 
 
 def failure(head: worker.Head) -> ModelError:
-    """The error that a worker reported."""
+    """Return the error that a worker reported."""
     status = head.get("status") or (400 if head.get("bad") else 500)
     return ModelError(status, f"the model failed: {str(head['error'])[:1000]}")
 
@@ -254,4 +265,4 @@ def _of_type(spec: TensorSpec, array: Array) -> Array:
 
 
 def _specs(told: list[worker.Told]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(each["name"], each["datatype"], tuple(each["shape"])) for each in told)
+    return tuple(TensorSpec(tensor["name"], tensor["datatype"], tuple(tensor["shape"])) for tensor in told)

@@ -1,4 +1,4 @@
-"""What every runtime promises to the batcher and to the protocols."""
+"""The interface of runtimes for the batcher and the protocols."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ class Runtime(Protocol):
     """One loaded model.
 
     Promises:
-    1. `run` takes arrays in the order of `signature.inputs` and gives them in the order of `signature.outputs`.
-    2. What is wrong with an input is a `ModelError` for that call alone; the next call works.
+    1. `run` takes arrays in the order of `signature.inputs` and returns them in the order of `signature.outputs`.
+    2. An invalid input raises `ModelError` for that call only; the next call works.
     """
 
     platform: str
-    """What the protocols call it: `onnx_onnxv1` ..."""
+    """Its name in the protocols: `onnx_onnxv1` ..."""
     signature: Signature
     batches: bool
-    """Whether rows of several requests may be run together: every tensor has a free first dimension."""
+    """Whether rows of several requests may run together: every tensor has a free first dimension."""
     quick: bool
-    """Whether `run` may be called on the loop's thread when the model is fast: it waits for nobody else."""
+    """Whether `run` of a fast model may be called on the event loop's thread: it does not wait for another process."""
 
     def run(self, inputs: list[Array]) -> list[Array]:
         """Run the model once."""
         ...
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
         ...
 
 
 def takes_batches(signature: Signature) -> bool:
-    """Whether every input and output has a first dimension of any length."""
+    """Whether every input and output has a free first dimension."""
     tensors = (*signature.inputs, *signature.outputs)
     return bool(signature.inputs) and all(tensor.shape and tensor.shape[0] == -1 for tensor in tensors)

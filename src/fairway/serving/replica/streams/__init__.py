@@ -1,1 +1,1 @@
-"""HTTP/2 at a replica: calls of gRPC on a short way to the model, everything else on the way of HTTP/1.1."""
+"""HTTP/2 at a replica: gRPC inference takes a fast path to the model, all other requests take the path of HTTP/1.1."""

@@ -1,4 +1,4 @@
-"""Any other request on a stream, as the ASGI application takes it: pages, the protocols over HTTP, methods about the model."""
+"""Runs any other request on a stream through the ASGI application: pages, the HTTP protocols, gRPC metadata methods."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fairway.serving.replica.streams.call import reason_of
 from fairway.serving.replica.streams.request import ReplicaSession, Request
 
 _AHEAD = 256 * 1024
-"""Bytes of a body that wait for the application; when there are more, no room is given back for them."""
+"""Bytes of a body queued for the application; beyond that, the window is not renewed."""
 _UNSENT = 256 * 1024
-"""Bytes of an answer that wait for the client before the application waits, too."""
+"""Bytes of an answer queued for the client, beyond which the application must wait."""
 _OF_CONNECTION = frozenset({b"connection", b"keep-alive", b"transfer-encoding"})
 
 
 class Bridged(Request):
-    """One task, which calls the application."""
+    """A request handled by a task that calls the application."""
 
     __slots__ = ("_call", "_came", "_head", "_heard", "_more", "_pieces", "_room", "_size", "_status", "_task", "_words")
 
@@ -35,7 +35,7 @@ class Bridged(Request):
         self._size = 0
         self._more = True
         self._heard = False
-        """The application was told that the body is over."""
+        """Whether the application has received the end of the body."""
         self._came: asyncio.Event
         self._room: asyncio.Event
         self._head: list[Header] | None = []
@@ -51,7 +51,7 @@ class Bridged(Request):
         self._more = not ended
         self._call = head.is_grpc
         path, _, query = head.path.partition(b"?")
-        # An answer of gRPC is compressed by its own rules, or not at all.
+        # gRPC answers are compressed by gRPC's own rules, or not at all.
         lines = [line for line in head.lines if not self._call or line[0] != b"accept-encoding"]
         headers: list[Header] = [(b"host", head.authority), *lines]
         if head.length is not None:
@@ -73,7 +73,7 @@ class Bridged(Request):
         self._task = asyncio.get_running_loop().create_task(self._run(scope))
 
     def on_data(self, piece: bytes, ended: bool) -> None:
-        """Some of the body."""
+        """Queue part of the body."""
         if piece:
             self._pieces.append(piece)
             self._size += len(piece)
@@ -83,14 +83,14 @@ class Bridged(Request):
         self._came.set()
 
     def gone(self) -> None:
-        """The application learns it when it looks."""
+        """Record that the client has disconnected, which the application detects later."""
         self.disconnected = True
         if self._task is not None:
             self._came.set()
             self._room.set()
 
     def on_sent(self) -> None:
-        """There may be room for more of the answer."""
+        """Resume the application when the queue has room."""
         if self.queued_size < _UNSENT:
             self._room.set()
 
@@ -124,21 +124,21 @@ class Bridged(Request):
             self._status = message["status"]
             self._head = [(name, value) for name, value in message["headers"] if name not in _OF_CONNECTION]
             return
-        body, more = message.get("body", b""), message.get("more_body", False)
+        body, has_more = message.get("body", b""), message.get("more_body", False)
         if self._call:
-            self._send_call(body, more)
+            self._send_call(body, has_more)
             return
         if self._head is not None:
             lines, self._head = [(b":status", b"%d" % self._status), *self._head], None
-            self.connection.headers(self, encode(lines), ended=not body and not more)
-        if body or not more:
-            self.connection.data(self, body, ended=not more)
+            self.connection.headers(self, encode(lines), ended=not body and not has_more)
+        if body or not has_more:
+            self.connection.data(self, body, ended=not has_more)
         if self.queued_size >= _UNSENT:
             self._room.clear()
             await self._room.wait()
 
     def _send_call(self, body: bytes, more: bool) -> None:
-        """The answer to a call of gRPC, which is one message or an error in JSON."""
+        """Send the answer to a gRPC call: one message, or an error in JSON."""
         self._words += body
         if more:
             return

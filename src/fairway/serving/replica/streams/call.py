@@ -1,4 +1,4 @@
-"""A call of gRPC that puts one question to the model: from the stream to the batcher and back, without a task."""
+"""A gRPC call for inference: from the stream to the batcher and back, without a task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEAD = encode([(b":status", b"200"), (b"content-type", GRPC)])
 
 
 class Call(Request):
-    """To the application it is an `Asker`."""
+    """A gRPC call; implements `Asker` for the application."""
 
     __slots__ = ("_answered", "_asked", "_parts", "_timer", "form", "head_length", "headers", "phases")
 
@@ -39,7 +39,7 @@ class Call(Request):
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, head: RequestHeaders, ended: bool) -> None:
-        """Refuse what is not acceptable before its body comes."""
+        """Refuse an unacceptable request before its body arrives."""
         app = self.connection.app
         self.form = app.lane[head.path]
         self.headers = head.lines
@@ -60,7 +60,7 @@ class Call(Request):
             self.on_data(b"", True)
 
     def on_data(self, piece: bytes, ended: bool) -> None:
-        """Some of the message; the question is put when all is there."""
+        """Take part of the message; submit the request when it is complete."""
         if self._answered:
             return
         app = self.connection.app
@@ -79,21 +79,21 @@ class Call(Request):
             app.quick(self.form, parts[0] if len(parts) == 1 else b"".join(parts), self)
 
     def gone(self) -> None:
-        """The client does not wait."""
+        """Record that the client has disconnected."""
         self.disconnected = True
         self._parts = []
         self._settle()
 
     def hold(self, count: int) -> None:
-        """What its body was decoded to."""
+        """Count the bytes of the decoded body."""
         self.connection.app.bodies.held.take(self, count)
 
     def let_go(self) -> None:
-        """Its body takes the room of others."""
+        """Refuse the request to free the memory of its body."""
         self.answer(_refusal(self.connection.app.bodies.no_room()))
 
     def answer(self, answer: Answer) -> None:
-        """Write the answer, once."""
+        """Send the answer, once."""
         if self._answered:
             return
         self._answered = True
@@ -102,8 +102,8 @@ class Call(Request):
         if self.disconnected:
             return
         if answer.status == 200:
-            more = [line for line in answer.headers if line[0] != b"grpc-status"]
-            self.connection.unary(self, _HEAD + encode(more) if more else _HEAD, answer.body, OK_TRAILERS)
+            headers = [line for line in answer.headers if line[0] != b"grpc-status"]
+            self.connection.unary(self, _HEAD + encode(headers) if headers else _HEAD, answer.body, OK_TRAILERS)
         else:
             self.fail_call(answer.status, reason_of(answer.body))
 
@@ -114,16 +114,16 @@ class Call(Request):
             self._timer = None
 
     def _late(self) -> None:
-        """The client's deadline has passed."""
+        """Refuse the request, because the client's deadline has passed."""
         self._timer = None
         self.answer(_refusal(RequestError(504, "the deadline of the call has passed")))
 
 
 def reason_of(body: bytes) -> str:
-    """The words of an error in JSON."""
+    """Return the message of an error in JSON."""
     try:
-        found = json.loads(body)
-        return str(found["error"])
+        error = json.loads(body)
+        return str(error["error"])
     except (ValueError, LookupError, TypeError, RecursionError):
         return body[:200].decode(errors="replace")
 

@@ -1,4 +1,4 @@
-"""One connection of HTTP/2 to a replica."""
+"""One HTTP/2 connection to a replica."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 TERMS = Terms(streams=256, stream_window=1 << 20, window=4 << 20)
 _KNOWN = 64
-"""Blocks of headers that are remembered when checked, a connection."""
+"""Number of validated header blocks to cache per connection."""
 PING_SECONDS = 0.002
-"""How long an answer to PING may wait for another frame to go with."""
+"""Maximum delay of an answer to PING, to send it together with another frame."""
 _WRITE_LIMIT = 256 * 1024
 _DRAIN_SECONDS = 1.0
-"""How long streams that the client began before it read the GOAWAY may come."""
+"""Seconds in which streams may still arrive that the client began before it received the GOAWAY."""
 _IDLE_SECONDS = 600.0
 
 _OPEN: dict[StreamsConnection, None] = {}
@@ -40,7 +40,7 @@ def receiving() -> bool:
 
 
 def sweep(now: float, seconds: float, *, draining: bool) -> None:
-    """End streams whose request does not come, connections whose client reads nothing, and those that are idle for long."""
+    """End streams whose request does not arrive, connections whose client does not read, and connections idle for long."""
     for connection in list(_OPEN):
         connection.sweep(now, seconds)
         if draining:
@@ -48,29 +48,29 @@ def sweep(now: float, seconds: float, *, draining: bool) -> None:
 
 
 class StreamsConnection(ReplicaSession, asyncio.Protocol):
-    """Streams of one client.
+    """The streams of one client.
 
-    Promises: each request gets one answer or the end of its stream; what a client sends, and what it does not read, is bounded.
+    Promises: each request gets one answer or the end of its stream; the memory for received and unread data is bounded.
     """
 
     def __init__(self, app: App, state: Any) -> None:
-        """`state`: where uvicorn keeps the connections that it closes at the end."""
+        """`state`: where uvicorn keeps the connections that it closes at shutdown."""
         super().__init__(TERMS, self._put, server=True, now=time.perf_counter)
         self.app = app
         self.unread = 0
-        """Bytes that the client has not read, when that was last looked at."""
+        """Bytes that the client had not read at the last check."""
         self._state = state
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._heads: dict[Headers, RequestHeaders] = {}
         self._since = time.perf_counter()
-        """When something last came, or went."""
+        """When data was last received or read by the client."""
         self._drained = 0.0
         self._flushes = False
 
-    # From the network.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
+        """Start the session."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(_WRITE_LIMIT)
         _OPEN[self] = None
@@ -78,12 +78,12 @@ class StreamsConnection(ReplicaSession, asyncio.Protocol):
         self.greet()
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of the client."""
+        """Process received bytes."""
         self._since = time.perf_counter()
         self.receive(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Cancel the requests of a closed connection."""
         _OPEN.pop(self, None)
         self._state.connections.discard(self)
         self.app.bodies.held.free(self)
@@ -92,30 +92,33 @@ class StreamsConnection(ReplicaSession, asyncio.Protocol):
             cast(Request, stream).gone()
 
     def pause_writing(self) -> None:
-        """The client does not read: nothing more is read from it, and nothing more written."""
+        """Stop reading from and writing to a client that does not read."""
         self.blocked = True
         self._transport.pause_reading()
         self.unread = self._transport.get_write_buffer_size()
         self.app.bodies.held.take(self, self.unread)
 
     def resume_writing(self) -> None:
-        """The client has read most of it."""
+        """Resume after the client has read most of the data."""
         self.blocked = False
         self.app.bodies.held.free(self)
         if not self._transport.is_closing():
             self._transport.resume_reading()
             self.pump()
 
-    # From uvicorn and the server.
+    # Called by uvicorn and the server.
 
     def shutdown(self) -> None:
-        """Uvicorn closes: at the end of the grace, or when all is quiet."""
+        """Drain the connection, and close it if it has no streams.
+
+        Uvicorn calls this at the end of the grace period, or when the server is quiet.
+        """
         self.drain()
         if not self.streams:
             self._transport.close()
 
     def drain(self) -> None:
-        """Take no new streams, but those that the client began before it knew."""
+        """Accept no new streams, except those that the client began before it received the GOAWAY."""
         now = time.perf_counter()
         if not self._drained:
             self._drained = now
@@ -127,29 +130,29 @@ class StreamsConnection(ReplicaSession, asyncio.Protocol):
             self._transport.close()
 
     def sweep(self, now: float, seconds: float) -> None:
-        """End what takes too long."""
+        """End streams and connections that take too long."""
         for stream in list(self.streams.values()):
             cast(Request, stream).sweep(now, seconds)
         if self.blocked:
-            left = self._transport.get_write_buffer_size()
-            if left != self.unread:
-                self.unread, self._since = left, now
+            unread = self._transport.get_write_buffer_size()
+            if unread != self.unread:
+                self.unread, self._since = unread, now
         stuck = self.blocked or (self.in_head and not self.streams)
         if now - self._since > (seconds if stuck else _IDLE_SECONDS) and (stuck or not self.streams):
             self._transport.abort()
 
     def let_go(self) -> None:
-        """The client does not read its answers, and others need the room."""
+        """Abort the connection: the client does not read its answers, and the memory is needed for others."""
         self._transport.abort()
 
-    # Events of the session.
+    # Called by the session.
 
     def begin_stream(self, number: int) -> Stream:
-        """A stream that is not known yet for what it is."""
+        """Create a stream whose kind is not known yet."""
         return Bridged(number, self)
 
     def on_headers(self, stream: Stream, headers: Headers, ended: bool) -> None:
-        """A request, or its trailers."""
+        """Begin a request, or end it with its trailers."""
         if stream.has_head:
             cast(Request, stream).on_data(b"", True)
             return
@@ -164,7 +167,7 @@ class StreamsConnection(ReplicaSession, asyncio.Protocol):
         request.begin(head, ended)
 
     def _request(self, stream: Stream, head: RequestHeaders) -> Request:
-        """The stream as what its head says it is."""
+        """Replace the stream by one of the kind that its head requires."""
         kind: type[Request] = Bridged
         if head.is_grpc and head.method == b"POST":
             if head.path in self.app.lane:
@@ -173,32 +176,32 @@ class StreamsConnection(ReplicaSession, asyncio.Protocol):
                 kind = Dialogue
         if kind is Bridged:
             return cast(Request, stream)
-        made = kind(stream.number, self)
-        made.window, made.left, made.heard_all = stream.window, stream.left, stream.heard_all
-        self.streams[stream.number] = made
-        return made
+        request = kind(stream.number, self)
+        request.window, request.left, request.heard_all = stream.window, stream.left, stream.heard_all
+        self.streams[stream.number] = request
+        return request
 
     def on_data(self, stream: Stream, piece: bytes, ended: bool) -> None:
-        """Some of a request's body."""
+        """Pass on part of a request's body."""
         cast(Request, stream).on_data(piece, ended)
 
     def on_reset(self, stream: Stream, code: int) -> None:
-        """The client does not want the answer any more."""
+        """Cancel a request that the client no longer needs."""
         cast(Request, stream).gone()
 
     def on_too_many_headers(self, stream: Stream) -> None:
-        """Refused alone; the connection goes on."""
+        """Refuse only this request; the connection continues."""
         self.reset(stream, Code.ENHANCE_YOUR_CALM)
 
     def on_failure(self, problem: SessionError) -> None:
-        """The client does not speak HTTP/2 as it should."""
+        """Close the connection, because the client violated the HTTP/2 protocol."""
         for stream in list(self.streams.values()):
             self.forget(stream)
             cast(Request, stream).gone()
         self._transport.close()
 
     def flush_soon(self) -> None:
-        """At the latest after a moment."""
+        """Flush after `PING_SECONDS` at the latest."""
         if not self._flushes:
             self._flushes = True
             asyncio.get_running_loop().call_later(PING_SECONDS, self._flush_now)

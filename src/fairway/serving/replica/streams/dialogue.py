@@ -1,4 +1,4 @@
-"""Methods of gRPC with a stream of messages: questions one after another, the watch of the health, reflection."""
+"""gRPC methods with a stream of messages: streamed inference, the health watch, and reflection."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 _HEAD = encode([(b":status", b"200"), (b"content-type", GRPC)])
 _MOST_OPEN = 64
-"""Questions of one stream that wait for their answers; while there are so many, no more is read."""
+"""Maximum unanswered requests of one stream; at this number reading pauses."""
 _UNREAD = 1 << 20
-"""Bytes of answers that wait for the client; the same."""
+"""Maximum bytes of answers that the client has not read; beyond that reading pauses."""
 _PAGE = 1 << 16
-"""Bytes of a message that is no question to the model."""
+"""Maximum bytes of a message that is not inference."""
 _WATCH_SECONDS = 1.0
 _REFLECTS = frozenset(path.encode() for path in PATHS)
 _STREAMS = {STREAM_INFER.encode(), HEALTH_WATCH.encode()} | _REFLECTS
@@ -46,23 +46,23 @@ class Dialogue(Request):
         super().__init__(number, connection)
         self._path = b""
         self._begun = False
-        """The head of the answer is out."""
+        """Whether the headers of the answer were sent."""
         self._lines: Headers = ()
         self._parts = bytearray()
         self._open: deque[_Part] = deque()
         self._form: Form | None = None
         self._room = True
         self._said = 0
-        """The last status of a watch."""
+        """The last status sent to a watch."""
         self._timer: asyncio.TimerHandle | None = None
 
     @staticmethod
     def speaks(path: bytes) -> bool:
-        """Whether a path is that of such a method."""
+        """Whether a path is that of a streaming method."""
         return path in _STREAMS
 
     def begin(self, head: RequestHeaders, ended: bool) -> None:
-        """Its head has come."""
+        """Check the request's headers, and send those of the answer."""
         app = self.connection.app
         self._path = head.path
         self._lines = head.lines
@@ -85,7 +85,7 @@ class Dialogue(Request):
             self._finish_when_done()
 
     def on_data(self, piece: bytes, ended: bool) -> None:
-        """Some messages."""
+        """Take part of the messages."""
         if self.said_all:
             return
         self.began = time.perf_counter()
@@ -104,37 +104,37 @@ class Dialogue(Request):
                 self._finish_when_done()
 
     def sweep(self, now: float, seconds: float) -> None:
-        """A message that has begun must come to its end; between messages a stream may rest."""
+        """End the stream if a message takes too long to arrive; between messages a stream may be idle."""
         if self._parts and not self.heard_all and now - self.began > seconds:
             self.give_up()
 
     def gone(self) -> None:
-        """Nobody reads the answers."""
+        """Cancel all requests after the client has disconnected."""
         self.disconnected = True
-        for each in self._open:
-            each.disconnected = True
+        for part in self._open:
+            part.disconnected = True
         self._open.clear()
         self._settle()
 
     def refuse(self, part: _Part) -> None:
-        """Answer a question whose bytes take the room of others."""
+        """Refuse a request of the stream, to free its memory."""
         error = self.connection.app.bodies.no_room()
         part.answer(Answer(json.dumps({"error": error.words}).encode(), error.status))
 
     def let_go(self) -> None:
-        """Its message takes the room of others."""
+        """End the stream to free the memory of its message."""
         self._end(self.connection.app.bodies.no_room())
 
     def on_sent(self) -> None:
-        """There may be room for more answers."""
+        """Resume reading if there is room for more answers."""
         self._read_on()
 
     def answered(self) -> None:
-        """Some question has its answer: send those that are due, in the order of the questions."""
+        """Send the answers that are due, in the order of the requests."""
         while self._open and self._open[0].found is not None:
-            found = self._open.popleft().found
-            assert found is not None
-            self._say(_streamed(found))
+            answer = self._open.popleft().found
+            assert answer is not None
+            self._say(_streamed(answer))
         self._read_on()
         self._finish_when_done()
 
@@ -168,7 +168,7 @@ class Dialogue(Request):
             self._watch(str(definitions().schema.decode("grpc.health.v1.HealthCheckRequest", message).get("service", "")))
 
     def _watch(self, service: str) -> None:
-        """Say the status of a service, now and whenever it changes."""
+        """Send the status of a service, now and whenever it changes."""
         if self.disconnected or self.said_all:
             return
         try:
@@ -199,14 +199,14 @@ class Dialogue(Request):
 
     def _end(self, error: RequestError) -> None:
         self._parts.clear()
-        for each in self._open:
-            each.disconnected = True
+        for part in self._open:
+            part.disconnected = True
         self._open.clear()
         self._settle()
         if self.disconnected:
             return
         if self._begun:
-            # The head is out: what follows is the trailers, and these have no :status.
+            # The headers were sent, so these are trailers, which have no :status.
             self.connection.headers(self, encode(status_lines(of_http(error.status), error.words)), ended=True)
         else:
             self.fail_call(error.status, error.words)
@@ -223,7 +223,7 @@ class Dialogue(Request):
 
 
 class _Part:
-    """One question of a stream. To the application it is an `Asker`."""
+    """One request of a stream; implements `Asker` for the application."""
 
     __slots__ = ("_dialogue", "began", "disconnected", "found", "head_length", "headers", "phases")
 
@@ -237,15 +237,15 @@ class _Part:
         self.found: Answer | None = None
 
     def hold(self, count: int) -> None:
-        """What a compressed question was decompressed to, until it is answered."""
+        """Count the bytes of a decompressed request until it is answered."""
         self._dialogue.connection.app.bodies.held.take(self, count)
 
     def let_go(self) -> None:
-        """Its bytes are needed for others."""
+        """Refuse the request to free its memory."""
         self._dialogue.refuse(self)
 
     def answer(self, answer: Answer) -> None:
-        """The answer goes out in its turn."""
+        """Record the answer, which is sent in the order of the requests."""
         self._dialogue.connection.app.bodies.held.free(self)
         if self.found is not None:
             return
@@ -255,7 +255,7 @@ class _Part:
 
 
 def _streamed(answer: Answer) -> bytes:
-    """A ModelStreamInferResponse."""
+    """Return an encoded ModelStreamInferResponse."""
     if answer.status == 200:
         message = answer.body[PREFIX:]
         return tag(2, 2) + varint(len(message)) + message

@@ -1,4 +1,4 @@
-"""One request on a stream: what all kinds of them have."""
+"""The common part of all requests on a stream."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class ReplicaSession(Session):
-    """A connection with an application behind it."""
+    """A connection with its application."""
 
     app: App
 
 
 class Request(Stream):
-    """A stream with a request."""
+    """A stream that carries a request."""
 
     __slots__ = ("began", "connection", "disconnected")
 
@@ -36,27 +36,27 @@ class Request(Stream):
 
     @abstractmethod
     def begin(self, head: RequestHeaders, ended: bool) -> None:
-        """Its head has come."""
+        """Handle the headers of the request."""
 
     @abstractmethod
     def on_data(self, piece: bytes, ended: bool) -> None:
-        """Some of its body."""
+        """Take part of the body."""
 
     @abstractmethod
     def gone(self) -> None:
-        """Nobody waits for the answer any more; the stream is no longer among those of its connection."""
+        """Handle the disconnection of the client; the stream is already removed from its connection."""
 
     def sweep(self, now: float, seconds: float) -> None:
-        """End the stream when its request does not come."""
+        """End the stream if its request does not arrive in time."""
         if not self.heard_all and now - self.began > seconds:
             self.give_up()
 
     def give_up(self) -> None:
-        """End the stream without an answer."""
+        """Reset the stream without an answer."""
         if self.connection.reset(self, Code.CANCEL):
             self.gone()
 
     def fail_call(self, status: int, message: str) -> None:
-        """Answer a call of gRPC with a status of HTTP that is no success."""
+        """Answer a gRPC call with the gRPC status for an HTTP error."""
         lines: list[Header] = [(b":status", b"200"), (b"content-type", GRPC), *status_lines(of_http(status), message)]
         self.connection.headers(self, encode(lines), ended=True)

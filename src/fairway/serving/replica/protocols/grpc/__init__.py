@@ -1,5 +1,5 @@
-"""The interfaces of gRPC: the Open Inference Protocol v2, TensorFlow Serving, health checks and reflection.
+"""The gRPC interfaces: Open Inference Protocol v2, TensorFlow Serving, health checks and reflection.
 
-The few messages are read and written here (`definitions.py`, `wire.py`), without a runtime of Protocol Buffers: the hot message
-is read faster so, nothing has to be installed, and no descriptor can clash with those of a user's process.
+The few messages are decoded and encoded here (`definitions.py`, `wire.py`), without a Protocol Buffers runtime: this decodes the
+hot message faster, requires no dependency, and cannot clash with descriptors of the user's process.
 """

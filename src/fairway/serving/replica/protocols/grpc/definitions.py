@@ -1,6 +1,6 @@
-"""Reads the files `*.proto` beside this module: which services there are, and what their messages hold.
+"""Parses the `*.proto` files beside this module into services and messages.
 
-Only what these files use of the language is understood: messages, enumerations, maps, `oneof` and services of proto3.
+Only the parts of proto3 that these files use are supported: messages, enumerations, maps, `oneof` and services.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Method:
 
 @dataclass(slots=True)
 class Definition:
-    """One file."""
+    """The content of one file."""
 
     file: str
     package: str = ""
@@ -46,7 +46,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """All files."""
+    """The content of all files."""
 
     files: tuple[Definition, ...]
     schema: Schema
@@ -54,32 +54,34 @@ class Definitions:
     """By path, such as `/inference.GRPCInferenceService/ModelInfer`."""
 
     def enum(self, name: str) -> dict[str, int]:
-        """The values of an enumeration, by name with its package."""
-        return next(values for each in self.files for own, values in each.enums.items() if f"{each.package}.{own}" == name)
+        """Return the values of an enumeration, by its name with the package."""
+        return next(
+            values for file in self.files for local_name, values in file.enums.items() if f"{file.package}.{local_name}" == name
+        )
 
 
 @functools.cache
 def definitions() -> Definitions:
-    """What the files say. They are read once, when gRPC is first spoken."""
+    """Parse all files. They are read once, when gRPC is first used."""
     files = tuple(_Parser(path).definition() for path in sorted(Path(__file__).parent.glob("*.proto")))
-    enums = {f"{each.package}.{name}" for each in files for name in each.enums}
-    names = {f"{each.package}.{name}" for each in files for name in each.messages} | set(_WELL_KNOWN)
+    enums = {f"{file.package}.{name}" for file in files for name in file.enums}
+    names = {f"{file.package}.{name}" for file in files for name in file.messages} | set(_WELL_KNOWN)
     messages = dict(_WELL_KNOWN)
-    for each in files:
-        for name, fields in each.messages.items():
-            resolved = tuple(_resolved(one, each.package, names, enums) for one in fields)
-            each.messages[name] = messages[f"{each.package}.{name}"] = resolved
+    for file in files:
+        for name, fields in file.messages.items():
+            resolved = tuple(_resolved(field, file.package, names, enums) for field in fields)
+            file.messages[name] = messages[f"{file.package}.{name}"] = resolved
     methods = {
-        f"/{each.package}.{service}/{method.name}": Method(
+        f"/{file.package}.{service}/{method.name}": Method(
             method.name,
-            _full(method.request, each.package, names),
-            _full(method.answer, each.package, names),
+            _full(method.request, file.package, names),
+            _full(method.answer, file.package, names),
             method.request_streams,
             method.answer_streams,
         )
-        for each in files
-        for service, found in each.services.items()
-        for method in found
+        for file in files
+        for service, service_methods in file.services.items()
+        for method in service_methods
     }
     return Definitions(files, Schema(messages), methods)
 
@@ -103,7 +105,7 @@ def _full(name: str, package: str, names: set[str]) -> str:
 
 
 class _Parser:
-    """Takes one file apart."""
+    """Parses one file."""
 
     def __init__(self, path: Path) -> None:
         text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
@@ -111,7 +113,7 @@ class _Parser:
         self._found = Definition(path.name)
 
     def definition(self) -> Definition:
-        """What it says."""
+        """Return the content of the file."""
         for token in self._tokens:
             if token == "syntax":
                 self._until(";")
@@ -129,10 +131,10 @@ class _Parser:
         return next(self._tokens)
 
     def _until(self, end: str) -> list[str]:
-        found = []
+        tokens = []
         while (token := self._next()) != end:
-            found.append(token)
-        return found
+            tokens.append(token)
+        return tokens
 
     def _message(self, outer: str) -> None:
         name = outer + self._next()
@@ -177,12 +179,12 @@ class _Parser:
         methods = []
         while self._next() != "}":
             method = self._next()
-            asked, answered = self._side(), self._side()
+            request, response = self._side(), self._side()
             self._next()
-            methods.append(Method(method, asked[-1], answered[-1], len(asked) > 1, len(answered) > 1))
+            methods.append(Method(method, request[-1], response[-1], len(request) > 1, len(response) > 1))
         self._found.services[name] = tuple(methods)
 
     def _side(self) -> list[str]:
-        """What stands in the next parentheses."""
+        """Return the tokens in the next parentheses."""
         self._until("(")
         return self._until(")")

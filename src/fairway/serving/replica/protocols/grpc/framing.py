@@ -1,4 +1,4 @@
-"""Messages on the wire of gRPC, and its statuses beside those of HTTP."""
+"""Framing of gRPC messages."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ import zlib
 from fairway.serving.replica.problem import RequestError, bad
 
 PREFIX = 5
-"""Bytes before each message: whether it is compressed, and its length."""
+"""Bytes before each message: the compression flag and the length."""
 OK_HEADERS = ((b"grpc-status", b"0"),)
 CONTENT_TYPE = b"application/grpc"
 BINARY = b"0"
-"""In place of the length of the JSON in a body: there is none, all of it is binary."""
+"""Used in place of the JSON length for a body that has no JSON."""
 _GZIP = b"\x1f\x8b"
 
 
 def frame(message: bytes) -> bytes:
-    """A message with its prefix."""
+    """Return a message with its prefix."""
     return b"\x00" + len(message).to_bytes(4, "big") + message
 
 
 def is_compressed(body: bytes, head_length: bytes | None) -> bool:
-    """Whether a body is a message that takes more memory than its bytes: a few of them may become very many."""
+    """Whether a body is a compressed message, which may take far more memory than its bytes."""
     return head_length == BINARY and body[:1] == b"\x01"
 
 
 def unframed(body: bytes, most: int) -> bytes | memoryview:
-    """The only message of a body; decompressed, to `most` bytes."""
+    """Return the only message of a body, decompressed to at most `most` bytes."""
     if len(body) < PREFIX or PREFIX + int.from_bytes(body[1:PREFIX], "big") != len(body):
         raise bad("the request is not one message of gRPC", "send one message, with its length before it")
     return opened(body[0], memoryview(body)[PREFIX:], most)
 
 
 def opened(flag: int, message: memoryview, most: int) -> bytes | memoryview:
-    """A message by its flag: as it is, or compressed with gzip or deflate."""
+    """Return a message, decompressed with gzip or deflate if its flag is set."""
     if not flag:
         return message
     if flag != 1:
         raise bad("the prefix of a message is not one of gRPC")
-    inflating = zlib.decompressobj(31 if message[:2] == _GZIP else 15)
+    decompressor = zlib.decompressobj(31 if message[:2] == _GZIP else 15)
     try:
-        found = inflating.decompress(message, most + 1)
+        content = decompressor.decompress(message, most + 1)
     except zlib.error as error:
         text = f"the message is compressed, but neither with gzip nor with deflate: {error}"
         raise RequestError(501, text, fix="send it as it is") from None
-    if len(found) > most:
+    if len(content) > most:
         text = f"the message is larger than {most} bytes when it is decompressed"
         raise RequestError(413, text, fix="send fewer rows at once, or start the replica with a larger --max-body")
-    if not inflating.eof:
+    if not decompressor.eof:
         raise bad("the compressed message is cut short")
-    return found
+    return content

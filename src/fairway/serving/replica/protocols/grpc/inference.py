@@ -1,7 +1,7 @@
 """The inference request of the Open Inference Protocol over gRPC.
 
-What comes before the tensors' bytes is the same from one request of a client to the next, but for the id. So it is read and
-checked once and remembered, and a request costs a look at its tags. Tensors' bytes are not copied.
+The part of a client's requests before the tensor data is the same each time, except for the id. So it is parsed and checked once
+and cached, and later requests only need a scan of their tags. Tensor data is not copied.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fairway.serving.replica.protocols.pieces import Steps
 REQUEST = "inference.ModelInferRequest"
 RESPONSE = "inference.ModelInferResponse"
 _KNOWN = 256
-"""Heads of requests that are remembered."""
+"""Maximum number of cached request heads and answer heads."""
 _HEAD_SIZE = 2048
 _ID, _RAW = 0x1A, 0x3A
 """The tags of `id` and `raw_input_contents`."""
@@ -39,41 +39,41 @@ _CONTENTS = {
 
 @dataclass(slots=True)
 class _Head:
-    """What a request says besides its id and the tensors' bytes, checked."""
+    """The checked content of a request, without its id and tensor data."""
 
     tensors: list[tuple[int, str, tuple[int, ...], int]]
-    """Place in the signature, datatype, shape and elements, in the order of the request."""
+    """Index in the signature, datatype, shape and number of elements, in the order of the request."""
     rows: int
     wanted: Wanted
     classes: tuple[int, ...] = ()
     timeout: float = 0.0
     typed: list[Array] = field(default_factory=list)
-    """The inputs, where the request has them as numbers."""
+    """The inputs, if the request has them in `contents`."""
 
 
 class Infer:
-    """Reads and writes `ModelInfer`. A `Form` of the replica."""
+    """Parses and writes `ModelInfer`. Implements `Form`."""
 
     def __init__(self, model: ServedModel, most: int) -> None:
-        """`most`: bytes of a request when it is decompressed."""
+        """`most`: maximum bytes of a decompressed request."""
         self._model = model
         self._specs = model.signature.inputs
         self._most = most
         self._heads: dict[bytes, _Head] = {}
         self._frames: dict[tuple[Wanted, tuple[tuple[int, ...], ...]], bytes] = {}
-        self._everything = tuple((place, True) for place in range(len(model.signature.outputs)))
+        self._everything = tuple((index, True) for index in range(len(model.signature.outputs)))
 
     def read(self, body: bytes, head_length: bytes | None) -> Question:
-        """A question from the message in a body, or a `RequestError`."""
+        """Parse the message in a body; raise `RequestError` when it is invalid."""
         return self.read_message(unframed(body, self._most))
 
     def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
-        """The same; a request of gRPC has no JSON that would be read in steps."""
+        """Parse in a single step: gRPC requests contain no JSON to parse in steps."""
         yield 0
         return self.read(body, head_length)
 
     def read_message(self, data: bytes | memoryview) -> Question:
-        """A question from a message."""
+        """Parse a message."""
         key, identity, raws = _split(data)
         head = self._heads.get(key)
         if head is None:
@@ -85,58 +85,58 @@ class Infer:
         if len(raws) != len(head.tensors):
             message = f"{len(raws)} raw_input_contents for {len(head.tensors)} inputs"
             raise bad(message, "send the bytes of each input, in the order of the inputs")
-        inputs: list[Array] = [None] * len(self._specs)  # type: ignore[list-item]  # the head has every input
-        for (place, word, shape, count), raw in zip(head.tensors, raws, strict=True):
-            inputs[place] = from_raw(word, raw, count, self._specs[place].name).reshape(shape)
+        inputs: list[Array] = [None] * len(self._specs)  # type: ignore[list-item]  # the head covers every input
+        for (index, datatype, shape, count), raw in zip(head.tensors, raws, strict=True):
+            inputs[index] = from_raw(datatype, raw, count, self._specs[index].name).reshape(shape)
         return Question(inputs, head.rows, identity, head.wanted, timeout=head.timeout, classes=head.classes)
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
-        """The message with the outputs, in the form in which the inputs came."""
+        """Write the outputs in the same form as the inputs, raw or typed."""
         wanted = question.wanted
         if question.classes or not all(binary for _, binary in wanted):
             return _answer(self._written(question, outputs, question.classes))
-        about = self._frames.get((wanted, shapes := tuple([outputs[place].shape for place, _ in wanted])))
-        if about is None:
-            about = self._about(wanted, shapes)
-        parts = [about]
+        head = self._frames.get((wanted, shapes := tuple([outputs[index].shape for index, _ in wanted])))
+        if head is None:
+            head = self._about(wanted, shapes)
+        parts = [head]
         if question.id:
-            identity = question.id.encode()
-            parts += (_OUT_ID, varint(len(identity)), identity)
-        for place, _ in wanted:
-            raw = to_raw(self._model.signature.outputs[place].datatype, outputs[place])
+            request_id = question.id.encode()
+            parts += (_OUT_ID, varint(len(request_id)), request_id)
+        for index, _ in wanted:
+            raw = to_raw(self._model.signature.outputs[index].datatype, outputs[index])
             parts += (_OUT_RAW, varint(len(raw)), raw)
         return _answer(b"".join(parts))
 
     def _about(self, wanted: Wanted, shapes: tuple[tuple[int, ...], ...]) -> bytes:
-        """The part of an answer that is the same for the same shapes."""
+        """Encode the part of an answer that is the same for the same shapes, and cache it."""
         specs = self._model.signature.outputs
         tensors = [
-            {"name": specs[place].name, "datatype": specs[place].datatype, "shape": shape}
-            for (place, _), shape in zip(wanted, shapes, strict=True)
+            {"name": specs[index].name, "datatype": specs[index].datatype, "shape": shape}
+            for (index, _), shape in zip(wanted, shapes, strict=True)
         ]
-        about = definitions().schema.encode(RESPONSE, {**self._named(), "outputs": tensors})
+        head = definitions().schema.encode(RESPONSE, {**self._named(), "outputs": tensors})
         if len(self._frames) >= _KNOWN:
             self._frames.clear()
-        self._frames[wanted, shapes] = about
-        return about
+        self._frames[wanted, shapes] = head
+        return head
 
     def _written(self, question: Question, outputs: list[Array], classes: tuple[int, ...]) -> bytes:
-        """An answer with numbers in `contents`, or with classes."""
+        """Encode an answer with `contents`, or with classes."""
         tensors: list[Message] = []
         raws: list[bytes] = []
-        for number, (place, binary) in enumerate(question.wanted):
-            spec, array = self._model.signature.outputs[place], outputs[place]
-            word = spec.datatype
+        for number, (index, binary) in enumerate(question.wanted):
+            spec, array = self._model.signature.outputs[index], outputs[index]
+            datatype = spec.datatype
             if classes and classes[number]:
-                word, array = "BYTES", best_classes(spec, array, classes[number], rows=self._model.batches)
-            tensor: Message = {"name": spec.name, "datatype": word, "shape": array.shape}
+                datatype, array = "BYTES", best_classes(spec, array, classes[number], rows=self._model.batches)
+            tensor: Message = {"name": spec.name, "datatype": datatype, "shape": array.shape}
             if binary:
-                raws.append(to_raw(word, array))
+                raws.append(to_raw(datatype, array))
             else:
-                tensor["contents"] = {_CONTENTS[word]: _elements(word, array)}
+                tensor["contents"] = {_CONTENTS[datatype]: _elements(datatype, array)}
             tensors.append(tensor)
-        about = {**self._named(), "id": question.id or None, "outputs": tensors, "raw_output_contents": raws}
-        return definitions().schema.encode(RESPONSE, about)
+        response = {**self._named(), "id": question.id or None, "outputs": tensors, "raw_output_contents": raws}
+        return definitions().schema.encode(RESPONSE, response)
 
     def _named(self) -> Message:
         return {"model_name": self._model.name, "model_version": self._model.version}
@@ -157,51 +157,51 @@ class Infer:
         if len(tensors) != len(self._specs):
             message = f"the request has {len(tensors)} inputs"
             raise bad(message, f"the model takes {len(self._specs)}: {', '.join(spec.name for spec in self._specs)}")
-        found: list[tuple[int, str, tuple[int, ...], int]] = []
+        checked: list[tuple[int, str, tuple[int, ...], int]] = []
         shapes: list[tuple[int, ...]] = [()] * len(self._specs)
         typed: list[Array | None] = [None] * len(self._specs)
         for tensor in tensors:
-            place, shape = self._place(tensor), tuple(tensor.get("shape", ()))
-            check_shape(self._specs[place], shape)
-            shapes[place] = shape
-            found.append((place, tensor.get("datatype", ""), shape, math.prod(shape)))
+            index, shape = self._place(tensor), tuple(tensor.get("shape", ()))
+            check_shape(self._specs[index], shape)
+            shapes[index] = shape
+            checked.append((index, tensor.get("datatype", ""), shape, math.prod(shape)))
             if tensor.get("contents"):
-                typed[place] = _typed(tensor["contents"], *found[-1][1:], self._specs[place].name)
-        if len({each[0] for each in found}) != len(found):
+                typed[index] = _typed(tensor["contents"], *checked[-1][1:], self._specs[index].name)
+        if len({entry[0] for entry in checked}) != len(checked):
             raise bad("an input is given twice", "send each once")
-        known = [each for each in typed if each is not None]
-        if known and len(known) != len(found):
+        arrays = [entry for entry in typed if entry is not None]
+        if arrays and len(arrays) != len(checked):
             raise bad("some inputs have contents and others have not", "send contents for all inputs, or raw_input_contents")
-        wanted, classes = self._wanted(request.get("outputs", []), raw=not known)
-        return _Head(found, rows_of(model, shapes), wanted, classes, timeout, known)
+        wanted, classes = self._wanted(request.get("outputs", []), raw=not arrays)
+        return _Head(checked, rows_of(model, shapes), wanted, classes, timeout, arrays)
 
     def _place(self, tensor: Message) -> int:
-        place = named(self._specs, tensor.get("name", ""), "input")
+        index = named(self._specs, tensor.get("name", ""), "input")
         check_input(tensor.get("name", ""), _plain(tensor.get("parameters", {})))
-        spec, word = self._specs[place], tensor.get("datatype", "")
-        if word != spec.datatype:
-            message = f"input {spec.name!r} is {word[:40]!r}"
+        spec, datatype = self._specs[index], tensor.get("datatype", "")
+        if datatype != spec.datatype:
+            message = f"input {spec.name!r} is {datatype[:40]!r}"
             raise bad(message, f"the model takes {spec.datatype}")
-        return place
+        return index
 
     def _wanted(self, asked: list[Message], *, raw: bool) -> tuple[Wanted, tuple[int, ...]]:
-        """The outputs that are asked for; raw where the inputs were, or where numbers have no field for the datatype."""
+        """Return the requested outputs: raw if the inputs were, or if `contents` has no field for a datatype."""
         outputs = self._model.signature.outputs
         raw = raw or any(spec.datatype not in _CONTENTS for spec in outputs)
         if not asked:
-            return tuple((place, raw) for place, _ in self._everything), ()
-        places, classes = [], []
+            return tuple((index, raw) for index, _ in self._everything), ()
+        indices, classes = [], []
         for output in asked:
             name = output.get("name", "")
-            places.append(named(outputs, name, "output"))
+            indices.append(named(outputs, name, "output"))
             classes.append(check_output(name, _plain(output.get("parameters", {}))))
-        if len(set(places)) != len(places):
+        if len(set(indices)) != len(indices):
             raise bad("an output is asked for twice", "ask for each once")
-        return tuple((place, raw) for place in places), tuple(classes) if any(classes) else ()
+        return tuple((index, raw) for index in indices), tuple(classes) if any(classes) else ()
 
 
 def check_name(model: ServedModel, name: str, version: str) -> None:
-    """404 for another model, or another version of it."""
+    """Raise 404 for another model or version."""
     if name != model.name:
         message = f"no model {name[:200]!r} here"
         raise RequestError(404, message, fix=f"{model.name!r} is served")
@@ -210,47 +210,47 @@ def check_name(model: ServedModel, name: str, version: str) -> None:
 
 
 def _split(data: bytes | memoryview) -> tuple[bytes, str, list[memoryview]]:
-    """A request as its head without the id, its id, and the tensors' bytes."""
+    """Split a request into its head without the id, its id, and the tensor data."""
     view = memoryview(data)
     raws: list[memoryview] = []
-    kept: list[memoryview] = []
-    identity, start, at, end = b"", 0, 0, len(view)
+    pieces: list[memoryview] = []
+    request_id, start, position, end = b"", 0, 0, len(view)
     try:
-        while at < end:
-            tag = view[at]
+        while position < end:
+            tag = view[position]
             if tag not in (_RAW, _ID):
-                key, after = read_varint(view, at)
-                at = skip(view, after, key & 7)
+                key, after = read_varint(view, position)
+                position = skip(view, after, key & 7)
                 continue
-            size, begin = read_varint(view, at + 1)
+            size, begin = read_varint(view, position + 1)
             stop = begin + size
             view[stop - 1]  # IndexError when the value is cut short
-            if at > start:
-                kept.append(view[start:at])
-            start = at = stop
+            if position > start:
+                pieces.append(view[start:position])
+            start = position = stop
             if tag == _RAW:
                 raws.append(view[begin:stop])
             else:
-                identity = bytes(view[begin:stop])
+                request_id = bytes(view[begin:stop])
         if end > start:
-            kept.append(view[start:])
-        return bytes(kept[0]) if len(kept) == 1 else b"".join(kept), identity.decode(), raws
+            pieces.append(view[start:])
+        return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces), request_id.decode(), raws
     except (IndexError, ValueError):
         raise bad("the request is no message inference.ModelInferRequest") from None
 
 
 def _typed(contents: Message, word: str, shape: tuple[int, ...], count: int, name: str) -> Array:
-    """An input from numbers in `contents`."""
-    wanted = _CONTENTS.get(word)
-    if wanted is None or set(contents) != {wanted}:
+    """Return an input given in `contents`."""
+    field_name = _CONTENTS.get(word)
+    if field_name is None or set(contents) != {field_name}:
         message = f"input {name!r} of {word} has {', '.join(sorted(contents))}"
-        raise bad(message, f"send {wanted}" if wanted else "send raw_input_contents")
-    values = contents[wanted]
+        raise bad(message, f"send {field_name}" if field_name else "send raw_input_contents")
+    values = contents[field_name]
     if len(values) != count:
         message = f"input {name!r} has {len(values)} elements"
         raise bad(message, f"the shape {list(shape)} needs {count}")
     if word == "BYTES":
-        return of_texts([bytes(each) for each in values]).reshape(shape)
+        return of_texts([bytes(value) for value in values]).reshape(shape)
     dtype = DTYPES[word]
     array = np.asarray(values)
     if dtype.kind in "iu" and count and not (np.iinfo(dtype).min <= int(array.min()) and int(array.max()) <= np.iinfo(dtype).max):
@@ -261,14 +261,14 @@ def _typed(contents: Message, word: str, shape: tuple[int, ...], count: int, nam
 
 def _elements(word: str, array: Array) -> list[Any]:
     flat = array.ravel().tolist()
-    return [each if isinstance(each, bytes) else str(each).encode() for each in flat] if word == "BYTES" else flat
+    return [element if isinstance(element, bytes) else str(element).encode() for element in flat] if word == "BYTES" else flat
 
 
 def _plain(parameters: Message) -> dict[str, Any]:
-    """Parameters without the message around each value. That tensors are binary goes without saying."""
-    found = {name: next(iter(value.values()), None) for name, value in parameters.items()}
-    found.pop("binary_data_output", None)
-    return found
+    """Return parameters without their wrapper messages, and without `binary_data_output`, which gRPC does not need."""
+    values = {name: next(iter(value.values()), None) for name, value in parameters.items()}
+    values.pop("binary_data_output", None)
+    return values
 
 
 def _answer(message: bytes) -> Answer:

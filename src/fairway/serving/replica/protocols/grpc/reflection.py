@@ -1,4 +1,4 @@
-"""Server reflection: the services and messages in the form in which gRPC's tools ask for them."""
+"""gRPC server reflection: describes the services and messages to gRPC tools."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _WELL_KNOWN = {
 
 
 def reflect(data: bytes | memoryview) -> bytes:
-    """The answer to one message of a client; `RequestError` when it is none."""
+    """Answer one message of a client; raise `RequestError` when it is malformed."""
     schema = definitions().schema
-    asked = schema.decode(_REQUEST, data)
+    request = schema.decode(_REQUEST, data)
     try:
-        found = _answer(asked)
+        response = _answer(request)
     except RequestError as error:
         code = _NOT_FOUND if error.status == 404 else _UNIMPLEMENTED
-        found = {"error_response": {"error_code": code, "error_message": error.words}}
-    return schema.encode(_RESPONSE, {"valid_host": asked.get("host", ""), "original_request": asked, **found})
+        response = {"error_response": {"error_code": code, "error_message": error.words}}
+    return schema.encode(_RESPONSE, {"valid_host": request.get("host", ""), "original_request": request, **response})
 
 
 def _answer(asked: Message) -> Message:
@@ -51,14 +51,16 @@ def _file_of(symbol: str) -> str:
     for name, (file, _) in _WELL_KNOWN.items():
         if symbol == name:
             return file
-    for each in definitions().files:
-        own = symbol.removeprefix(f"{each.package}.")
+    for definition in definitions().files:
+        local_name = symbol.removeprefix(f"{definition.package}.")
         services = {
-            *each.services,
-            *(f"{service}.{method.name}" for service in each.services for method in each.services[service]),
+            *definition.services,
+            *(f"{service}.{method.name}" for service in definition.services for method in definition.services[service]),
         }
-        if symbol.startswith(f"{each.package}.") and (own in each.messages or own in each.enums or own in services):
-            return each.file
+        if symbol.startswith(f"{definition.package}.") and (
+            local_name in definition.messages or local_name in definition.enums or local_name in services
+        ):
+            return definition.file
     message = f"no symbol {symbol[:200]!r} here"
     raise RequestError(404, message)
 
@@ -68,14 +70,14 @@ def _files(name: str) -> Message:
 
 
 def _descriptor(name: str) -> bytes:
-    """A FileDescriptorProto."""
-    for known, (file, message) in _WELL_KNOWN.items():
+    """Return an encoded FileDescriptorProto."""
+    for full_name, (file, message) in _WELL_KNOWN.items():
         if name == file:
-            own = {message: definitions().schema.messages[known]}
-            return _file(Definition(file, "google.protobuf", {}, own, {}))
-    for each in definitions().files:
-        if each.file == name:
-            return _file(each)
+            messages = {message: definitions().schema.messages[full_name]}
+            return _file(Definition(file, "google.protobuf", {}, messages, {}))
+    for definition in definitions().files:
+        if definition.file == name:
+            return _file(definition)
     message = f"no file {name[:200]!r} here"
     raise RequestError(404, message)
 
@@ -88,7 +90,7 @@ def _file(file: Definition) -> bytes:
         [
             _text(1, file.file),
             _text(2, file.package),
-            *(_text(3, each) for each in sorted(needed)),
+            *(_text(3, dependency) for dependency in sorted(needed)),
             *(_part(4, _message(file, name)) for name in top),
             *(_part(5, _enum(file, name)) for name in enums),
             *(_part(6, _service(file, name, methods)) for name, methods in file.services.items()),
@@ -98,7 +100,7 @@ def _file(file: Definition) -> bytes:
 
 
 def _home(field: Field) -> str:
-    """The file of a field's type; empty for a scalar."""
+    """Return the file that defines a field's type; empty for a scalar."""
     if field.kind in _WELL_KNOWN:
         return _WELL_KNOWN[field.kind][0]
     name = field.enum or field.kind
@@ -108,17 +110,17 @@ def _home(field: Field) -> str:
 def _message(file: Definition, name: str) -> bytes:
     fields = file.messages[name]
     oneofs = list(dict.fromkeys(field.oneof for field in fields if field.oneof))
-    inner = [each for each in file.messages if each.rpartition(".")[0] == name]
-    enums = [each for each in file.enums if each.rpartition(".")[0] == name]
+    inner = [inner_name for inner_name in file.messages if inner_name.rpartition(".")[0] == name]
+    enums = [inner_name for inner_name in file.enums if inner_name.rpartition(".")[0] == name]
     maps = [field for field in fields if field.key]
     return b"".join(
         [
             _text(1, name.rpartition(".")[2]),
             *(_part(2, _field(file, name, field, oneofs)) for field in fields),
-            *(_part(3, _message(file, each)) for each in inner),
+            *(_part(3, _message(file, inner_name)) for inner_name in inner),
             *(_part(3, _entry(file, name, field)) for field in maps),
-            *(_part(4, _enum(file, each)) for each in enums),
-            *(_part(8, _text(1, each)) for each in oneofs),
+            *(_part(4, _enum(file, inner_name)) for inner_name in enums),
+            *(_part(8, _text(1, inner_name)) for inner_name in oneofs),
         ]
     )
 
@@ -141,9 +143,9 @@ def _field(file: Definition, message: str, field: Field, oneofs: list[str]) -> b
 
 
 def _entry(file: Definition, message: str, field: Field) -> bytes:
-    """The message that a map stands for."""
+    """Return the entry message of a map field."""
     key, value = Field(1, "key", field.key), Field(2, "value", field.kind, enum=field.enum)
-    fields = b"".join(_part(2, _field(file, message, each, [])) for each in (key, value))
+    fields = b"".join(_part(2, _field(file, message, member, [])) for member in (key, value))
     return _text(1, _entry_name(field)) + fields + _part(7, _number(7, 1))
 
 
@@ -157,7 +159,7 @@ def _type_name(field: Field) -> str:
 
 
 def _enum(file: Definition, name: str) -> bytes:
-    values = [_part(2, _text(1, each) + _number(2, number)) for each, number in file.enums[name].items()]
+    values = [_part(2, _text(1, value_name) + _number(2, number)) for value_name, number in file.enums[name].items()]
     return _text(1, name.rpartition(".")[2]) + b"".join(values)
 
 

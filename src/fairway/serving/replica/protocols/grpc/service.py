@@ -1,4 +1,4 @@
-"""All that is spoken over gRPC: which path does what."""
+"""The gRPC services: routes paths to methods."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ HEALTH_WATCH = "/grpc.health.v1.Health/Watch"
 SERVICES = ("inference.GRPCInferenceService", "tensorflow.serving.PredictionService", "tensorflow.serving.ModelService")
 SERVING, NOT_SERVING = 1, 2
 _SMALL = 1 << 16
-"""Bytes of a request that asks about the model, decompressed."""
+"""Maximum bytes of a decompressed metadata request."""
 _AVAILABLE = 30
 _NO_REGIONS = "this server takes no shared memory: send tensors in the request"
 
 Call = Callable[[bytes], Answer]
-"""A method that asks about the model: the body of a request to an answer."""
+"""A metadata method: maps the body of a request to an answer."""
 
 
 @dataclass(slots=True)
 class GrpcService:
-    """The methods of one model's server but for those that put questions to the model in a stream."""
+    """The gRPC methods of one model's server, without the streaming inference methods."""
 
     model: ServedModel
     batcher: Batcher
     metrics: Metrics
     most: int
-    """Bytes of a request."""
+    """Maximum bytes of a request."""
     draining: Callable[[], bool]
     now: Callable[[], float]
 
     def forms(self) -> dict[str, Infer | GrpcPredict | GrpcClassify | GrpcRegress]:
-        """The methods that put one question to the model."""
+        """Return the inference methods with one request and one answer."""
         if not self.model.signature.inputs:
             return {}
         return {
@@ -59,7 +59,7 @@ class GrpcService:
         }
 
     def calls(self) -> dict[str, Call]:
-        """The methods that ask about the model."""
+        """Return the metadata methods."""
         inference: dict[str, Callable[[Message], Message]] = {
             "ServerLive": lambda _: {"live": True},
             "ServerReady": lambda _: {"ready": not self.draining()},
@@ -80,17 +80,17 @@ class GrpcService:
             "TraceSetting": self._trace,
             "LogSettings": self._log,
         }
-        found = {f"{INFERENCE}{name}": do for name, do in inference.items()}
-        found["/tensorflow.serving.ModelService/GetModelStatus"] = self._status
-        found[f"{PREDICTION}GetModelMetadata"] = self._signatures
-        found["/grpc.health.v1.Health/Check"] = lambda asked: {"status": self.health(asked.get("service", ""))}
-        found["/grpc.health.v1.Health/List"] = lambda _: {
+        methods = {f"{INFERENCE}{name}": do for name, do in inference.items()}
+        methods["/tensorflow.serving.ModelService/GetModelStatus"] = self._status
+        methods[f"{PREDICTION}GetModelMetadata"] = self._signatures
+        methods["/grpc.health.v1.Health/Check"] = lambda request: {"status": self.health(request.get("service", ""))}
+        methods["/grpc.health.v1.Health/List"] = lambda _: {
             "statuses": {name: {"status": self.health(name)} for name in ("", *SERVICES)}
         }
-        return {path: _called(path, do) for path, do in found.items()}
+        return {path: _called(path, do) for path, do in methods.items()}
 
     def health(self, service: str) -> int:
-        """The status of a service by its name, or of the whole server; 404 for one that is not here."""
+        """Return the status of a service, or of the whole server for an empty name; raise 404 for an unknown service."""
         if service and service not in SERVICES:
             message = f"no service {service[:200]!r} here"
             raise RequestError(404, message, fix=f"these are: {', '.join(SERVICES)}")
@@ -117,11 +117,11 @@ class GrpcService:
     def _config(self, asked: Message) -> Message:
         self._check(asked)
         types = definitions().enum("inference.DataType")
-        told = configuration(self.model, self.batcher)
-        for tensor in (*told["input"], *told["output"]):
+        config = configuration(self.model, self.batcher)
+        for tensor in (*config["input"], *config["output"]):
             tensor["data_type"] = types[tensor["data_type"]]
             tensor.pop("format", None)
-        return {"config": told}
+        return {"config": config}
 
     def _statistics(self, asked: Message) -> Message:
         if asked.get("name"):
@@ -148,7 +148,7 @@ class GrpcService:
         raise bad("the model is all that this replica holds, and is not unloaded", "use `fairway scale` or `fairway delete`")
 
     def _trace(self, asked: Message) -> Message:
-        if any(each.get("value") for each in asked.get("settings", {}).values()):
+        if any(setting.get("value") for setting in asked.get("settings", {}).values()):
             raise RequestError(501, "trace settings cannot be changed by a client")
         return {"settings": {"trace_level": {"value": ["OFF"]}, "trace_rate": {"value": ["1000"]}}}
 
@@ -174,30 +174,30 @@ class GrpcService:
         check_spec(self.model, asked.get("model_spec", {}))
         fields = asked.get("metadata_field", [])
         if list(fields) != ["signature_def"]:
-            message = f"metadata_field {[str(each)[:40] for each in fields][:5]}"
+            message = f"metadata_field {[str(field)[:40] for field in fields][:5]}"
             raise bad(message, "ask for signature_def")
-        told = {
+        signature = {
             "inputs": {spec.name: _tensor_info(spec) for spec in self.model.signature.inputs},
             "outputs": {spec.name: _tensor_info(spec) for spec in self.model.signature.outputs},
             "method_name": "tensorflow/serving/predict",
         }
         kind = f"{tensorflow.PACKAGE}.SignatureDefMap"
-        value = definitions().schema.encode(kind, {"signature_def": {SIGNATURE: told}})
-        held = {"type_url": f"type.googleapis.com/{kind}", "value": value}
-        return {"model_spec": spec_of(self.model), "metadata": {"signature_def": held}}
+        value = definitions().schema.encode(kind, {"signature_def": {SIGNATURE: signature}})
+        wrapped = {"type_url": f"type.googleapis.com/{kind}", "value": value}
+        return {"model_spec": spec_of(self.model), "metadata": {"signature_def": wrapped}}
 
     def _check(self, asked: Message) -> None:
         check_name(self.model, asked.get("name", ""), asked.get("version", ""))
 
 
 def _called(path: str, do: Callable[[Message], Message]) -> Call:
-    """A method from messages to messages as one from bodies to answers."""
+    """Wrap a method on messages as a method on bodies."""
 
     def call(body: bytes) -> Answer:
-        known = definitions()
-        method = known.methods[path]
-        found = do(known.schema.decode(method.request, unframed(body, _SMALL)))
-        message = known.schema.encode(method.answer, found)
+        schemas = definitions()
+        method = schemas.methods[path]
+        result = do(schemas.schema.decode(method.request, unframed(body, _SMALL)))
+        message = schemas.schema.encode(method.answer, result)
         return Answer(frame(message), headers=list(OK_HEADERS), content_type=CONTENT_TYPE)
 
     return call

@@ -1,6 +1,6 @@
-"""The encoding of Protocol Buffers: messages as dictionaries by field name, as a schema says. Unknown fields are passed over.
+"""Protocol Buffers encoding: messages are dictionaries by field name, according to a schema. Unknown fields are skipped.
 
-A field that is not there is absent from the dictionary; repeated fields are lists; a map is a dictionary.
+A field without a value is absent from the dictionary; repeated fields are lists; a map is a dictionary.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from fairway.serving.replica.problem import RequestError, bad
 
 MOST_DEPTH = 32
-"""Messages within messages."""
+"""Maximum nesting of messages."""
 MOST_PARTS = 1 << 18
-"""Messages, texts and other values of their own in one message: each takes more memory than its bytes."""
+"""Maximum messages, texts and other separate values in one message: each takes more memory than its bytes."""
 MOST_PACKED = 4 << 20
-"""Bytes of integers in one field, which take eight times as much in memory."""
+"""Maximum bytes of integers in one field, which take eight times as much in memory."""
 
 Message = dict[str, Any]
 _COPIED = 1 << 12
-"""Bytes; shorter values are copied, longer ones stay where they are."""
+"""Bytes; shorter values are copied, longer ones are returned as views."""
 _LONGEST_VARINT = 10
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _WIRE_TYPES = {"float": _FIXED32, "fixed32": _FIXED32, "double": _FIXED64, "string": _LENGTH, "bytes": _LENGTH}
@@ -45,17 +45,17 @@ class Field:
     number: int
     name: str
     kind: str
-    """A scalar type, `enum`, or the name of a message of the schema."""
+    """A scalar type, `enum`, or the name of a message in the schema."""
     repeated: bool = False
     key: str = ""
-    """Of a map: the type of its keys; `kind` is that of its values."""
+    """For a map, the type of its keys; `kind` is that of its values."""
     oneof: str = ""
     enum: str = ""
-    """Which enumeration."""
+    """Name of the enumeration."""
 
     @property
     def wire_type(self) -> int:
-        """How one value lies on the wire."""
+        """The wire type of one value."""
         return _WIRE_TYPES.get(self.kind, _VARINT if self.kind in NUMERIC else _LENGTH)
 
 
@@ -67,7 +67,7 @@ class Schema:
         self._by_number = {name: {field.number: field for field in fields} for name, fields in messages.items()}
 
     def decode(self, name: str, data: bytes | memoryview) -> Message:
-        """A message, or a `RequestError` (400, or 413 where it would take far more memory than its bytes)."""
+        """Decode a message; raise `RequestError`: 400, or 413 when it would take far more memory than its bytes."""
         try:
             return _Reader(self._by_number).read(name, memoryview(data), 0)
         except (IndexError, struct.error, UnicodeDecodeError, ValueError):
@@ -75,18 +75,18 @@ class Schema:
             raise bad(message, "see docs/protocols.md for the services and their messages") from None
 
     def encode(self, name: str, message: Message) -> bytes:
-        """The bytes of a message."""
+        """Encode a message."""
         out: list[bytes] = []
         for field in self.messages[name]:
             value = message.get(field.name)
             if value is None:
                 continue
             if field.key:
-                out += [_delimited(field.number, self._entry(field, key, each)) for key, each in value.items()]
+                out += [_delimited(field.number, self._entry(field, key, item)) for key, item in value.items()]
             elif not field.repeated:
                 out.append(tag(field.number, field.wire_type) + self._value(field.kind, value))
             elif field.wire_type == _LENGTH:
-                out += [tag(field.number, field.wire_type) + self._value(field.kind, each) for each in value]
+                out += [tag(field.number, field.wire_type) + self._value(field.kind, item) for item in value]
             elif len(value):
                 out.append(_delimited(field.number, self._pack(field.kind, value)))
         return b"".join(out)
@@ -95,7 +95,7 @@ class Schema:
         if isinstance(values, np.ndarray) and kind in _STRUCTS:
             raw: bytes = values.astype(_DTYPES[kind], copy=False).tobytes()
             return raw
-        return b"".join([self._value(kind, each) for each in values])
+        return b"".join([self._value(kind, value) for value in values])
 
     def _entry(self, field: Field, key: Any, value: Any) -> bytes:
         wire_type = Field(2, "value", field.kind).wire_type
@@ -116,7 +116,7 @@ class Schema:
 
 
 class _Reader:
-    """Reads one message, and counts what it is made of."""
+    """Decodes one message, and counts its parts."""
 
     __slots__ = ("_fields", "_parts")
 
@@ -125,35 +125,35 @@ class _Reader:
         self._parts = 0
 
     def read(self, name: str, data: memoryview, depth: int) -> Message:
-        """The message."""
+        """Decode the message."""
         return self._read(self._fields[name], data, depth)
 
     def _read(self, fields: dict[int, Field], data: memoryview, depth: int) -> Message:
         if depth > MOST_DEPTH:
             raise ValueError
-        found: Message = {}
-        at, end = 0, len(data)
-        while at < end:
-            key, at = read_varint(data, at)
+        message: Message = {}
+        position, end = 0, len(data)
+        while position < end:
+            key, position = read_varint(data, position)
             field = fields.get(key >> 3)
             wire_type = key & 7
             if field is None:
-                at = skip(data, at, wire_type)
+                position = skip(data, position, wire_type)
                 continue
             self._count()
             if wire_type == _LENGTH:
-                size, at = read_varint(data, at)
-                stop = at + size
+                size, position = read_varint(data, position)
+                stop = position + size
                 if stop > end:
                     raise ValueError
-                self._take(field, data[at:stop], found, depth)
-                at = stop
+                self._take(field, data[position:stop], message, depth)
+                position = stop
                 continue
             if wire_type != field.wire_type:
                 raise ValueError
-            value, at = _number(field.kind, data, at)
-            _add(field, value, found)
-        return found
+            value, position = _number(field.kind, data, position)
+            _add(field, value, message)
+        return message
 
     def _take(self, field: Field, content: memoryview, found: Message, depth: int) -> None:
         if field.key:
@@ -171,10 +171,10 @@ class _Reader:
         elif not field.repeated:
             raise ValueError
         elif field.name in found:
-            before = found[field.name]
-            if isinstance(before, np.ndarray):
-                before = found[field.name] = before.tolist()
-            before.extend(_packed(field.kind, content).tolist())
+            previous = found[field.name]
+            if isinstance(previous, np.ndarray):
+                previous = found[field.name] = previous.tolist()
+            previous.extend(_packed(field.kind, content).tolist())
         else:
             found[field.name] = _packed(field.kind, content)
 
@@ -190,12 +190,12 @@ class _Reader:
 
 
 def tag(number: int, wire_type: int) -> bytes:
-    """What stands before a value."""
+    """Encode the tag before a value."""
     return varint(number << 3 | wire_type)
 
 
 def varint(value: int) -> bytes:
-    """A number that is not negative."""
+    """Encode a non-negative number."""
     if value < 128:
         return bytes((value,))
     out = bytearray()
@@ -207,7 +207,7 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """A number, and the place after it; `IndexError` or `ValueError` when it is none."""
+    """Decode a number; return it and the position after it. Raises `IndexError` or `ValueError` when it is malformed."""
     byte = data[at]
     at += 1
     if byte < 128:
@@ -223,7 +223,7 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def skip(data: bytes | memoryview, at: int, wire_type: int) -> int:
-    """The place after a value that is of no interest."""
+    """Return the position after a value that is ignored."""
     if wire_type == _VARINT:
         return read_varint(data, at)[1]
     if wire_type == _LENGTH:
@@ -238,7 +238,7 @@ def skip(data: bytes | memoryview, at: int, wire_type: int) -> int:
 
 
 def signed(value: int) -> int:
-    """A number of an int64 or int32 field."""
+    """Convert the unsigned number of an int64 or int32 field."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
@@ -247,9 +247,9 @@ def _delimited(number: int, content: bytes) -> bytes:
 
 
 def _number(kind: str, data: memoryview, at: int) -> tuple[Any, int]:
-    form = _STRUCTS.get(kind)
-    if form is not None:
-        return form.unpack_from(data, at)[0], at + form.size
+    layout = _STRUCTS.get(kind)
+    if layout is not None:
+        return layout.unpack_from(data, at)[0], at + layout.size
     value, at = read_varint(data, at)
     return _converted(kind, value), at
 
@@ -263,7 +263,7 @@ def _converted(kind: str, value: int) -> Any:
 
 
 def _packed(kind: str, content: memoryview) -> NDArray[Any]:
-    """The numbers of a packed field."""
+    """Decode the numbers of a packed field."""
     if kind in _STRUCTS:
         return np.frombuffer(content, _DTYPES[kind])
     if len(content) > MOST_PACKED:
@@ -289,7 +289,7 @@ def _add(field: Field, value: Any, found: Message) -> None:
     if not field.repeated:
         found[field.name] = value
         return
-    before = found.setdefault(field.name, [])
-    if isinstance(before, np.ndarray):
-        before = found[field.name] = before.tolist()
-    before.append(value)
+    values = found.setdefault(field.name, [])
+    if isinstance(values, np.ndarray):
+        values = found[field.name] = values.tolist()
+    values.append(value)

@@ -1,4 +1,4 @@
-"""The routes of OpenAI: completions, chat, embeddings, models; for models that generate text or embed it."""
+"""OpenAI's routes: completions, chat, embeddings, models; for models that generate or embed text."""
 
 from fairway.serving.replica.protocols.openai.answers import (
     Choice,

@@ -1,4 +1,4 @@
-"""Requests of OpenAI's clients: what is asked for, checked."""
+"""Parses and validates OpenAI requests."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from fairway.serving.replica.protocols.openai.parameters import (
 from fairway.serving.replica.protocols.values import read_json
 
 MOST_TEXTS = 4096
-"""Prompts, messages or inputs of one request: each takes memory beside its text."""
+"""Maximum prompts, messages or inputs of one request: each takes memory besides its text."""
 _MOST_TOKENS = 1 << 31
 
 
 class _Asked(msgspec.Struct):
-    """What both kinds of completion share."""
+    """The members common to both kinds of completions."""
 
     model: str
     max_tokens: int | None = None
@@ -69,27 +69,27 @@ class _Embeddings(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class TextRequest:
-    """Text that is asked for."""
+    """A request for text."""
 
     chat: bool
     prompts: tuple[Any, ...]
-    """Texts, or one list of messages."""
+    """Texts, or a single list of messages."""
     options: dict[str, Any] = field(default_factory=dict)
     stop: tuple[str, ...] = ()
     stream: bool = False
     usage: bool = False
-    """Whether a stream ends with what it used."""
+    """Whether a stream ends with its token usage."""
     choices: int = 1
-    """Answers for each prompt."""
+    """Number of answers for each prompt."""
     echo: bool = False
     """Whether each answer begins with its prompt."""
     logprobs: int | None = None
-    """How many likely tokens are shown beside each token; None: no logprobs at all."""
+    """How many likely tokens to report beside each token; None: no logprobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """Vectors that are asked for."""
+    """A request for embeddings."""
 
     texts: list[str]
     as_base64: bool = False
@@ -97,46 +97,46 @@ class EmbeddingRequest:
 
 
 def read_completion(body: bytes, model: ServedModel) -> TextRequest:
-    """`POST /v1/completions`."""
-    given = _fields(body)
-    asked: _Completion = read_json(_COMPLETION, body)
-    prompts = (asked.prompt,) if isinstance(asked.prompt, str) else tuple(asked.prompt)
+    """Parse `POST /v1/completions`."""
+    members = _fields(body)
+    completion: _Completion = read_json(_COMPLETION, body)
+    prompts = (completion.prompt,) if isinstance(completion.prompt, str) else tuple(completion.prompt)
     if not prompts:
         raise ParameterError("prompt", "prompt is empty", "send a text, or a list of texts")
     _check_texts("prompt", prompts)
-    found = _text_request(asked, given, model, prompts, chat=False)
-    if asked.best_of is not None and asked.best_of != found.choices:
-        message = f"best_of is {asked.best_of} with n {found.choices}"
+    request = _text_request(completion, members, model, prompts, chat=False)
+    if completion.best_of is not None and completion.best_of != request.choices:
+        message = f"best_of is {completion.best_of} with n {request.choices}"
         raise ParameterError("best_of", message, "leave it out or send the same number as n: answers are not ranked here")
-    if found.echo and found.logprobs is not None:
+    if request.echo and request.logprobs is not None:
         raise ParameterError("echo", "echo with logprobs: the tokens of a prompt are not rated here", "leave one out")
-    return found
+    return request
 
 
 def read_chat(body: bytes, model: ServedModel) -> TextRequest:
-    """`POST /v1/chat/completions`."""
-    given = _fields(body)
-    asked: _Chat = read_json(_CHAT, body)
-    if not asked.messages:
+    """Parse `POST /v1/chat/completions`."""
+    members = _fields(body)
+    chat: _Chat = read_json(_CHAT, body)
+    if not chat.messages:
         raise ParameterError("messages", "messages is empty", "send one at least")
-    _check_count(len(asked.messages), "messages")
-    messages = [_message(message, model) for message in asked.messages]
-    return _text_request(asked, given, model, (messages,), chat=True)
+    _check_count(len(chat.messages), "messages")
+    messages = [_message(message, model) for message in chat.messages]
+    return _text_request(chat, members, model, (messages,), chat=True)
 
 
 def read_embeddings(body: bytes, model: ServedModel) -> EmbeddingRequest:
-    """`POST /v1/embeddings`."""
-    given = _fields(body)
-    asked: _Embeddings = read_json(_EMBEDDINGS, body)
-    _check_model(asked.model, model)
-    texts = [asked.input] if isinstance(asked.input, str) else asked.input
+    """Parse `POST /v1/embeddings`."""
+    members = _fields(body)
+    request: _Embeddings = read_json(_EMBEDDINGS, body)
+    _check_model(request.model, model)
+    texts = [request.input] if isinstance(request.input, str) else request.input
     if not texts:
         raise ParameterError("input", "input is empty", "send a text, or a list of texts")
     _check_texts("input", texts)
-    if asked.encoding_format not in (None, "float", "base64"):
-        raise ParameterError("encoding_format", f"encoding_format {asked.encoding_format!r} is not known", "float or base64")
-    options = given_options(given, EMBEDDINGS, model.embed_options)
-    return EmbeddingRequest(texts, asked.encoding_format == "base64", options)
+    if request.encoding_format not in (None, "float", "base64"):
+        raise ParameterError("encoding_format", f"encoding_format {request.encoding_format!r} is not known", "float or base64")
+    options = given_options(members, EMBEDDINGS, model.embed_options)
+    return EmbeddingRequest(texts, request.encoding_format == "base64", options)
 
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -146,8 +146,8 @@ _EMBEDDINGS = msgspec.json.Decoder(_Embeddings)
 
 
 def _fields(body: bytes) -> dict[str, msgspec.Raw]:
-    found: dict[str, msgspec.Raw] = read_json(_FIELDS, body)
-    return found
+    members: dict[str, msgspec.Raw] = read_json(_FIELDS, body)
+    return members
 
 
 def _text_request(
@@ -179,19 +179,19 @@ def _text_request(
 
 
 def _wants_usage(asked: _Asked, model: ServedModel) -> bool:
-    wants = False
+    include_usage = False
     for name, value in (asked.stream_options or {}).items():
         if name == "include_usage":
-            wants = bool(value)
+            include_usage = bool(value)
         elif name != "include_obfuscation" or value is True:
             message = f"stream_options has {name[:40]!r}"
             raise ParameterError("stream_options", message, "include_usage alone is known", "unsupported_parameter")
     if asked.stream_options and not asked.stream:
         raise ParameterError("stream_options", "stream_options is given without stream", "send stream: true")
-    if wants and not model.counts:
+    if include_usage and not model.counts:
         message = "the model does not count its tokens, so that there is no usage to include"
         raise ParameterError("stream_options", message, "leave stream_options out", "unsupported_parameter")
-    return wants
+    return include_usage
 
 
 def _check_texts(name: str, texts: Any) -> None:
@@ -209,7 +209,7 @@ def _check_count(given: int, what: str) -> None:
 
 
 def _message(message: _Message, model: ServedModel) -> dict[str, Any]:
-    """A message as the model gets it: its role, its content, and of the rest what it has."""
+    """Return a message for the model: its role, its content, and its other members."""
     declared = model.generate_options
     if message.audio is not None and "audio" not in declared:
         raise ParameterError("messages", "a message has audio", "send text alone", "unsupported_value")
@@ -217,28 +217,28 @@ def _message(message: _Message, model: ServedModel) -> dict[str, Any]:
     if (calls and "tools" not in declared) or (message.function_call and "functions" not in declared):
         raise ParameterError("messages", "a message has calls of tools, which the model does not declare", "send text alone",
                              "unsupported_value")  # fmt: skip
-    told: dict[str, Any] = {"role": message.role, "content": _content(message.content, declared)}
+    converted: dict[str, Any] = {"role": message.role, "content": _content(message.content, declared)}
     for name in ("name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio"):
         if (value := getattr(message, name)) is not None:
-            told[name] = value
-    return told
+            converted[name] = value
+    return converted
 
 
 def _content(content: str | list[dict[str, Any]] | None, declared: frozenset[str]) -> Any:
-    """Text as one text; parts of other kinds as they are, for a model that declares them."""
+    """Return texts joined to one; other parts unchanged, if the model declares them."""
     if content is None or isinstance(content, str):
         return content or ""
-    texts, others = [], False
+    texts, has_other_parts = [], False
     for part in content:
         kind = part.get("type")
         if kind in ("text", "refusal") and isinstance(part.get(kind), str):
             texts.append(part[kind])
         elif isinstance(kind, str) and kind in declared:
-            others = True
+            has_other_parts = True
         else:
             message = f"a message has a part of type {str(kind)[:40]!r}"
             raise ParameterError("messages", message, "send parts of type text", "unsupported_value")
-    return content if others else "".join(texts)
+    return content if has_other_parts else "".join(texts)
 
 
 def _check_model(name: str, model: ServedModel) -> None:
@@ -248,7 +248,7 @@ def _check_model(name: str, model: ServedModel) -> None:
 
 
 class ModelMissingError(ParameterError):
-    """Another model is asked for."""
+    """The requested model is not served here."""
 
     def __init__(self, message: str, fix: str) -> None:
         super().__init__("model", message, fix, "model_not_found", status=404)
