@@ -79,7 +79,7 @@ class Models:
         if store is not None:
             loop.watchers.over.append(self._note_end)
 
-    # What runs leave behind
+    # Outputs of runs
 
     def expect(self, jobs: Iterable[Job]) -> None:
         """Record, before a run is stored, that it may produce a model, so that no crash loses the output."""
