@@ -45,8 +45,8 @@ class Mistake:
 
     def __str__(self) -> str:
         """Return for example `job.yaml:7:12 roles.worker.replicas: "two" is not a number; write 2`."""
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
-        head = " ".join(part for part in (place, self.path) if part)
+        position = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        head = " ".join(part for part in (position, self.path) if part)
         what = f"{self.value} {self.message}" if self.value else self.message
         text = f"{head}: {what}" if head else what
         return f"{text}; {self.fix}" if self.fix else text

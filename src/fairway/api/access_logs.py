@@ -89,10 +89,10 @@ def _newer(path: Path, before: tuple[int, int]) -> tuple[bytes, tuple[int, int]]
     try:
         with path.open("rb") as file:
             file.seek(start)
-            fresh = file.read(_PIECE)
+            chunk = file.read(_PIECE)
     except FileNotFoundError:
         return data, (0, 0)
-    whole = fresh[: fresh.rfind(b"\n") + 1]
+    whole = chunk[: chunk.rfind(b"\n") + 1]
     return data + whole, (inode, start + len(whole))
 
 

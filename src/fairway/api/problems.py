@@ -71,13 +71,13 @@ class Guard:
 def _from_router(problem: Exception, scope: Scope) -> Exception:
     if not isinstance(problem, HTTPException):
         return problem
-    place = f"{scope['method']} {scope['path']}"
+    request_line = f"{scope['method']} {scope['path']}"
     if problem.status_code == 405:
         return UsageError(
-            f"{place} is not possible", fix="the command and the daemon may differ in version; see: fairway daemon status"
+            f"{request_line} is not possible", fix="the command and the daemon may differ in version; see: fairway daemon status"
         )
     return NotFoundError(
-        f"there is nothing at {place}", fix="the command and the daemon may differ in version; see: fairway daemon status"
+        f"there is nothing at {request_line}", fix="the command and the daemon may differ in version; see: fairway daemon status"
     )
 
 

@@ -52,13 +52,13 @@ class _Followed:
             await asyncio.gather(work, return_exceptions=True)
 
     async def _read_all(self) -> None:
-        seen: set[str] = set()
+        started: set[str] = set()
         query = self._query
         async with asyncio.TaskGroup() as group:
             while self._services.is_kept(self._key):
                 for name, run in self._services.replica_runs(self._services.find(self._key)):
-                    if name not in seen:
-                        seen.add(name)
+                    if name not in started:
+                        started.add(name)
                         group.create_task(self._read(name, run, query))
                 # Of a replica that starts later, all output is new.
                 query = replace(self._query, tail=None)

@@ -302,9 +302,9 @@ async def planned_services(services: Services | None, asked: Sequence[ServiceAsk
 
 
 def _reach(before: Service | None, after: Service, *, cluster: bool) -> list[str]:
-    """Describe who can reach the service.
+    """Describe who can reach the service, where that must be shown.
 
-    If it is new or its address changes, and at each change of one that others can reach.
+    It is shown for a service that is new or whose address changes, and at each change of one that others can reach.
     """
     endpoint, port = after.spec.endpoint, after.spec.port
     moves = before is None or (before.spec.endpoint, before.spec.port) != (endpoint, port)

@@ -135,8 +135,8 @@ class Application:
             jobs.append(job)
         self.models.expect(jobs)
         async with self.loop.lock:
-            put = self.queues.changes(queues, user)
-            await self._remember(jobs, replace(put, receipts=receipt_of(once, standing, jobs)))
+            queue_changes = self.queues.changes(queues, user)
+            await self._remember(jobs, replace(queue_changes, receipts=receipt_of(once, standing, jobs)))
         self.loop.wake()
         self._note_digests([job for job in jobs if job.spec.code.in_place])
         return jobs
@@ -196,10 +196,10 @@ class Application:
             if once.over and once.known is not None:
                 return [(job, str(job.key) not in once.known.left_alone) for job in self._made_before(once)]
             unchanged = [self.standing(submission, queues) for submission in asked]
-            fresh = [submission for submission, current in zip(asked, unchanged, strict=True) if current is None]
+            new_submissions = [submission for submission, current in zip(asked, unchanged, strict=True) if current is None]
             created: Sequence[Job] = ()
-            if fresh or queues:
-                created = await self._submit(fresh, queues, user, once, unchanged)
+            if new_submissions or queues:
+                created = await self._submit(new_submissions, queues, user, once, unchanged)
             elif once.key is not None:
                 self.store.commit(Changes(receipts=receipt_of(once, unchanged, ())))
             return in_order(unchanged, created)

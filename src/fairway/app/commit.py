@@ -100,10 +100,10 @@ def _split(changes: Changes) -> tuple[dict[JobKey, Changes], Changes]:
         add(point[0], "points", point)
     for key in changes.deleted:
         add(key, "deleted", key)
-    named = {str(run): run for run in parts}
+    runs_by_name = {str(run): run for run in parts}
     others = []
     for event in changes.events:
-        run = named.get(event.run)
+        run = runs_by_name.get(event.run)
         if run is None:
             others.append(event)
         else:

@@ -74,9 +74,9 @@ def arm(place: str) -> None:
     _armed.clear()
     if place:
         point, moment, *count = place.split(":")
-        known = (*POINTS, *SERVING_POINTS, *RECOVERY_POINTS, *API_POINTS)
-        if point.partition("/")[0] not in known or moment not in ("before", "after", FAILS):
-            message = f"{place!r} is no crash point; the points are {', '.join(known)}"
+        points = (*POINTS, *SERVING_POINTS, *RECOVERY_POINTS, *API_POINTS)
+        if point.partition("/")[0] not in points or moment not in ("before", "after", FAILS):
+            message = f"{place!r} is no crash point; the points are {', '.join(points)}"
             raise ValueError(message)
         _armed.extend((f"{point}:{moment}", int(count[0]) if count else 1 if moment != FAILS else EVER))
 

@@ -36,7 +36,9 @@ class EngineCalls:
             runs.setdefault(key.run, []).append(key)
         failing = [run for run in runs if not self._is_well(run, "observe")]
         try:
-            reports = await self._engine.observe([key for run, own in runs.items() if run not in failing for key in own])
+            reports = await self._engine.observe(
+                [key for run, run_keys in runs.items() if run not in failing for key in run_keys]
+            )
         except Exception:  # noqa: BLE001 - the calls below find out which run it is.
             reports, failing = [], list(runs)
         for run in failing:

@@ -85,7 +85,7 @@ class Faults:
     def take_due(self) -> tuple[Fault, ...]:
         """Return every fault whose retry is due. Those that have ended because nothing retries them are dropped afterwards."""
         now = self._clock.now()
-        due = tuple(fault for own in self._known.values() for fault in own.values() if now >= fault.retry_at)
+        due = tuple(fault for faults in self._known.values() for fault in faults.values() if now >= fault.retry_at)
         for fault in due:
             if not fault.stands(now):
                 self.clear(fault.subject, fault.work)

@@ -198,8 +198,8 @@ class Loop:
         return queue.standing(follower.scheduler, self.snapshot, name, self.clock.now())
 
     async def _observe(self) -> None:
-        held = self._planner.held_back()
-        alive = [task for run, tasks in self.snapshot.tasks.items() if run not in held for task in tasks.values()]
+        held_back = self._planner.held_back()
+        alive = [task for run, tasks in self.snapshot.tasks.items() if run not in held_back for task in tasks.values()]
         alive = [task for task in alive if not task.phase.over]
         watched = [task.key for task in alive if task.phase is not TaskPhase.PENDING or not task.ready]
         tasks = folded_tasks(self.snapshot, await self._calls.observe(watched), self.faults)

@@ -76,9 +76,9 @@ def refusals(observed: Iterable[Observation], now: float) -> tuple[Event, ...]:
 
 def _folded(before: Job, seen: Observation) -> Job:
     speaker = _speaker(before, {point.task for point in seen.points})
-    own = [point for point in seen.points if point.task in ("", speaker)]
-    folded = fold_summaries(before, speaker, [(point.time, point.step, point.metrics) for point in own])
-    folded = fold_progress(folded, speaker, [(point.time, _step_of(point), point.metrics) for point in own])
+    points = [point for point in seen.points if point.task in ("", speaker)]
+    folded = fold_summaries(before, speaker, [(point.time, point.step, point.metrics) for point in points])
+    folded = fold_progress(folded, speaker, [(point.time, _step_of(point), point.metrics) for point in points])
     if seen.removed is not None and seen.removed != before.logs_removed:
         folded = replace(folded, logs_removed=seen.removed)
     if seen.checkpoint_step is not None:

@@ -93,11 +93,11 @@ class Planner:
             return self._snapshot
         self.reset()
         runs = self._snapshot.jobs.keys() - self._hidden
-        kept = [queue for name, queue in self._snapshot.queues.items() if name not in queues]
-        visible = culprit.part(self._snapshot, runs, kept)
+        visible_queues = [queue for name, queue in self._snapshot.queues.items() if name not in queues]
+        visible = culprit.part(self._snapshot, runs, visible_queues)
         # Resources that hidden runs hold stay allocated.
-        held = [task for key, task in self._snapshot.holding.items() if key.run in self._hidden]
-        return replace(visible, nodes=culprit.less(visible.nodes, held))
+        hidden_tasks = [task for key, task in self._snapshot.holding.items() if key.run in self._hidden]
+        return replace(visible, nodes=culprit.less(visible.nodes, hidden_tasks))
 
     def _blame(self, now: float, skip: set[JobKey]) -> bool:
         """Identify the object for which planning fails and record its fault. False if no object could be left out."""

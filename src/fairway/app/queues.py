@@ -41,23 +41,25 @@ class Queues:
 
     def change(self, queue: Queue) -> str:
         """Return the effect of an apply: `created`, `changed` or `unchanged`."""
-        standing = self._known().get(queue.name)
-        if standing is None:
+        current = self._known().get(queue.name)
+        if current is None:
             return "created"
-        return "unchanged" if standing == queue else "changed"
+        return "unchanged" if current == queue else "changed"
 
     def changes(self, queues: Iterable[Queue], user: str) -> Changes:
         """Return the changes to store when these queues are applied."""
         now = self._loop.clock.now()
-        fresh = tuple(queue for queue in queues if self.change(queue) != "unchanged")
+        changed = tuple(queue for queue in queues if self.change(queue) != "unchanged")
         by = user or "somebody"
-        events = tuple(Event(now, subject(queue.name), f"Queue{self.change(queue).capitalize()}", f"by {by}") for queue in fresh)
-        return Changes(queues=fresh, events=events)
+        events = tuple(
+            Event(now, subject(queue.name), f"Queue{self.change(queue).capitalize()}", f"by {by}") for queue in changed
+        )
+        return Changes(queues=changed, events=events)
 
     def take(self, changes: Changes) -> None:
         """Put committed queues into the snapshot, for the scheduler."""
-        kept = {**self._loop.snapshot.queues, **{queue.name: queue for queue in changes.queues}}
-        self._loop.snapshot.queues = by_name(queue for name, queue in kept.items() if name not in changes.queues_deleted)
+        merged = {**self._loop.snapshot.queues, **{queue.name: queue for queue in changes.queues}}
+        self._loop.snapshot.queues = by_name(queue for name, queue in merged.items() if name not in changes.queues_deleted)
         self._loop.wake()
 
     async def delete(self, name: str) -> None:

@@ -131,7 +131,7 @@ class TakeUp:
 
     async def run(self) -> None:
         """Recover all runs that the engine keeps. Safe to repeat."""
-        known = self._store.job_keys()
+        recorded = self._store.job_keys()
         self._active = {job.key for job in self._store.active_jobs()}
         broken = {JobKey(*bad.key) for bad in self._store.unreadable() if bad.kind == "job"}
         unknown: list[UnknownFolder] = []
@@ -139,9 +139,9 @@ class TakeUp:
             self._keep_number(key)
             if self._store.was_deleted(key):
                 await self._finish_deletion(key)
-            elif key in known and key not in broken:
+            elif key in recorded and key not in broken:
                 await self._complete(key)
-            elif self._found is None and key not in known and self._kept.never_recorded(key):
+            elif self._found is None and key not in recorded and self._kept.never_recorded(key):
                 log.info("the files of %s, whose submit did not come to its end, are removed", key)
                 await self._engine.perform([ForgetJob(key)])
             else:
@@ -149,7 +149,7 @@ class TakeUp:
                     await self._put(self._kept.job(key), self._store.tasks_of(key))
                 except UnreadableRunError as error:
                     unknown.append(UnknownFolder(str(key), self._kept.path(key), str(error), self._kept.running(key)))
-        for key in known:
+        for key in recorded:
             if self._store.was_deleted(key) and self._store.has_job(key):
                 await self._finish_deletion(key)
         self.unknown = tuple(unknown)
@@ -240,19 +240,19 @@ class TakeUp:
 
     def _tell(self) -> None:
         """Report what was recovered: in the log, as an event, and in the file that `fairway doctor` reads."""
-        now, found, taken = self._clock.now(), self._found, self._taken
-        if taken and found is None:
-            found = Recovery(now, "folders", "runs were found that the record does not have")
-        if found is None:
+        now, base, adopted = self._clock.now(), self._found, self._taken
+        if adopted and base is None:
+            base = Recovery(now, "folders", "runs were found that the record does not have")
+        if base is None:
             return
-        words = found.message
-        if taken:
-            words += f"; {len(taken)} runs were taken up from what is kept of them: {_listed(taken)}"
+        words = base.message
+        if adopted:
+            words += f"; {len(adopted)} runs were taken up from what is kept of them: {_listed(adopted)}"
         if self.unknown:
             words += (
                 f"; {len(self.unknown)} folders cannot be read and are kept: {_listed([folder.key for folder in self.unknown])}"
             )
-        recovery = replace(found, message=words, rebuilt=tuple(taken))
+        recovery = replace(base, message=words, rebuilt=tuple(adopted))
         lost = f"; lost: {'; '.join(recovery.lost)}" if recovery.lost else ""
         where = f"; the file that was found is {recovery.moved}" if recovery.moved else ""
         log.warning("%s%s%s (`fairway doctor` shows this)", words, where, lost)

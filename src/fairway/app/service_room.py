@@ -37,11 +37,11 @@ def planned_room(loop: Loop, before: Service | None, after: Service) -> list[str
     leaving = [job for job in planned.jobs if job.leaving is not None and loop.snapshot.jobs[job.key].leaving is None]
     if leaving:
         return [f"{job.key.name} would have to leave: it {_leaving(job)}" for job in leaving]
-    held = next((job.hold for job in planned.jobs if job.key in keys and job.hold is not None), None)
-    if held is None:
+    hold = next((job.hold for job in planned.jobs if job.key in keys and job.hold is not None), None)
+    if hold is None:
         return []
-    helps = f" ({held.what_would_help})" if held.what_would_help else ""
-    return [f"a replica would wait: {held.message}{helps}"]
+    helps = f" ({hold.what_would_help})" if hold.what_would_help else ""
+    return [f"a replica would wait: {hold.message}{helps}"]
 
 
 def _more_replicas(before: Service | None, after: Service) -> int:

@@ -100,8 +100,8 @@ class ServiceTurns:
             self.known.setdefault(record.service.key, Standing(not_later(record, now)))
         await self._router.start(self._hurry)
         names = {str(key) for key in self.known}
-        kept = set(await self._router.kept()) - names
-        self._dropping |= {name for name in kept if not self._has_replica(ServiceKey(*name.split("/", 1)))}
+        orphaned = set(await self._router.kept()) - names
+        self._dropping |= {name for name in orphaned if not self._has_replica(ServiceKey(*name.split("/", 1)))}
         await self._drop_leftovers()
 
     def _has_replica(self, key: ServiceKey) -> bool:
@@ -318,7 +318,7 @@ class ServiceTurns:
 
     def _started(self, plan: ServicePlan, now: float) -> list[Replica]:
         number = plan.service.replicas_made - len(plan.start)
-        return [new_replica(plan.service, revision, number + place, now) for place, revision in enumerate(plan.start, start=1)]
+        return [new_replica(plan.service, revision, number + offset, now) for offset, revision in enumerate(plan.start, start=1)]
 
     def _runs(self, service: Service, started: Iterable[Replica]) -> Iterable[Job]:
         for replica in started:
@@ -365,8 +365,8 @@ class ServiceTurns:
         if run is not None and failed and run.phase is JobPhase.SUCCEEDED:
             message = "its server ended by itself with exit code 0, and a server goes on until it is stopped"
         for_memory = failed and outcome is not None and outcome.reason == "OutOfMemory"
-        gone = replace(replica, phase=ReplicaPhase.GONE, since=now, message=message, failed=failed, address="")
-        return replace(gone, out_of_memory=for_memory)
+        ended = replace(replica, phase=ReplicaPhase.GONE, since=now, message=message, failed=failed, address="")
+        return replace(ended, out_of_memory=for_memory)
 
     def _address(self, run: Job) -> str:
         tasks = self._running(run)
@@ -405,8 +405,8 @@ def _drained(replica: Replica, names: Sequence[str], now: float) -> Replica:
 
 def _kept(replicas: Sequence[Replica]) -> tuple[Replica, ...]:
     """Return the existing replicas, and the last few that have ended."""
-    gone = [replica for replica in replicas if replica.phase is ReplicaPhase.GONE]
-    forgotten = {replica.number for replica in gone[:-GONE_KEPT]}
+    ended = [replica for replica in replicas if replica.phase is ReplicaPhase.GONE]
+    forgotten = {replica.number for replica in ended[:-GONE_KEPT]}
     return tuple(replica for replica in replicas if replica.number not in forgotten)
 
 

@@ -253,8 +253,8 @@ class Services:
 
     def is_unreadable(self, key: ServiceKey) -> bool:
         """Return whether the service has a record that cannot be read; such a service can be deleted by name."""
-        place = ("service", (key.namespace, key.name))
-        return key not in self._turns.known and any((bad.kind, bad.key) == place for bad in self._loop.store.unreadable())
+        record_key = ("service", (key.namespace, key.name))
+        return key not in self._turns.known and any((bad.kind, bad.key) == record_key for bad in self._loop.store.unreadable())
 
     def all(self, namespace: str = "") -> list[Standing]:
         """Return the services of a namespace, or all, in order of name."""

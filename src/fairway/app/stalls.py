@@ -45,10 +45,10 @@ class Stalls:
 
     def _noted(self, job: Job, seen: Observation, now: float) -> tuple[Job, list[tuple[str, str]]]:
         notices: list[tuple[str, str]] = []
-        fresh = _not_numbers(job, seen)
-        if fresh:
-            job = replace(job, not_numbers={**job.not_numbers, **fresh})
-            notices += [("NotANumber", phrases.not_a_number(name, step)) for name, step in fresh.items()]
+        new_nans = _not_numbers(job, seen)
+        if new_nans:
+            job = replace(job, not_numbers={**job.not_numbers, **new_nans})
+            notices += [("NotANumber", phrases.not_a_number(name, step)) for name, step in new_nans.items()]
         trace = self._trace(job, seen, now)
         verdict = stall.judge(trace, now, self.after)
         silent = job.stall is not None and stall.last_sign(trace) <= job.stall.since

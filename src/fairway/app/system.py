@@ -32,13 +32,13 @@ class SystemClock:
     def __init__(self, anchor: Path | None = None) -> None:
         self._anchor = anchor
         wall = time.time() - time.monotonic()
-        kept = _read(anchor) if anchor is not None else None
-        self._offset = wall if kept is None else kept
-        if kept is None:
+        stored = _read(anchor) if anchor is not None else None
+        self._offset = wall if stored is None else stored
+        if stored is None:
             self._keep()
-        elif abs(wall - kept) > _WORTH_TELLING:
+        elif abs(wall - stored) > _WORTH_TELLING:
             _log.warning(
-                "the wall clock moved by %+.0f seconds since the first daemon of this boot; runs do not count that", wall - kept
+                "the wall clock moved by %+.0f seconds since the first daemon of this boot; runs do not count that", wall - stored
             )
 
     def now(self) -> float:
@@ -68,9 +68,9 @@ def is_of_this_boot(anchor: Path) -> bool:
 def _read(anchor: Path) -> float | None:
     """Return the offset that an earlier clock of this boot used; None if there is none."""
     try:
-        kept = json.loads(anchor.read_bytes())
-        offset = kept["offset"]
-        if kept["boot"] == _boot_id() != "" and isinstance(offset, float) and math.isfinite(offset):
+        stored = json.loads(anchor.read_bytes())
+        offset = stored["offset"]
+        if stored["boot"] == _boot_id() != "" and isinstance(offset, float) and math.isfinite(offset):
             return offset
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -100,10 +100,10 @@ class Tracking:
     def facts(self, run: TrackedRun) -> RunFacts:
         """Return the run with the data of its job."""
         job = self._job(run.namespace, run.job) if run.job else None
-        own = job if run.of_job else None
-        summaries = self._summaries(run, own)
+        own_job = job if run.of_job else None
+        summaries = self._summaries(run, own_job)
         metrics = tuple(Measured(name, summary.last, summary.time, summary.step or 0) for name, summary in summaries.items())
-        best = best_values(summaries, own.spec.stop.goals if own is not None else {})
+        best = best_values(summaries, own_job.spec.stop.goals if own_job is not None else {})
         user = job.origin.user if job is not None else run.tags.get("mlflow.user", "unknown")
         deleted = self.is_deleted(run)
         if job is None or not run.of_job:
@@ -137,11 +137,11 @@ class Tracking:
         title, tags = _titled(title, tags)
         now = self.clock.now()
         if job is not None and PARENT not in tags:
-            own = self.run(speaker.namespace, speaker.run)
-            if own.attempt < job.attempt:
-                own = replace(own, attempt=job.attempt, experiment=experiment, title=title or own.title)
-                own = replace(own, location=location_of(group.location, own.name))
-                return self._put(replace(own, tags=grown(own.tags, tags, "tags")))
+            own_run = self.run(speaker.namespace, speaker.run)
+            if own_run.attempt < job.attempt:
+                own_run = replace(own_run, attempt=job.attempt, experiment=experiment, title=title or own_run.title)
+                own_run = replace(own_run, location=location_of(group.location, own_run.name))
+                return self._put(replace(own_run, tags=grown(own_run.tags, tags, "tags")))
         name = self._new_id()
         run = TrackedRun(
             speaker.namespace,

@@ -371,10 +371,10 @@ class TrackedModels:
         if registered is not None or not is_name(name):
             return registered
         records = self._store.all_tracked(RegisteredName, namespace)
-        own = next((item for item in records if item.model == name and not item.deleted), None)
-        if own is None and (versions := await self._models.list(self._models.own(name, namespace))):
-            own = RegisteredName(namespace, versions[-1].title or name, model=name, created=versions[0].created)
-        return own
+        result = next((item for item in records if item.model == name and not item.deleted), None)
+        if result is None and (versions := await self._models.list(self._models.own(name, namespace))):
+            result = RegisteredName(namespace, versions[-1].title or name, model=name, created=versions[0].created)
+        return result
 
     async def _file_of(self, known: RegisteredName, path: str) -> Path:
         """Return a file or folder of a version: `3/model.onnx`."""

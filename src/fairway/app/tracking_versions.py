@@ -68,16 +68,16 @@ class TrackedVersions:
     async def drop_tag(self, speaker: Speaker, name: str, key: str) -> None:
         """Remove a tag from a model; a missing tag is not an error."""
         registered = await self._owned(speaker, name, "untag")
-        kept = {tag_name: value for tag_name, value in registered.tags.items() if tag_name != key}
-        self._models.put(replace(registered, tags=kept, updated=self._clock.now()))
+        remaining = {tag_name: value for tag_name, value in registered.tags.items() if tag_name != key}
+        self._models.put(replace(registered, tags=remaining, updated=self._clock.now()))
 
     async def latest(self, known: RegisteredName, stages: Sequence[str] = ()) -> list[ModelVersion]:
         """Return the newest version of each stage, of all stages if none is given; an alias of the stage takes precedence."""
-        wanted = [stage_named(item) for item in stages] or list(STAGES)
+        selected = [stage_named(item) for item in stages] or list(STAGES)
         newest: dict[str, ModelVersion] = {}
         for version in await self._models.versions(known):
             stage = stage_of(known, version)
-            if stage in wanted and ALIAS_OF.get(stage) not in (newest[stage].aliases if stage in newest else ()):
+            if stage in selected and ALIAS_OF.get(stage) not in (newest[stage].aliases if stage in newest else ()):
                 newest[stage] = version
         return sorted(newest.values(), key=lambda item: item.version)
 
@@ -117,16 +117,16 @@ class TrackedVersions:
 
         `archive` moves all other versions out of that stage.
         """
-        wanted = stage_named(stage)
-        if archive and wanted not in ALIAS_OF:
+        new_stage = stage_named(stage)
+        if archive and new_stage not in ALIAS_OF:
             message = f"existing versions cannot be archived by a transition to {stage!r}: it is no active stage"
             raise UsageError(message, fix=f"archive_existing_versions goes with {' and '.join(ALIAS_OF)}")
         registered, version = await self._version(speaker, name, number, "change the stage of")
         versions = await self._models.versions(registered)
         before = {str(item.version): stage_of(registered, item) for item in versions}
-        after = {**before, str(version.version): wanted}
+        after = {**before, str(version.version): new_stage}
         if archive:
-            others = [item for item in versions if before[str(item.version)] == wanted and item.version != version.version]
+            others = [item for item in versions if before[str(item.version)] == new_stage and item.version != version.version]
             self._check_made(speaker, registered, others, "archive")
             after |= {str(item.version): "Archived" for item in others}
         moves = self._aliases(versions, before, after)

@@ -67,9 +67,9 @@ class Waiting:
             if ledger is None or request is None:
                 return None
             generation = self._generation(ledger)
-            kept = self._kept.get(job.key)
-            if kept is not None and kept.generation == generation and now - kept.at < FRESH:
-                return kept.answer
+            cached = self._kept.get(job.key)
+            if cached is not None and cached.generation == generation and now - cached.at < FRESH:
+                return cached.answer
             obstacles = explain.obstacles(ledger, [request], now)
             spared = preempt.spared(ledger, request, now)
             hold = explain.hold(request, obstacles[ledger.line_key(request, now)], ledger.nodes, spared)
@@ -98,7 +98,7 @@ class Waiting:
         plan = defragment.plan_moves(ledger, now, whom=job.key, trials=MOVE_TRIALS)
         if plan is not None:
             dearer = (whatif.Kind.PRIORITY, whatif.Kind.ENDS)
-            at = next((place for place, view in enumerate(views) if view.kind in dearer), len(views))
+            at = next((index for index, view in enumerate(views) if view.kind in dearer), len(views))
             views.insert(at, expecting.moves_view([move.key for move in plan.moves]))
         return views
 

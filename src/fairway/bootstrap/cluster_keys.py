@@ -32,7 +32,7 @@ class ClusterKeys:
     def rules(self, key: ServiceKey) -> tuple[KeyRule, ...]:
         """Return the rules that routers need to check a service's keys."""
         try:
-            return tuple(kept.rule for kept in read_keys(home_of(self._folder, str(key))))
+            return tuple(record.rule for record in read_keys(home_of(self._folder, str(key))))
         except FairwayError as problem:
             # Without the file no key is valid, and every request is rejected.
             log.warning("%s", problem)

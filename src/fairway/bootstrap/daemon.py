@@ -63,8 +63,8 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
     home = Home.open(settings.home)
     clock = SystemClock(settings.home / CLOCK)
     blobs = open_blobs(home.path / "blobs", settings.blobs)
-    kept = LocalKept(home, clock)
-    opened = open_store(home.path / DATABASE, clock.now(), kept.any, suspect=is_suspect(home.path))
+    kept_runs = LocalKept(home, clock)
+    opened = open_store(home.path / DATABASE, clock.now(), kept_runs.any, suspect=is_suspect(home.path))
     store = opened.store
     if opened.recovery is None and not store.active_jobs():
         clock.follow_wall()
@@ -84,8 +84,8 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
     )
     models = Models(home.path, blobs)
     # Socket paths must be short, so they are placed beside the daemon's own socket.
-    own = LocalRouter(home.path / ROUTERS, settings.socket.parent, clock, hosts=settings.hosts)
-    router = choose_router(settings, home, clock, own)
+    own_router = LocalRouter(home.path / ROUTERS, settings.socket.parent, clock, hosts=settings.hosts)
+    router = choose_router(settings, home, clock, own_router)
     application = Application(
         store,
         engine,
@@ -101,13 +101,13 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
     engine.is_over = application.is_over
     engine.forgetting = lambda key: store.mark_deleted([key])
     application.loop.watchers.over.append(engine.note_end)
-    upkeep = attach(application, opened, kept, home.path, clock)
+    upkeep = attach(application, opened, kept_runs, home.path, clock)
     if application.services is not None:
         router.reason = application.services.asking(needs_own)
         application.services.routed_by = router.told
         application.services.check_model = ModelAdmission(models.folder).check
         application.services.outcome_token = router.outcome_token
-        guard_endpoints(application.services, own, clock)
+        guard_endpoints(application.services, own_router, clock)
         application.services.access_folder = router.access_folder
     application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)
     return application, upkeep

@@ -270,8 +270,8 @@ class Operator:
         """Build the application that handles all requests of pods."""
         sampled = samples_of(application, self._samples, serving.replica_in, secret)
         entitled = entitling(application, self._rights, self._objects, self._served.objects)
-        given = given_to_pods(self._settings.home, application, self._carried, sampled, secret, self._registry, entitled)
-        answers = make_told(application.loop.report, secret, given, self._refused)
+        downloads = given_to_pods(self._settings.home, application, self._carried, sampled, secret, self._registry, entitled)
+        answers = make_told(application.loop.report, secret, downloads, self._refused)
         answers = plain_of_older(answers, application, self._authority, secret)
         if self._authority is None:
             return answers
@@ -284,8 +284,8 @@ class Operator:
 
     def _build(self, serving: ClusterServing, keeping: Keeping) -> tuple[Application, Upkeep]:
         home = self._settings.home
-        kept = ClusterKept(self._objects, self._pods, keeping)
-        opened = open_store(home / DATABASE, self._clock.now(), kept.any, suspect=is_suspect(home))
+        kept_runs = ClusterKept(self._objects, self._pods, keeping)
+        opened = open_store(home / DATABASE, self._clock.now(), kept_runs.any, suspect=is_suspect(home))
         store, submissions = opened.store, ClusterSubmissions(self._rights)
         self._pods.listen(keeping.tailing.notice)
         engine = KubernetesEngine(
@@ -317,7 +317,7 @@ class Operator:
         serving.attach(application)
         engine.may_end = lambda key: self._is_settled(store, key)
         engine.forgetting = lambda key: store.mark_deleted([key])
-        upkeep = attach(application, opened, kept, home, self._clock)
+        upkeep = attach(application, opened, kept_runs, home, self._clock)
         application.queues.theirs = bool(self._installation.queueing)
         runs = self._settings.runs
         application.models.output_of = lambda key, name: output_place(self._carried, runs, key, name)

@@ -59,13 +59,13 @@ def given_to_pods(
 def entitling(application: Application, rights: Rights, jobs: Mirror[Custom], services: Mirror[Custom]) -> Entitled:
     """Return a function that resolves versions for pods.
 
-    Those named by the document of their run or service and readable to its user.
+    A pod may read only versions that the document of its run or service names and that its user may read.
     """
 
     async def entitled(speaker: Speaker, kind: str, reference: str) -> str:
         namespace, name = speaker.namespace, speaker.run.removeprefix(SERVICE)
-        served = speaker.run.startswith(SERVICE)
-        custom = (services if served else jobs).get(f"{namespace}/{name}")
+        is_service = speaker.run.startswith(SERVICE)
+        custom = (services if is_service else jobs).get(f"{namespace}/{name}")
         caller = vouched(custom.metadata.annotations if custom is not None else {}, namespace)
         return await rights.entitled(caller, namespace, _inputs(application, speaker), kind, reference)
 

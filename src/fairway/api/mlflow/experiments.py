@@ -88,8 +88,8 @@ class Experiments:
         ]
         matches = [experiment for experiment in candidates if all(clause.holds(_values(experiment)) for clause in clauses)]
         matches.sort(key=lambda experiment: -experiment.created)
-        shown, following = page_of(ordered(matches, fields.texts("order_by"), _values, SEARCHED), fields)
-        return answer({"experiments": [experiment_json(experiment) for experiment in shown], **following})
+        page, following = page_of(ordered(matches, fields.texts("order_by"), _values, SEARCHED), fields)
+        return answer({"experiments": [experiment_json(experiment) for experiment in page], **following})
 
     async def tag(self, request: Request) -> Response:
         """Set a tag on an experiment."""

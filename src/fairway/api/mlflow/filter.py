@@ -53,7 +53,7 @@ class Clause:
 def _alike(flags: int) -> Callable[[Any, Any], bool]:
     def compare(found: Any, pattern: Any) -> bool:
         parts = str(pattern).split("%")
-        read = [re.compile("".join("." if each == "_" else re.escape(each) for each in part), flags | re.S) for part in parts]
+        read = [re.compile("".join("." if char == "_" else re.escape(char) for char in part), flags | re.S) for part in parts]
         return _in_order(read, [len(part) for part in parts], str(found))
 
     return compare

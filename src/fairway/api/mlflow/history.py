@@ -39,8 +39,8 @@ class Histories:
         """Return every value of one metric, in pages if the client requests pages."""
         fields = await Fields.of(request)
         values = self._values(request, run_id(fields), fields.text("metric_key"))
-        shown, following = page_of(values, fields, usual=max(1, len(values)), most=max(MOST_VALUES, len(values)))
-        return answer({"metrics": [metric_json(value) for value in shown], **following})
+        page, following = page_of(values, fields, usual=max(1, len(values)), most=max(MOST_VALUES, len(values)))
+        return answer({"metrics": [metric_json(value) for value in page], **following})
 
     async def of_runs(self, request: Request) -> Response:
         """Return every value of one metric of several runs."""

@@ -78,8 +78,8 @@ class LoggedModels:
             rising = order.flag("ascending") or not order.has("ascending")
             text = f"{order.text('field_name')} {'ASC' if rising else 'DESC'}"
             matches = ordered(matches, [text], partial(_values, datasets=of), SEARCHED)
-        shown, following = page_of(matches, fields, usual=100)
-        return answer({"models": [logged_json(item)["model"] for item in shown], **following})
+        page, following = page_of(matches, fields, usual=100)
+        return answer({"models": [logged_json(item)["model"] for item in page], **following})
 
     async def finish(self, request: Request) -> Response:
         """Set the final status: its files are complete, or their upload has failed."""

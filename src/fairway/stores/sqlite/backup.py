@@ -157,9 +157,9 @@ class Backups:
         backups = self.all()
         kept = kept_of([backup.time for backup in backups], now)
         room = MOST_BYTES
-        for place, backup in enumerate(backups):
+        for index, backup in enumerate(backups):
             room -= backup.size
-            if place >= 2 and (backup.time not in kept or room < 0):
+            if index >= 2 and (backup.time not in kept or room < 0):
                 (self.folder / backup.name).unlink(missing_ok=True)
 
 
@@ -169,9 +169,9 @@ def kept_of(times: Iterable[float], now: float) -> set[float]:
     kept = set(ordered[:NEWEST])
     for span, count in ((3600, HOURS), (86400, DAYS)):
         slots: dict[int, float] = {}
-        for made in ordered:
-            slots.setdefault(int(made // span), made)
-        kept |= {made for slot, made in slots.items() if slot > int(now // span) - count}
+        for taken_at in ordered:
+            slots.setdefault(int(taken_at // span), taken_at)
+        kept |= {taken_at for slot, taken_at in slots.items() if slot > int(now // span) - count}
     return kept
 
 

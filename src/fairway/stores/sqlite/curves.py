@@ -135,12 +135,12 @@ class Curves:
         )
 
     def _halve(self, curve: _Curve) -> None:
-        place = (curve.job, curve.id)
+        curve_key = (curve.job, curve.id)
         if curve.last is None and curve.count % 2 == 0:
             sql = "SELECT time, step, data FROM point WHERE job = ? AND curve = ? AND seq = ?"
-            curve.last = self._connection.execute(sql, (*place, curve.count - 1)).fetchone()
-        self._connection.execute("DELETE FROM point WHERE job = ? AND curve = ? AND seq % 2 = 1", place)
-        self._connection.execute("UPDATE point SET seq = seq / 2 WHERE job = ? AND curve = ?", place)
+            curve.last = self._connection.execute(sql, (*curve_key, curve.count - 1)).fetchone()
+        self._connection.execute("DELETE FROM point WHERE job = ? AND curve = ? AND seq % 2 = 1", curve_key)
+        self._connection.execute("UPDATE point SET seq = seq / 2 WHERE job = ? AND curve = ?", curve_key)
         curve.count = (curve.count + 1) // 2
         curve.stride *= 2
 

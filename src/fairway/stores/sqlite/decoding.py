@@ -34,7 +34,7 @@ class Decoding:
 
     def unreadable(self) -> list[Unreadable]:
         """Return the records that could not be decoded when they were last read."""
-        return [self._unreadable[place] for place in sorted(self._unreadable)]
+        return [self._unreadable[key] for key in sorted(self._unreadable)]
 
     def forget(self, kind: str, key: tuple[str, ...]) -> None:
         """Forget a record that was replaced or deleted."""
@@ -61,8 +61,8 @@ class Decoding:
         """Decode tasks from rows (role, index, attempt, body)."""
         decoded = []
         for role, index, attempt, body in rows:
-            place = (key.namespace, key.name, role, str(index), str(attempt))
-            task = self._tried(TASK, place, f"{key}/{role}-{index}#{attempt}", codec.unpack_task, body)
+            record_key = (key.namespace, key.name, role, str(index), str(attempt))
+            task = self._tried(TASK, record_key, f"{key}/{role}-{index}#{attempt}", codec.unpack_task, body)
             if task is not None:
                 decoded.append(task)
         return decoded

@@ -89,7 +89,7 @@ class Journal:
 
     def append(self, notes: Sequence[Note], *, sync: bool = False) -> None:
         """Append entries with the next numbers. `sync`: they are durable when this returns."""
-        entries = [Entry(self.last + place, *note) for place, note in enumerate(notes, start=1)]
+        entries = [Entry(self.last + offset, *note) for offset, note in enumerate(notes, start=1)]
         self.last += len(entries)
         try:
             self._write(b"".join(map(_framed, entries)), sync=sync)
@@ -170,10 +170,10 @@ class Journal:
         log.warning("the end of %s is not whole (%d bytes); it was moved to %s", self._path, len(rest), aside.name)
 
     def _write(self, data: bytes, *, sync: bool) -> None:
-        done = 0
+        written = 0
         try:
-            while done < len(data):
-                done += os.pwrite(self._descriptor, data[done:], self._size + done)
+            while written < len(data):
+                written += os.pwrite(self._descriptor, data[written:], self._size + written)
             if sync:
                 os.fsync(self._descriptor)
         except OSError:

@@ -98,8 +98,8 @@ class RegisteredModels:
         candidates = await self._models.all_registered(speaker(request).namespace)
         matches = [model for model in candidates if all(clause.holds(_values(model)) for clause in clauses)]
         chosen = ordered(matches, fields.texts("order_by"), _values, ORDERED)
-        shown, following = page_of(chosen, fields, usual=_USUAL, most=_MOST)
-        return answer({"registered_models": [await self._json(model) for model in shown], **following})
+        page, following = page_of(chosen, fields, usual=_USUAL, most=_MOST)
+        return answer({"registered_models": [await self._json(model) for model in page], **following})
 
     async def newest(self, request: Request) -> Response:
         """Return the newest version of each stage."""

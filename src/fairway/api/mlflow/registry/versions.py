@@ -84,8 +84,8 @@ class ModelVersions:
         candidates = await self._models.all_versions(speaker(request).namespace)
         matches = [pair for pair in candidates if all(clause.holds(_values(pair)) for clause in clauses)]
         orders = fields.texts("order_by") or ["last_updated_timestamp DESC"]
-        shown, following = page_of(ordered(matches, orders, _values, SEARCHED), fields, usual=_USUAL, most=_MOST)
-        return answer({"model_versions": [version_json(*pair) for pair in shown], **following})
+        page, following = page_of(ordered(matches, orders, _values, SEARCHED), fields, usual=_USUAL, most=_MOST)
+        return answer({"model_versions": [version_json(*pair) for pair in page], **following})
 
     async def tag(self, request: Request) -> Response:
         """Set a tag on a version."""
