@@ -96,7 +96,7 @@ async def watch(application: Application, job: Job, query: LogQuery | None, show
                 reported, shown_at = newest, clock()
                 shown = to_json(show(newest))
                 yield _named("job", shown)
-        # Without logs the view is up to date if the last state was reported.
+        # Without logs, no time has passed since the last state was sent, so its view can be reused.
         yield _named("end", shown if query is None and newest == reported else to_json(show(newest)))
     except FairwayError as problem:  # The response has begun, so the error is sent as a line of it.
         yield _line({"error": problem.as_dict()})

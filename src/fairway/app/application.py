@@ -410,7 +410,7 @@ class Application:
         """Return whether the run has ended, or never existed."""
         return key not in self.loop.snapshot.jobs
 
-    # Parts
+    # Helpers
 
     def _note_digests(self, jobs: Sequence[Job]) -> None:
         """Record the code digest of runs in place in the background, without delaying them."""

@@ -117,7 +117,7 @@ class DatasetCommands:
         if ":" in text or reference.rpartition("/")[2] != name.rpartition("/")[2]:
             return False
         try:
-            # Compare without the version: an earlier version of the input's name may belong to another namespace.
+            # Resolve the name together with its version: earlier versions of a name may belong to another namespace.
             return self._store.meant(text, namespace).partition("@")[0] == name
         except UsageError:
             return False  # A path of this machine.

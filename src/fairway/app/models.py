@@ -275,7 +275,7 @@ class Models:
         """Return a folder with a version's files; callers must not write to it."""
         return await asyncio.to_thread(self._store.folder, version)
 
-    # Parts
+    # Helpers
 
     async def _content(self, asked: Registration) -> str | Sent:
         """Return the content to store: on one machine, the path of the user's files."""

@@ -352,7 +352,7 @@ class Services:
                 return standing
             await self._turns.changed()
 
-    # Parts
+    # Helpers
 
     async def _received(self, service: Service, origin: Origin) -> Origin:
         """Return the origin with the digest of the code, which is stored from now on."""

@@ -53,7 +53,7 @@ class Stalls:
         verdict = stall.judge(trace, now, self.after)
         silent = job.stall is not None and stall.last_sign(trace) <= job.stall.since
         if verdict is None and silent and now - trace.begun < stall.limit(trace, self.after):
-            # The observations restarted with the daemon; nothing indicates progress.
+            # The observations started anew with the daemon: nothing indicates progress yet, so the stall stays.
             return job, notices
         if verdict is not None and (job.stall is None or (job.stall.idle, job.stall.busy) != (verdict.idle, verdict.busy)):
             notices += [("Stalled", phrases.stall(verdict, now))] if job.stall is None else []

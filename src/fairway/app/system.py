@@ -17,7 +17,7 @@ CLOCK = "clock.json"
 """The file of a home that keeps all clocks of one boot consistent."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _WORTH_TELLING = 60.0
-"""Difference of the wall clock that is logged, in seconds."""
+"""Minimum difference of the wall clock that is logged, in seconds."""
 
 
 class SystemClock:

@@ -263,7 +263,7 @@ class Tracking:
         """Return the job's run that it is, or within which it was created."""
         return self._job(run.namespace, run.job) if run.job else None
 
-    # Parts
+    # Helpers
 
     def _job(self, namespace: str, name: str) -> Job | None:
         key = JobKey(namespace, name)

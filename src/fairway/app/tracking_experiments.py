@@ -131,7 +131,7 @@ class TrackedExperiments:
             message = f"The experiment {found.name} must be in the 'active' state. Current state is deleted."
             raise UsageError(message, fix="restore it first")
 
-    # Parts
+    # Helpers
 
     def _titled(self, namespace: str, title: str) -> Experiment | None:
         matches = [experiment for experiment in self.all(namespace) if experiment.title == title]

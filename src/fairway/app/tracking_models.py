@@ -347,7 +347,7 @@ class TrackedModels:
         else:
             self.tracking.check_may_write(speaker, self.tracking.run(speaker.namespace, first))
 
-    # Parts
+    # Helpers
 
     async def found(self, namespace: str, name: str) -> RegisteredName:
         """Return the model that a client's name refers to, with the name under which it was registered."""

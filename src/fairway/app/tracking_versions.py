@@ -150,7 +150,7 @@ class TrackedVersions:
         model = await self._models.found(known.namespace, known.name)
         self._models.put(replace(model, updated=version.created))
 
-    # Parts
+    # Helpers
 
     @staticmethod
     def _aliases(

@@ -210,7 +210,7 @@ class ClusterServing:
         return self._objects.fronts.get(key, "")
 
     def way(self, key: ServiceKey) -> Way:
-        """Return the gateway, or other way, by which clients reach the service."""
+        """Return how requests reach the service: through a gateway or through Fairway's own router."""
         return self._objects.way(key)
 
     def trouble(self, key: ServiceKey) -> str:

@@ -53,7 +53,7 @@ class Backups:
         self._stop.set()
 
     def take(self, now: float) -> Backup:
-        """Make a backup and remove those that are no longer kept. Other threads may write to the database meanwhile.
+        """Make a backup and remove those that are no longer kept. Other connections may write to the database meanwhile.
 
         Raises `UnavailableError` if there is no space or the copy is damaged; then nothing is removed.
         """
