@@ -235,7 +235,7 @@ class Loop:
         self.watchers.tell([seen.key])
 
     async def _retry(self) -> dict[tuple[str, str], int]:
-        """Resume runs whose back-off is over. Return their faults, each with its number of failures so far."""
+        """Retry runs whose back-off is over. Return their faults, each with its number of failures so far."""
         due = self.faults.take_due()
         for fault in due:
             if fault.work == "load":
@@ -250,9 +250,9 @@ class Loop:
             self._planner.retry(key)
             if (str(key), "store") in failed:
                 self._remember(Changes(jobs=(self.snapshot.jobs[key],), tasks=tuple(self.snapshot.tasks_of(key))))
-        lost = [key for key in runs if (str(key), "perform") in failed]
-        if lost:
-            await self._adopt(recover(self.snapshot, self.clock.now(), lost))
+        to_recover = [key for key in runs if (str(key), "perform") in failed]
+        if to_recover:
+            await self._adopt(recover(self.snapshot, self.clock.now(), to_recover))
             # The result of these actions is observed in the next turn, and nothing else may cause that turn.
             self.wake()
         if SCHEDULER in subjects:
@@ -267,7 +267,7 @@ class Loop:
             self._planner.reset()
 
     def _settle(self, retried: dict[tuple[str, str], int]) -> None:
-        """End the faults of runs that were resumed and did not fail again."""
+        """End the faults of runs that were retried and did not fail again."""
         for (subject, work), tries in retried.items():
             current = next((fault for fault in self.faults.of(subject) if fault.work == work), None)
             if current is not None and current.tries == tries:

@@ -209,10 +209,10 @@ class TakeUp:
     def _newer(self, stored: Job | None, key: JobKey) -> Job | None:
         """Return the run from the store or from its folder, whichever has the later attempt."""
         try:
-            kept = self._kept.job(key)
+            from_folder = self._kept.job(key)
         except UnreadableRunError:
             return stored
-        return kept if stored is None or kept.attempt > stored.attempt else stored
+        return from_folder if stored is None or from_folder.attempt > stored.attempt else stored
 
     async def _put(self, job: Job, known: Sequence[Task]) -> None:
         """Write the record of a run with the attempts that it lacks."""
