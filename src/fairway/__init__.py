@@ -1,21 +1,21 @@
-"""Fairway: train, register and serve, on one machine or on a cluster.
+"""Fairway: train, register and serve models, on one machine or on a cluster.
 
-Inside a task, this is what training code calls:
+Inside a task, training code calls:
 
-    fairway.rank(), fairway.world_size(), fairway.peers()      who am I, who else is there
+    fairway.rank(), fairway.world_size(), fairway.peers()      this worker and the others
     fairway.report(step=100, loss=0.3)                         progress, charts, stop conditions
-    fairway.checkpoint.save(step), .latest()                   state that survives
-    fairway.should_stop()                                      end soon, please
-    fairway.shards(n_items, size=1000)                         work shared out as it goes
+    fairway.checkpoint.save(step), .latest()                   state that survives a restart
+    fairway.should_stop()                                      whether the task must end soon
+    fairway.shards(n_items, size=1000)                         work split among the workers at run time
     fairway.export(model, example_inputs)                      a model that can be served
 
-And this is what a program calls that submits work (a full install has it, the copy inside a task does not):
+A program that submits work calls (available in a full install, not in the copy inside a task):
 
     fairway.Client().submit("job.yaml")                        also as AsyncClient
 
-Outside of a task the same calls work as on one worker, so a program needs no second path.
-Names are loaded when first used: `import fairway` alone takes well under a millisecond.
-Runs on Python 3.9 and newer, because a copy of this file goes into every task.
+Outside of a task the same calls behave as for a single worker, so a program needs no second code path. Names are loaded on first
+use: `import fairway` alone takes well under a millisecond. Runs on Python 3.9 and newer, because a copy of this file is put into
+every task.
 """
 
 import os
@@ -89,13 +89,13 @@ _HOMES = {
     "requeue": ("fairway.runtime.stop", "requeue"),
     "should_stop": ("fairway.runtime.stop", "should_stop"),
 }
-"""Where each name lives; what is not listed is in `fairway.runtime.context`. An empty name means the module itself."""
+"""The module of each public name; names not listed are in `fairway.runtime.context`. An empty name means the module itself."""
 
 
-if not TYPE_CHECKING:  # for a type checker it would make every name a known one
+if not TYPE_CHECKING:  # a type checker would take every name as defined
 
     def __getattr__(name: str) -> object:
-        """Load a public name when it is first asked for."""
+        """Load a public name on first access."""
         if name not in __all__:
             message = f"module 'fairway' has no attribute {name!r}"
             raise AttributeError(message)
@@ -119,19 +119,18 @@ def __dir__() -> "list[str]":
 
 
 def _other_installs(here: str) -> "list[str]":
-    """Folders of a full install further down `sys.path`.
+    """Return the folders of a full install further down `sys.path`.
 
-    The copy that engines put into a task holds `fairway.runtime` only. Where the task's own environment
-    has Fairway installed, the rest of it (the SDK, say) must stay importable. `pkgutil.extend_path`
-    would do the same for ten times the cost.
+    The copy that engines put into a task contains only `fairway.runtime`. If the task's own environment has Fairway installed,
+    the remaining packages (such as the SDK) must stay importable. `pkgutil.extend_path` would do the same at ten times the cost.
     """
-    found = []
+    folders = []
     for entry in sys.path:
         folder = os.path.join(entry, "fairway")  # pathlib is not loaded yet
         if folder != here and os.path.isfile(os.path.join(folder, "__init__.py")):
-            found.append(folder)
-    return found
+            folders.append(folder)
+    return folders
 
 
-if not os.path.isdir(os.path.join(__path__[0], "sdk")):  # this is the copy in a task
+if not os.path.isdir(os.path.join(__path__[0], "sdk")):  # this is the copy inside a task
     __path__.extend(_other_installs(__path__[0]))

@@ -1,4 +1,4 @@
-"""`python -m fairway` is `fairway`."""
+"""Entry point: `python -m fairway` runs the `fairway` command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be set from outside, in one place. Flags win over the environment, the environment over `fairway.toml`."""
+"""All settings from outside. Flags take precedence over the environment, and the environment over `fairway.toml`."""
 
 from __future__ import annotations
 
@@ -20,36 +20,39 @@ class Settings:
     """Settings of the local daemon."""
 
     home: Path
-    """`FAIRWAY_HOME`: everything the local engine keeps."""
+    """`FAIRWAY_HOME`: the folder of everything that the local engine stores."""
     socket: Path
-    """Where the daemon listens."""
+    """The socket on which the daemon listens."""
     machine_folder: Path
-    """`FAIRWAY_MACHINE_DIR`: locks that all homes and users of this machine share: devices and ports."""
+    """`FAIRWAY_MACHINE_DIR`: locks on devices and ports, shared by all homes and users of this machine."""
     node_name: str
-    """`FAIRWAY_NODE_NAME`: what this machine is called in views."""
+    """`FAIRWAY_NODE_NAME`: the name of this machine in views."""
     fake_gpus: str = ""
-    """`FAIRWAY_FAKE_GPUS`: pretend devices, for example `4xA100-80GB`."""
+    """`FAIRWAY_FAKE_GPUS`: simulated devices, for example `4xA100-80GB`."""
     cpus: float | None = None
-    """`FAIRWAY_CPUS`: cores to hand out, instead of all."""
+    """`FAIRWAY_CPUS`: number of cores to allocate, instead of all."""
     resources: str = ""
     """`FAIRWAY_RESOURCES`: other countable resources of this machine, for example `rdma/hca=2,licence=1`."""
     blobs: str = ""
-    """`FAIRWAY_BLOBS`: a URI that fsspec knows, for example `s3://bucket/fairway`: content of models, datasets and code is kept
-    there, and this machine only has what it used."""
+    """`FAIRWAY_BLOBS`: a URI that fsspec supports, for example `s3://bucket/fairway`. The content of models, datasets and code is
+    stored there, and this machine caches what it has used.
+    """
     router: str = "fairway"
-    """`FAIRWAY_ROUTER`: `fairway`, `envoy` for services that it can route to, or `auto`: Envoy where it is installed."""
+    """`FAIRWAY_ROUTER`: `fairway`; `envoy` for services that Envoy can route to; or `auto`: Envoy where it is installed."""
     hosts: tuple[str, ...] = ()
-    """`FAIRWAY_HOSTS`: names by which services may be asked beside localhost, for example `gpu7,models.example.org`; `*`: any."""
+    """`FAIRWAY_HOSTS`: host names, besides localhost, under which services accept requests, for example
+    `gpu7,models.example.org`; `*`: any.
+    """
     stall_after: float = 600.0
-    """`FAIRWAY_STALL_AFTER`: how long a run without steps may print and compute nothing until it is shown as stalled: `10m`."""
+    """`FAIRWAY_STALL_AFTER`: time after which a run without steps that prints and computes nothing is shown as stalled: `10m`."""
     crash_at: str = ""
-    """`FAIRWAY_CRASH_AT`: kill the daemon at a crash point; for tests."""
+    """`FAIRWAY_CRASH_AT`: crash point at which the daemon kills itself; for tests."""
     log_level: str = "INFO"
-    """`FAIRWAY_LOG_LEVEL`: how much the daemon writes to its log."""
+    """`FAIRWAY_LOG_LEVEL`: log level of the daemon."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Read the settings of the daemon."""
+        """Read the daemon's settings from environment variables."""
         home = Path(place.find_home())
         cpus = environment.get("FAIRWAY_CPUS", "")
         return cls(
@@ -69,7 +72,7 @@ class Settings:
         )
 
     def other_resources(self) -> dict[str, int]:
-        """The countable resources by name."""
+        """Return the countable resources by name."""
         pairs = (part.split("=", 1) for part in self.resources.split(",") if "=" in part)
         return {name.strip(): int(count) for name, count in pairs}
 
@@ -91,5 +94,5 @@ def _router(word: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The process's environment; the one place that reads it for settings."""
+    """Return the environment of this process; the only place that reads it for settings."""
     return dict(os.environ)

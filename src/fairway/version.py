@@ -1,4 +1,4 @@
-"""The version of Fairway, in the one place that packaging, the daemon and the command line read."""
+"""The version of Fairway, read by packaging, the daemon and the command line."""
 
 VERSION = "0.1.0"
 __version__ = VERSION

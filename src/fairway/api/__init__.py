@@ -1,1 +1,1 @@
-"""The HTTP face: thin routes over `app`."""
+"""The HTTP API: routes over `app.application`."""

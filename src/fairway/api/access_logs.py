@@ -1,4 +1,4 @@
-"""The access log of a service as text: one line of JSON a request, oldest first."""
+"""The access log of a service as text: one line of JSON per request, oldest first."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fairway.app.ports import LogQuery
 from fairway.serving.router.observe.access_log import NAME, files
 
 _LOOK_SECONDS = 0.5
-"""How often a log that is followed is read on."""
+"""Interval at which a followed log is read, in seconds."""
 _PIECE = 1024 * 1024
 _TIME = re.compile(rb'^\{"time":"([^"]{10,40})"')
 
 
 async def access_lines(folder: Path, query: LogQuery) -> AsyncIterator[bytes]:
-    """The lines that the query asks for; followed, until the reader hangs up."""
+    """Yield the lines that match the query; with `follow`, until the reader disconnects."""
     end = _end(folder / NAME)
     for piece in await asyncio.to_thread(_kept, folder, query):
         yield piece
@@ -32,7 +32,7 @@ async def access_lines(folder: Path, query: LogQuery) -> AsyncIterator[bytes]:
 
 
 def _kept(folder: Path, query: LogQuery) -> list[bytes]:
-    """What is in the files, in pieces."""
+    """Return the content of the files, in pieces."""
     lines: Iterator[bytes] = (line for path in files(folder) for line in _matching(_lines(path), query))
     if query.tail is not None:
         lines = iter(deque(lines, query.tail))
@@ -53,7 +53,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         with path.open("rb") as file:
             yield from file
     except FileNotFoundError:
-        # It was rotated away meanwhile.
+        # It was rotated in the meantime.
         return
 
 
@@ -63,7 +63,7 @@ def _matching(lines: Iterator[bytes] | list[bytes], query: LogQuery) -> Iterator
     for line in lines:
         if since:
             match = _TIME.match(line)
-            # Times of one form are in order as texts.
+            # ISO times of the same form compare correctly as text.
             if match is None or match[1] < since[: len(match[1]) - 1]:
                 continue
         if pattern is None or pattern.search(line):
@@ -71,16 +71,16 @@ def _matching(lines: Iterator[bytes] | list[bytes], query: LogQuery) -> Iterator
 
 
 def _end(path: Path) -> tuple[int, int]:
-    """The file that is written to, and where it ends."""
+    """Return the inode and the size of the current file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return 0, 0
-    return found.st_ino, found.st_size
+    return status.st_ino, status.st_size
 
 
 def _newer(path: Path, before: tuple[int, int]) -> tuple[bytes, tuple[int, int]]:
-    """Whole lines that came since, and where they end. A file that was begun anew is read from its start."""
+    """Return whole lines written since `before`, and the new end position. A new file is read from its start."""
     inode, size = _end(path)
     start = before[1] if inode == before[0] and size >= before[1] else 0
     data = b""
@@ -89,15 +89,15 @@ def _newer(path: Path, before: tuple[int, int]) -> tuple[bytes, tuple[int, int]]
     try:
         with path.open("rb") as file:
             file.seek(start)
-            fresh = file.read(_PIECE)
+            chunk = file.read(_PIECE)
     except FileNotFoundError:
         return data, (0, 0)
-    whole = fresh[: fresh.rfind(b"\n") + 1]
+    whole = chunk[: chunk.rfind(b"\n") + 1]
     return data + whole, (inode, start + len(whole))
 
 
 def _rest(path: Path, before: tuple[int, int]) -> bytes:
-    """What came into a file before it was renamed."""
+    """Return what was written to a file before it was renamed."""
     if _end(path)[0] != before[0]:
         return b""
     with path.open("rb") as file:

@@ -1,7 +1,7 @@
-"""The API behind a cluster's API server: the daemon's own routes, for callers whom the API server knows.
+"""The API behind a cluster's API server: the daemon's own routes, for callers authenticated by the API server.
 
-`/apis/record.fairway.dev/v1alpha1/namespaces/NS/REST` is `/v1/REST` in that namespace and in no other. What the API server needs
-besides (discovery) is answered here. Who asks is told by the API server alone: see `Front`.
+`/apis/record.fairway.dev/v1alpha1/namespaces/NS/REST` is `/v1/REST` in that namespace and in no other. Discovery requests of the
+API server are answered here. Only the API server identifies the caller: see `Front`.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _DISCOVERY = {
     parts.ROOT: parts.resources,
 }
 _EVERYWHERE = ("jobs", "services", "top")
-"""What may be asked of all namespaces at once: by whoever may list it in the whole cluster."""
+"""Resources that may be listed in all namespaces at once, by callers who may list them in the whole cluster."""
 
 
 class Possessing(Protocol):
-    """Knows who has had which content."""
+    """Records which users have uploaded which content."""
 
     async def held(self, caller: Caller, namespace: str) -> Held:
-        """Which contents a caller need not send to a namespace."""
+        """Return which content a caller need not upload to a namespace."""
         ...
 
     def note_code(self, caller: Caller, namespace: str, digest: str) -> None:
-        """Remember that a caller has sent a code to a namespace."""
+        """Record that a caller has uploaded code to a namespace."""
         ...
 
 
 class Aggregated:
-    """One ASGI application over the daemon's."""
+    """An ASGI application in front of the daemon's."""
 
     def __init__(self, api: ASGIApp, codes: Codes, uploads: Uploads, rights: Possessing, front: Callable[[], Front]) -> None:
         self._api = api
@@ -59,13 +59,13 @@ class Aggregated:
         self._front = front
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Handle one request."""
         path = str(scope["path"]).rstrip("/")
         if path in _DISCOVERY:
             await json_answer(_DISCOVERY[path]())(scope, receive, send)
             return
         if not path.startswith(f"{parts.ROOT}/"):
-            # Such as /openapi: there is none, and the API server knows what that means.
+            # For example /openapi: there is none, and the API server expects a 404 then.
             await Response(status_code=404)(scope, receive, send)
             return
         caller = self._front().caller(scope["headers"])
@@ -80,26 +80,26 @@ class Aggregated:
             return
         if rest == [BLOBS]:
             held = await self._rights.held(caller, namespace)
-            standing = await self._uploads.take(Request(scope, receive).stream(), caller.user, held)
-            await json_answer({"standing": standing})(scope, receive, send)
+            progress = await self._uploads.take(Request(scope, receive).stream(), caller.user, held)
+            await json_answer({"standing": progress})(scope, receive, send)
             return
         await self._api(_inner(scope, namespace, rest), receive, send)
 
     async def _keep(self, caller: Caller, namespace: str, scope: Scope, receive: Receive, send: Send) -> None:
-        kept = await self._codes.keep(Request(scope, receive).stream(), caller.user)
-        self._rights.note_code(caller, namespace, kept.removeprefix(BLOB))
-        await json_answer({"code": kept}, 201)(scope, receive, send)
+        digest = await self._codes.keep(Request(scope, receive).stream(), caller.user)
+        self._rights.note_code(caller, namespace, digest.removeprefix(BLOB))
+        await json_answer({"code": digest}, 201)(scope, receive, send)
 
 
 def make_aggregated(
     api: ASGIApp, codes: Codes, uploads: Uploads, rights: Possessing, front: Callable[[], Front], version: str
 ) -> ASGIApp:
-    """All of it, with errors on the wire as everywhere."""
+    """Build the whole application, with the same error format as the daemon's API."""
     return Guard(Aggregated(api, codes, uploads, rights, front), version)
 
 
 def _split(rest: str) -> tuple[str, list[str]]:
-    """The namespace (`*` for all) and what is asked for in it."""
+    """Return the namespace (`*` for all) and the path within it."""
     words = rest.split("/")
     if words[0] != "namespaces":
         return "*", words
@@ -110,7 +110,7 @@ def _split(rest: str) -> tuple[str, list[str]]:
 
 
 def _check(method: str, rest: list[str]) -> None:
-    """What the table does not have is not passed on, whatever routes there are."""
+    """Reject any request that the table of resources does not contain, whatever routes exist."""
     resource, subresource = rest[0], rest[2] if len(rest) > 2 else ""
     if resource in ("", "namespaces") or not parts.meaning(resource, subresource, method):
         message = f"{method} {'/'.join(rest)} is not possible on a cluster"
@@ -118,7 +118,7 @@ def _check(method: str, rest: list[str]) -> None:
 
 
 def _inner(scope: Scope, namespace: str, rest: list[str]) -> Scope:
-    """The request as the daemon's routes know it."""
+    """Translate the request to the daemon's routes."""
     query = [(name, value) for name, value in parse_qsl(scope["query_string"].decode(), keep_blank_values=True)]
     watched = any(name == "watch" for name, _ in query)
     query = [(name, value) for name, value in query if name not in ("namespace", "watch", "within")]
@@ -133,9 +133,9 @@ def _inner(scope: Scope, namespace: str, rest: list[str]) -> Scope:
 
 
 def _route(rest: list[str], *, watched: bool) -> str:
-    """`jobs/NAME/log` is `logs` and, told to watch, `watch`: to the API server both are logs, which may take their time.
+    """Map `jobs/NAME/log` to `logs` or, if `watched`, to `watch`: the API server allows long responses only for logs.
 
-    So may the content of a dataset and the verification of a model or a dataset, which are logs too for that reason.
+    For the same reason the content of a dataset and the verification of a model or a dataset are logs too.
     """
     match rest:
         case ["jobs", name, "log"]:

@@ -1,4 +1,4 @@
-"""Answers: a view in the format asked for, or a stream."""
+"""Responses: a view in the requested format, or a stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def show(
     called: Callable[[], Iterable[str]],
     status: int = 200,
 ) -> Response:
-    """The view as the request wants it. `text(page)` writes it for people, `called()` names what it holds."""
+    """Return the view in the requested format. `text(page)` formats it for people, `called()` returns the names it contains."""
     output = asked.output
     match output:
         case None:
@@ -40,38 +40,38 @@ def show(
 
 
 def json_answer(view: object, status: int = 200) -> Response:
-    """The view as compact JSON."""
+    """Return the view as compact JSON."""
     return Response(to_json(view), status, media_type="application/json")
 
 
 NOTE = "fairway-note"
-"""A header with words for the caller."""
+"""A header with a message for the caller."""
 
 
 class Stream:
-    """An answer that goes on until its source ends or the caller goes away; either way the source is closed."""
+    """A response that continues until its source ends or the client disconnects; in both cases the source is closed."""
 
     def __init__(self, pieces: AsyncIterator[bytes], media_type: str = PLAIN, *, note: str = "") -> None:
-        """`note`: words about the answer that are no part of it; they travel in a header."""
+        """`note`: a message about the response that is not part of it; it is sent in a header."""
         self._pieces = pieces
         self._media_type = media_type
         self._headers = [(NOTE.encode(), note.encode("ascii", "replace"))] if note else []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send all of it."""
+        """Send the whole response."""
         pump = asyncio.create_task(self._pump(send))
-        gone = asyncio.create_task(_gone(receive))
+        disconnect = asyncio.create_task(_gone(receive))
         try:
-            await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({pump, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone.cancel()
+            disconnect.cancel()
             pump.cancel()
-            await asyncio.gather(pump, gone, return_exceptions=True)
+            await asyncio.gather(pump, disconnect, return_exceptions=True)
         if not pump.cancelled():
             pump.result()
 
     async def _pump(self, send: Send) -> None:
-        # Nothing may sit in a buffer on the way: a person watches at the other end.
+        # No proxy may buffer the stream: a person is watching it.
         headers = [(b"content-type", self._media_type.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
         headers += self._headers
         await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -25,7 +25,7 @@ __all__ = ["About", "make_api"]
 
 
 def make_api(application: Application, about: About, now: Callable[[], float] | None = None) -> ASGIApp:
-    """Every route over one application. `now` is the clock that ages are told by; by default the application's."""
+    """Build all routes of one application. `now` is the clock for ages; by default the application's."""
     showing = Showing(application, about, now or application.clock.now)
     groups = (
         Jobs(application, showing),
@@ -42,7 +42,7 @@ def make_api(application: Application, about: About, now: Callable[[], float] | 
     router = Router(routes, redirect_slashes=False, default=_nothing_here)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        # Routes raise for a wrong method only when they know of an application around them.
+        # Routes raise for a wrong method only if the scope contains an application.
         scope["app"] = serve
         await router(scope, receive, send)
 

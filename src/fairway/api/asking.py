@@ -1,4 +1,4 @@
-"""What a request asks: query values and bodies, checked, with errors that name the value and the fix."""
+"""Query parameters and bodies of requests, checked; errors contain the value and the fix."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Placeable = TypeVar("_Placeable", TrainingJob, ModelService)
 
 
 class Asked:
-    """One request, to be asked for its values."""
+    """The parameters of one request."""
 
     def __init__(self, request: Request) -> None:
         self._query = request.query_params
@@ -34,11 +34,11 @@ class Asked:
 
     @property
     def namespace(self) -> str:
-        """Where to look."""
+        """The requested namespace."""
         return self._query.get("namespace") or "default"
 
     def key(self, user: str = "") -> RequestKey | None:
-        """The key of the request, if it has one: what it changes, it changes once."""
+        """Return the idempotency key of the request, if it has one: its changes are then made at most once."""
         return request_key(self._query.get("key", ""), self.namespace, user)
 
     @property
@@ -48,105 +48,105 @@ class Asked:
 
     @property
     def output(self) -> Output | None:
-        """The format asked for; None when nothing was said, which means JSON for programs."""
+        """The requested format; None if none was requested, which means JSON for programs."""
         return Output(self.choice("output", [item.value for item in Output])) if self._query.get("output") else None
 
     @property
     def page(self) -> Page:
-        """What text is written for."""
+        """The layout of text output."""
         return Page(self.number("width", 0), self.flag("colour"), wide=self.output is Output.WIDE)
 
     def text(self, key: str, default: str = "") -> str:
-        """A value as it is."""
+        """Return a parameter as it is."""
         return self._query.get(key, default)
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """Yes or no; the bare key means yes."""
-        given = self._query.get(key)
-        if given is None:
+        """Return a boolean parameter; the bare key means true."""
+        text = self._query.get(key)
+        if text is None:
             return default
-        if given.lower() in _YES:
+        if text.lower() in _YES:
             return True
-        if given.lower() in _NO:
+        if text.lower() in _NO:
             return False
-        message = f"{key}={given!r} is neither yes nor no"
+        message = f"{key}={text!r} is neither yes nor no"
         raise UsageError(message, fix="write true or false")
 
     def number(self, key: str, default: int, least: int = 0) -> int:
-        """A whole number."""
-        found = self.optional_number(key, least)
-        return default if found is None else found
+        """Return an integer parameter."""
+        value = self.optional_number(key, least)
+        return default if value is None else value
 
     def optional_number(self, key: str, least: int = 0) -> int | None:
-        """A whole number, or nothing."""
-        given = self._query.get(key)
-        if not given:
+        """Return an integer parameter, or None."""
+        text = self._query.get(key)
+        if not text:
             return None
-        if not re.fullmatch(r"-?[0-9]{1,10}", given) or not least <= int(given) < _LARGEST:
-            message = f"{key}={given!r} is no whole number of {least} or more"
+        if not re.fullmatch(r"-?[0-9]{1,10}", text) or not least <= int(text) < _LARGEST:
+            message = f"{key}={text!r} is no whole number of {least} or more"
             raise UsageError(message, fix=f"write for example {key}={max(least, 10)}")
-        return int(given)
+        return int(text)
 
     def choice(self, key: str, choices: Iterable[str], default: str = "") -> str:
-        """One of a few words."""
-        known = list(choices)
-        given = self._query.get(key, default)
-        if given in known:
-            return given
-        near = suggest.did_you_mean(given, known)
-        message = f"{key}={given!r} is not known"
-        raise UsageError(message, fix=near or f"use one of {', '.join(known)}")
+        """Return a parameter that must be one of `choices`."""
+        words = list(choices)
+        word = self._query.get(key, default)
+        if word in words:
+            return word
+        near = suggest.did_you_mean(word, words)
+        message = f"{key}={word!r} is not known"
+        raise UsageError(message, fix=near or f"use one of {', '.join(words)}")
 
     def phases(self) -> tuple[str, ...]:
-        """Phases, given once or more, with commas or without, in any case; `active` means all that are not over."""
-        known: dict[str, tuple[str, ...]] = {phase.value.lower(): (phase.value,) for phase in JobPhase}
-        known["active"] = tuple(phase.value for phase in JobPhase if not phase.over)
-        found: dict[str, None] = {}
-        for word in [word.strip() for given in self._query.getlist("phase") for word in given.split(",") if word.strip()]:
-            if word.lower() not in known:
-                near = suggest.did_you_mean(word.lower(), known)
+        """Return the phases of all `phase` parameters, separated by commas, in any case; `active` means all unfinished ones."""
+        meanings: dict[str, tuple[str, ...]] = {phase.value.lower(): (phase.value,) for phase in JobPhase}
+        meanings["active"] = tuple(phase.value for phase in JobPhase if not phase.over)
+        selected: dict[str, None] = {}
+        for word in [word.strip() for text in self._query.getlist("phase") for word in text.split(",") if word.strip()]:
+            if word.lower() not in meanings:
+                near = suggest.did_you_mean(word.lower(), meanings)
                 fix = near or f"use one of {', '.join([*(phase.value for phase in JobPhase), 'active'])}"
                 message = f"phase={word!r} is no phase"
                 raise UsageError(message, fix=fix)
-            found.update(dict.fromkeys(known[word.lower()]))
-        return tuple(found)
+            selected.update(dict.fromkeys(meanings[word.lower()]))
+        return tuple(selected)
 
     def labels(self) -> dict[str, str]:
-        """`label=team=nlp`, given once or more, with commas or without."""
-        found = {}
-        for given in [part for text in self._query.getlist("label") for part in text.split(",") if part]:
-            key, mark, value = given.partition("=")
+        """Return the labels of all `label` parameters, separated by commas: `label=team=nlp`."""
+        result = {}
+        for pair in [part for text in self._query.getlist("label") for part in text.split(",") if part]:
+            key, mark, value = pair.partition("=")
             if not mark or not key:
-                message = f"label={given!r} is no label"
+                message = f"label={pair!r} is no label"
                 raise UsageError(message, fix="write KEY=VALUE, for example team=nlp")
-            found[key] = value
-        return found
+            result[key] = value
+        return result
 
     def since(self, now: float) -> float | None:
-        """A moment: seconds since the epoch, or how long ago (`10m`)."""
-        given = self._query.get("since")
-        if not given:
+        """Return a time: given in seconds since the epoch, or as an age (`10m`)."""
+        text = self._query.get("since")
+        if not text:
             return None
-        if re.fullmatch(r"[0-9]{9,11}(\.[0-9]+)?", given):
-            return float(given)
+        if re.fullmatch(r"[0-9]{9,11}(\.[0-9]+)?", text):
+            return float(text)
         try:
-            return now - quantity.seconds(given)
+            return now - quantity.seconds(text)
         except ValueError as problem:
-            message = f"since={given!r} {problem}"
+            message = f"since={text!r} {problem}"
             raise UsageError(message, fix="write how long ago, for example since=10m") from None
 
     def pattern(self, key: str) -> str:
-        """A regular expression, checked."""
-        given = self._query.get(key, "")
+        """Return a regular expression, checked."""
+        text = self._query.get(key, "")
         try:
-            re.compile(given)
+            re.compile(text)
         except re.error as problem:
-            message = f"{key}={given!r} is no regular expression: {problem}"
+            message = f"{key}={text!r} is no regular expression: {problem}"
             raise UsageError(message, fix="mend it, or put a backslash before what is meant as it stands") from None
-        return given
+        return text
 
     async def body(self, kind: type[_Body]) -> _Body:
-        """The JSON body as a value of that type; an empty body has all the defaults."""
+        """Return the JSON body as a value of that type; an empty body means all defaults."""
         raw = await self._request.body()
         try:
             return msgspec.json.decode(raw or b"{}", type=kind)
@@ -158,7 +158,7 @@ class Asked:
 
 
 def placed(document: _Placeable, namespace: str) -> _Placeable:
-    """The document in the caller's namespace, unless it names one itself."""
+    """Return the document in the caller's namespace, unless the document specifies one."""
     if "namespace" in document.metadata.model_fields_set:
         return document
     return document.model_copy(update={"metadata": document.metadata.model_copy(update={"namespace": namespace})})

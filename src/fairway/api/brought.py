@@ -1,4 +1,4 @@
-"""What pods bring to the operator because they share no volume, by the token of their run: checkpoints and outputs."""
+"""Uploads of checkpoints and outputs from pods that share no volume with the operator, authorised by the token of their run."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from fairway.units.number import int64
 CHECKPOINTS = "/v1/given/checkpoints/{name}"
 OUTPUTS = "/v1/given/outputs/{name}"
 SPARE = 1 << 28
-"""Bytes that stay free on the disk: the record needs room too."""
+"""Number of bytes that must stay free on the disk: the database needs space too."""
 BLOCK = 1 << 20
 _DIGITS = 18
-"""Of an attempt. The conversion of very long numbers raises."""
+"""Maximum number of digits of an attempt. The conversion of very long numbers raises."""
 HEARD = 1 << 26
-"""Bytes of a refused message that are heard to the end."""
+"""Maximum number of bytes of a refused request that are still read."""
 
 
 class Kept(Protocol):
-    """A checkpoint that is here."""
+    """A stored checkpoint."""
 
     @property
     def name(self) -> str:
@@ -41,46 +41,46 @@ class Kept(Protocol):
 
     @property
     def step(self) -> int:
-        """Where the run goes on from."""
+        """The step from which the run continues."""
         ...
 
     @property
     def time(self) -> float:
-        """When it came."""
+        """Time at which it was stored."""
         ...
 
     @property
     def path(self) -> Path:
-        """The archive."""
+        """The archive file."""
         ...
 
 
 class Keep(Protocol):
-    """Keeps what is brought. Each raises `FairwayError` for what it does not take or does not have."""
+    """Stores uploads. Every method raises `FairwayError` for content that is refused or missing."""
 
     def arriving(self) -> AbstractContextManager[Path]:
-        """A place for an archive on its way in."""
+        """Return a temporary path for an archive being uploaded."""
         ...
 
     def room(self) -> int:
-        """Bytes that are free."""
+        """Return the number of free bytes."""
         ...
 
     def keep_checkpoint(self, namespace: str, run: str, name: str, arrived: Path, keep: int) -> Kept:
-        """Take an archive as a checkpoint if it is one, whole."""
+        """Store an archive as a checkpoint if it is a complete one."""
         ...
 
     def checkpoint(self, namespace: str, run: str, name: str) -> Kept:
-        """The one of that name, or the newest."""
+        """Return the checkpoint of that name, or the newest."""
         ...
 
     def keep_output(self, namespace: str, run: str, name: str, arrived: Path) -> None:
-        """Lay the files of an output out."""
+        """Unpack the files of an output."""
         ...
 
 
 class Brought:
-    """Answers pods. Only a run that is known brings anything, and only to itself."""
+    """Handles uploads of pods. Only a known run can upload, and only to itself."""
 
     def __init__(
         self, keep: Keep, run_of: Callable[[JobKey], Job | None], newest: Callable[[Job, str], int], take: Take, secret: bytes
@@ -88,16 +88,16 @@ class Brought:
         self._keep = keep
         self._run_of = run_of
         self._newest = newest
-        """The attempt that a task is at."""
+        """Returns the current attempt of a task."""
         self._take = take
         self._secret = secret
 
     async def checkpoint(self, request: Request) -> Response:
-        """Give one back, or take a new one."""
+        """Return a checkpoint, or store a new one."""
         return await self._answer(request, self._put_checkpoint if request.method == "PUT" else self._get_checkpoint)
 
     async def output(self, request: Request) -> Response:
-        """Take an output."""
+        """Store an output."""
         return await self._answer(request, self._put_output)
 
     async def _answer(self, request: Request, work: Work) -> Response:
@@ -116,11 +116,11 @@ class Brought:
                 await listen_on(request)
                 return refusal(error)
         except ClientDisconnect:
-            # Nobody hears it; what had come is gone.
+            # No client receives this; the partial upload is deleted.
             return PlainTextResponse("the connection was cut\n", 400)
 
     def _check_attempt(self, job: Job, request: Request) -> None:
-        """A pod that was held for lost and lives must not mix its work with that of the one in its place."""
+        """Refuse a pod that was considered lost but still runs: it must not mix its work with that of its replacement."""
         task, text = request.query_params.get("task", ""), request.query_params.get("attempt", "")
         short = len(text) <= _DIGITS and text.isascii() and text.isdigit()
         if task and short and int(text) < self._newest(job, task):
@@ -129,8 +129,8 @@ class Brought:
 
     async def _get_checkpoint(self, job: Job, request: Request) -> Response:
         name = request.path_params["name"]
-        found = await asyncio.to_thread(self._keep.checkpoint, job.key.namespace, job.key.name, name)
-        return FileResponse(found.path, media_type="application/x-tar")
+        stored = await asyncio.to_thread(self._keep.checkpoint, job.key.namespace, job.key.name, name)
+        return FileResponse(stored.path, media_type="application/x-tar")
 
     async def _put_checkpoint(self, job: Job, request: Request) -> Response:
         name, keep = request.path_params["name"], job.spec.checkpoint.keep
@@ -138,12 +138,12 @@ class Brought:
         with self._keep.arriving() as path:
             await self._receive(request, path)
             try:
-                kept = await asyncio.to_thread(self._keep.keep_checkpoint, job.key.namespace, job.key.name, name, path, keep)
+                stored = await asyncio.to_thread(self._keep.keep_checkpoint, job.key.namespace, job.key.name, name, path, keep)
             except (TypeError, ValueError, KeyError, RecursionError) as error:
                 message = f"the manifest of {name} cannot be read: {type(error).__name__}: {str(error)[:200]}"
                 raise RefusedError(message, fix="checkpoints are saved with fairway.checkpoint.save") from error
-        # Only now it counts: what is in the pod alone goes with the pod.
-        await self._take(Observation(job.key, (), kept.step, kept.time))
+        # The checkpoint counts only from now on: a checkpoint that only the pod has is lost with the pod.
+        await self._take(Observation(job.key, (), stored.step, stored.time))
         return Response(status_code=204)
 
     async def _put_output(self, job: Job, request: Request) -> Response:
@@ -157,11 +157,11 @@ class Brought:
         return Response(status_code=204)
 
     async def _receive(self, request: Request, path: Path) -> None:
-        """Write the body down as it comes. Raises `UnavailableError` when it does not fit."""
+        """Write the body to a file as it arrives. Raises `UnavailableError` if it does not fit."""
         await receive(request, path, await asyncio.to_thread(self._keep.room) - SPARE, _no_room)
 
     def routes(self) -> list[Route]:
-        """Where it answers."""
+        """Return the routes."""
         return [
             Route(CHECKPOINTS, self.checkpoint, methods=["GET", "PUT"]),
             Route(OUTPUTS, self.output, methods=["PUT"]),
@@ -169,17 +169,17 @@ class Brought:
 
 
 class Work(Protocol):
-    """One request of a run."""
+    """A handler for one request of a run."""
 
     async def __call__(self, job: Job, request: Request) -> Response:
-        """Do it."""
+        """Handle the request."""
         ...
 
 
 async def receive(request: Request, path: Path, most: int, too_large: Callable[[], FairwayError]) -> int:
-    """Write the body down as it comes; how many bytes it has. Raises what `too_large` makes when they are more than `most`."""
-    said = request.headers.get("content-length") or "0"
-    if len(said) > _DIGITS or not said.isascii() or not said.isdigit() or int(said) > most:
+    """Write the body to a file as it arrives; return its size. Raises the error of `too_large` for more than `most` bytes."""
+    declared = request.headers.get("content-length") or "0"
+    if len(declared) > _DIGITS or not declared.isascii() or not declared.isdigit() or int(declared) > most:
         raise too_large()
     size = 0
     with path.open("xb") as file:
@@ -192,7 +192,7 @@ async def receive(request: Request, path: Path, most: int, too_large: Callable[[
 
 
 def _check_step(name: str) -> None:
-    """Raise `RefusedError` for a checkpoint whose step the record cannot hold."""
+    """Raise `RefusedError` for a checkpoint whose step does not fit into the database."""
     step = name.rpartition("-")[2]
     if step.isascii() and step.isdigit() and (len(step) > _DIGITS + 1 or int64(int(step)) is None):
         message = f"the step of checkpoint {name[:80]} has more than 64 bits"
@@ -200,7 +200,7 @@ def _check_step(name: str) -> None:
 
 
 async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes in pieces that are worth a step to the disk."""
+    """Yield the same bytes in blocks large enough for one disk write each."""
     waiting = bytearray()
     async for piece in stream:
         waiting += piece
@@ -212,12 +212,12 @@ async def _blocks(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def listen_on(request: Request) -> None:
-    """Hear a little more of what is refused: who still speaks does not listen to the answer."""
-    left = HEARD
-    with contextlib.suppress(RuntimeError):  # All of it was heard before it was refused.
+    """Read more of a refused body, up to a limit: a client that is still sending does not read the response."""
+    remaining = HEARD
+    with contextlib.suppress(RuntimeError):  # The whole body was read before the refusal.
         async for piece in request.stream():
-            left -= len(piece)
-            if left < 0:
+            remaining -= len(piece)
+            if remaining < 0:
                 return
 
 

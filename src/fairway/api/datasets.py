@@ -1,4 +1,4 @@
-"""Routes about datasets: versioned content that jobs name as inputs."""
+"""Routes of datasets: versioned content that jobs use as inputs."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from fairway.views.plan import PlanView, plan_text
 
 
 class DatasetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to keep, and under which name."""
+    """A dataset to store, with its name."""
 
     name: str
     path: str
-    """Absolute; by reference any URI too."""
+    """Absolute path; for a dataset by reference, any URI."""
     reference: bool = False
     manifest: str = ""
-    """The digest of what was sent ahead, where the path is one of another machine."""
+    """The digest of the content uploaded before, if the path is one of another machine."""
     is_file: bool = False
 
 
 class Datasets:
-    """The routes about datasets."""
+    """The routes of datasets."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
 
     def routes(self) -> list[BaseRoute]:
-        """Where each is found."""
+        """Return the routes."""
         return [
             Route("/v1/datasets", self.list, methods=["GET"]),
             Route("/v1/datasets", self.add, methods=["POST"]),
@@ -52,79 +52,79 @@ class Datasets:
         ]
 
     async def list(self, request: Request) -> Response:
-        """Every version of every dataset."""
-        asked = Asked(request)
-        found = await self._application.dataset_commands.list(asked.namespace)
-        view = DatasetList(tuple(dataset_view(self._shown(asked, each)) for each in found))
+        """List every version of every dataset."""
+        params = Asked(request)
+        versions = await self._application.dataset_commands.list(params.namespace)
+        view = DatasetList(tuple(dataset_view(self._shown(params, item)) for item in versions))
         return show(
-            asked,
+            params,
             view,
             text=lambda page: datasets_text(view.datasets, self._application.clock.now(), page),
-            called=lambda: (f"{each.name}@{each.version}" for each in view.datasets),
+            called=lambda: (f"{item.name}@{item.version}" for item in view.datasets),
         )
 
     async def add(self, request: Request) -> Response:
-        """Keep a folder or a file as the next version; the same content again gives the version it has."""
-        asked = Asked(request)
-        body = await asked.body(DatasetBody)
-        wanted = Addition(body.name, body.path, body.reference, body.manifest, body.is_file, asked.namespace)
-        made = await self._application.dataset_commands.add(wanted)
-        return json_answer(dataset_view(self._shown(asked, made)), 201)
+        """Store a folder or a file as the next version; the same content again returns the existing version."""
+        params = Asked(request)
+        body = await params.body(DatasetBody)
+        addition = Addition(body.name, body.path, body.reference, body.manifest, body.is_file, params.namespace)
+        version = await self._application.dataset_commands.add(addition)
+        return json_answer(dataset_view(self._shown(params, version)), 201)
 
     async def get(self, request: Request) -> Response:
-        """One version, with its files."""
-        asked = Asked(request)
-        version = await self._application.dataset_commands.get(self._own(asked))
-        view = dataset_view(self._shown(asked, version), await asyncio.to_thread(self._application.datasets.files, version))
+        """Return one version, with its files."""
+        params = Asked(request)
+        version = await self._application.dataset_commands.get(self._own(params))
+        view = dataset_view(self._shown(params, version), await asyncio.to_thread(self._application.datasets.files, version))
         return show(
-            asked,
+            params,
             view,
             text=lambda page: dataset_text(view, self._application.clock.now(), page),
             called=lambda: [str(view)],
         )
 
     async def content(self, request: Request) -> Response:
-        """The files of a version, as a tar archive."""
+        """Return the files of a version as a tar archive."""
         version = await self._application.dataset_commands.get(self._own(Asked(request)))
         pieces = await asyncio.to_thread(self._application.datasets.packed, version)
         return StreamingResponse(pieces, media_type="application/x-tar")
 
     async def verify(self, request: Request) -> Stream:
-        """Compare content with its digests: of a version, of all versions of a dataset, or of all datasets (`*`)."""
-        asked, commands = Asked(request), self._application.dataset_commands
-        reference = "" if asked.name == ALL else self._own(asked)
+        """Compare content with its digests: of one version, of all versions of a dataset, or of all datasets (`*`)."""
+        params, commands = Asked(request), self._application.dataset_commands
+        reference = "" if params.name == ALL else self._own(params)
         if reference:
             await commands.get(reference)
-        return verifying(asked, lambda course: commands.verify(reference, asked.namespace, course))
+        return verifying(params, lambda course: commands.verify(reference, params.namespace, course))
 
     async def delete(self, request: Request) -> Response:
-        """Let a version be gone; never one that a run uses."""
-        asked, commands = Asked(request), self._application.dataset_commands
-        if asked.flag("plan"):
-            name = str(self._shown(asked, await commands.check_delete(self._own(asked))))
+        """Delete a version; refused if a run uses it."""
+        params, commands = Asked(request), self._application.dataset_commands
+        if params.flag("plan"):
+            name = str(self._shown(params, await commands.check_delete(self._own(params))))
             view = PlanView((f"{name} would be deleted",), (name,))
-            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
-        return json_answer({"deleted": [str(self._shown(asked, await commands.delete(self._own(asked))))]})
+            return show(params, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        return json_answer({"deleted": [str(self._shown(params, await commands.delete(self._own(params))))]})
 
     async def events(self, request: Request) -> Response:
-        """What happened to a dataset, oldest first."""
-        asked = Asked(request)
-        version = await self._application.dataset_commands.get(self._own(asked))
-        return show_events(self._application, asked, subject(version.name))
+        """Return the events of a dataset, oldest first."""
+        params = Asked(request)
+        version = await self._application.dataset_commands.get(self._own(params))
+        return show_events(self._application, params, subject(version.name))
 
     async def diff(self, request: Request) -> Response:
-        """Which files of two versions differ."""
-        asked, known = Asked(request), self._application.dataset_commands
-        other = self._own(asked, str(request.path_params["other"]))
-        before, after = await known.get(self._own(asked)), await known.get(other)
+        """Return the files that differ between two versions."""
+        params, commands = Asked(request), self._application.dataset_commands
+        other = self._own(params, str(request.path_params["other"]))
+        before, after = await commands.get(self._own(params)), await commands.get(other)
         files = [await asyncio.to_thread(self._application.datasets.files, version) for version in (before, after)]
-        view = dataset_diff(self._shown(asked, before), self._shown(asked, after), *files)
+        view = dataset_diff(self._shown(params, before), self._shown(params, after), *files)
         return show(
-            asked, view, text=lambda page: dataset_diff_text(view, page), called=lambda: (each.path for each in view.changes)
+            params, view, text=lambda page: dataset_diff_text(view, page), called=lambda: (file.path for file in view.changes)
         )
 
     def _own(self, asked: Asked, name: str = "") -> str:
-        """What a name of the request means: a dataset of the namespace that is asked, and of no other."""
+        """Resolve a name in the request's namespace only."""
         return self._application.dataset_commands.own(name or asked.name, asked.namespace)
 
     def _shown(self, asked: Asked, version: DatasetVersion) -> DatasetVersion:

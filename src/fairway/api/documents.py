@@ -1,4 +1,4 @@
-"""Routes that take documents: submit, apply, render; and the schema that editors read."""
+"""Routes that accept documents: submit, apply, render; and the JSON schema for editors."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ CALL = "fairway.runtime.call"
 
 
 class SubmitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a submit sends: documents as text, or one as data."""
+    """The body of a submit: documents as text, or one document as data."""
 
     documents: str = ""
     document: dict[str, Any] | None = None
     file: str = ""
-    """What mistakes name as the place."""
+    """File name used in error messages."""
     origin: Origin = Origin()
     environment: dict[str, str] | None = None
     files: dict[str, bytes] = {}
     """Base64 on the wire."""
     plan: bool = False
     like: str = ""
-    """A run whose document is meant; `document` is laid over it."""
+    """A run whose document is reused; `document` is merged over it."""
 
 
 class ApplyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,20 +60,20 @@ class ApplyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     documents: str
     file: str = ""
     folder: str = ""
-    """Where relative paths of its documents start."""
+    """Folder for relative paths in its documents."""
 
 
 class ApplyBody(ApplyFile, frozen=True, forbid_unknown_fields=True):
-    """What an apply sends: the documents of one file, or of several."""
+    """The body of an apply: the documents of one file, or of several."""
 
     origin: Origin = Origin()
     plan: bool = False
     more: tuple[ApplyFile, ...] = ()
-    """Further files; all of them are applied, or none."""
+    """More files; all of them are applied, or none."""
 
 
 class RenderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a render sends."""
+    """The body of a render."""
 
     documents: str
     to: str = "flat"
@@ -81,14 +81,14 @@ class RenderBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Documents:
-    """The routes that take documents."""
+    """The routes that accept documents."""
 
     def __init__(self, application: Application, showing: Showing) -> None:
         self._application = application
         self._show = showing
 
     def routes(self) -> list[BaseRoute]:
-        """Where each is found."""
+        """Return the routes."""
         return [
             Route("/v1/jobs", self.submit, methods=["POST"]),
             Route("/v1/apply", self.apply, methods=["POST"]),
@@ -97,27 +97,27 @@ class Documents:
         ]
 
     async def submit(self, request: Request) -> Response:
-        """Queue a run for each document, all or none. Answers one run, or a list when there were several documents."""
-        asked = Asked(request)
-        body = await asked.body(SubmitBody)
+        """Queue a run for each document, all or none. Responds with one run, or with a list for several documents."""
+        params = Asked(request)
+        body = await params.body(SubmitBody)
         if bool(body.documents.strip()) == (body.document is not None):
             message = "the body must have either `documents` or `document`"
             raise UsageError(message, fix="send one of them")
         if body.like:
-            body = self._like(asked, body)
+            body = self._like(params, body)
         documents = read_documents(body.documents, body.file) if body.document is None else [read_data(body.document, body.file)]
         submissions = [
-            Submission(placed(job, asked.namespace), body.origin, _environment(job, body.environment), body.files)
+            Submission(placed(job, params.namespace), body.origin, _environment(job, body.environment), body.files)
             for job in _only_jobs(documents, body.file)
         ]
         if body.plan:
-            return await self._plan(asked, submissions)
-        jobs = await self._application.submit_all(submissions, key=asked.key(body.origin.user))
+            return await self._plan(params, submissions)
+        jobs = await self._application.submit_all(submissions, key=params.key(body.origin.user))
         missing = [await self._application.submissions.missing(submission) for submission in submissions]
-        views = tuple([await self._show.new(job, found) for job, found in zip(jobs, missing, strict=True)])
+        views = tuple([await self._show.new(job, lacks) for job, lacks in zip(jobs, missing, strict=True)])
         listed = JobList(views, "", len(views))
         return show(
-            asked,
+            params,
             views[0] if len(views) == 1 else listed,
             text=lambda page: jobs_text(listed, self._show.now(), page),
             called=lambda: (view.name for view in views),
@@ -125,14 +125,14 @@ class Documents:
         )
 
     def _like(self, asked: Asked, body: SubmitBody) -> SubmitBody:
-        """The same with the document of another run below what is asked for, in that run's folder."""
+        """Merge the request's document over that of another run, and use that run's folder."""
         job = self._application.find(asked.namespace, body.like)
         if any(role.command[1:3] == ("-m", CALL) for role in job.spec.roles.values()):
             message = f"{job.key.name} calls a Python function, which only its program has"
             raise RefusedError(message, fix="submit the function again from Python")
         meta = Metadata(name=job.series, namespace=job.key.namespace, labels=job.labels)
-        below = TrainingJob(metadata=meta, spec=job.spec).model_dump(mode="json", by_alias=True, exclude_unset=True)
-        document = lay_over(below, body.document or {})
+        base = TrainingJob(metadata=meta, spec=job.spec).model_dump(mode="json", by_alias=True, exclude_unset=True)
+        document = lay_over(base, body.document or {})
         return msgspec.structs.replace(
             body,
             document={"apiVersion": "fairway.dev/v1alpha1", "kind": "TrainingJob", **document},
@@ -145,52 +145,52 @@ class Documents:
         )
 
     async def apply(self, request: Request) -> Response:
-        """Make it so, all or none.
+        """Apply documents, all or none.
 
-        Queues and services are made or changed. A job whose newest run asks for the same and has not failed is left alone;
-        others start a run.
+        Queues and services are created or changed. A job whose newest run has the same spec and has not failed stays unchanged;
+        any other job starts a run.
         """
-        asked = Asked(request)
-        body = await asked.body(ApplyBody)
+        params = Asked(request)
+        body = await params.body(ApplyBody)
         documents = _read_files(body)
         queues = _described_once([queue_of(document) for document, _ in documents if isinstance(document, JobQueue)])
         submissions = [
-            Submission(placed(job, asked.namespace), origin) for job, origin in documents if isinstance(job, TrainingJob)
+            Submission(placed(job, params.namespace), origin) for job, origin in documents if isinstance(job, TrainingJob)
         ]
         services = [
-            ServiceAsk(placed(service, asked.namespace), origin)
+            ServiceAsk(placed(service, params.namespace), origin)
             for service, origin in documents
             if isinstance(service, ModelService)
         ]
-        key = asked.key(body.origin.user)
-        # What is refused is refused before anything is changed.
+        key = params.key(body.origin.user)
+        # All refusals are raised before anything is changed.
         planned = await planned_services(self._application.services, services)
         if body.plan:
-            return await self._plan(asked, submissions, queues, planned, keep=True)
-        # Asked before: a queue that was made an object may be known at once.
-        put = [AppliedView("JobQueue", "", queue.name, self._application.queues.change(queue)) for queue in queues]
+            return await self._plan(params, submissions, queues, planned, keep=True)
+        # Determined before publishing: a published queue may be known at once.
+        queue_results = [AppliedView("JobQueue", "", queue.name, self._application.queues.change(queue)) for queue in queues]
         await self._application.publish([document for document, _ in documents if isinstance(document, JobQueue)])
-        runs = [
-            AppliedView("TrainingJob", job.key.namespace, job.key.name, "created" if made else "unchanged")
-            for job, made in await self._application.apply(submissions, queues, body.origin.user, key)
+        run_results = [
+            AppliedView("TrainingJob", job.key.namespace, job.key.name, "created" if created else "unchanged")
+            for job, created in await self._application.apply(submissions, queues, body.origin.user, key)
         ]
-        served = await applied_services(self._application.services, services, key)
-        done = {JobQueue: iter(put), TrainingJob: iter(runs), ModelService: iter(served)}
-        view = AppliedList(tuple(next(done[type(document)]) for document, _ in documents))
+        service_results = await applied_services(self._application.services, services, key)
+        results = {JobQueue: iter(queue_results), TrainingJob: iter(run_results), ModelService: iter(service_results)}
+        view = AppliedList(tuple(next(results[type(document)]) for document, _ in documents))
         return show(
-            asked, view, text=lambda page: applied_text(view, page), called=lambda: (result.name for result in view.applied)
+            params, view, text=lambda page: applied_text(view, page), called=lambda: (result.name for result in view.applied)
         )
 
     async def render(self, request: Request) -> Response:
-        """Documents in another spelling, as YAML."""
-        asked = Asked(request)
-        body = await asked.body(RenderBody)
+        """Return documents in another notation, as YAML."""
+        params = Asked(request)
+        body = await params.body(RenderBody)
         documents = read_documents(body.documents, body.file)
         return Response("---\n".join(render(document, body.to) for document in documents), media_type=PLAIN)
 
     async def schema(self, request: Request) -> Response:
-        """The JSON Schema of documents."""
-        # Made from all models at once, which is dear and rarely asked for.
+        """Return the JSON Schema of documents."""
+        # Generated from all models at once, which is expensive and rarely needed.
         from fairway.spec.schema import json_schema  # noqa: PLC0415
 
         return json_answer(json_schema())
@@ -204,24 +204,24 @@ class Documents:
         *,
         keep: bool = False,
     ) -> Response:
-        """What would happen. With `keep`, runs that stand as asked for are left alone, as an apply does."""
+        """Return what would happen. With `keep`, runs that already match stay unchanged, as in an apply."""
         views = [PlanView((self._planned(queue),), (queue.name,)) for queue in queues]
         views.extend(services)
         for submission in submissions:
-            known = self._application.standing(submission, queues) if keep else None
-            if known is None:
+            current = self._application.standing(submission, queues) if keep else None
+            if current is None:
                 plan = await self._application.preview(submission, queues)
                 objects = self._application.objects_of(plan)
                 view = plan_view(plan)
                 missing = tuple(await self._application.submissions.missing(submission))
                 views.append(msgspec.structs.replace(view, documents=objects or view.documents, missing=missing))
             else:
-                views.append(PlanView((f"{known.key.name} would be left alone: it asks for the same",), (known.key.name,)))
+                views.append(PlanView((f"{current.key.name} would be left alone: it asks for the same",), (current.key.name,)))
         view = PlanView(
-            tuple(sentence for one in views for sentence in one.sentences),
-            tuple(name for one in views for name in one.jobs),
-            tuple(document for one in views for document in one.documents),
-            tuple(text for one in views for text in one.missing),
+            tuple(sentence for part in views for sentence in part.sentences),
+            tuple(name for part in views for name in part.jobs),
+            tuple(document for part in views for document in part.documents),
+            tuple(text for part in views for text in part.missing),
         )
         return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
 
@@ -235,23 +235,23 @@ class Documents:
 
 
 def _read_files(body: ApplyBody) -> list[tuple[Document, Origin]]:
-    """The documents of every file with where they come from; the mistakes of all files at once."""
-    found: list[tuple[Document, Origin]] = []
+    """Return the documents of all files with their origin; raises the mistakes of all files at once."""
+    all_documents: list[tuple[Document, Origin]] = []
     mistakes: list[Mistake] = []
     for file in (body, *body.more):
         folder = body.origin.folder if file is body and body.origin.folder else file.folder
         try:
             documents = read_documents(file.documents, file.file)
-            found.extend((document, replace(body.origin, folder=folder)) for document in documents)
+            all_documents.extend((document, replace(body.origin, folder=folder)) for document in documents)
         except SpecError as error:
             mistakes.extend(error.mistakes)
     if mistakes:
         raise SpecError(mistakes)
-    return found
+    return all_documents
 
 
 def _environment(job: TrainingJob, given: dict[str, str] | None) -> dict[str, str] | None:
-    """What a run gets of the environment that was sent: all of it in place, else the machine's part."""
+    """Return the environment variables for a run: all of them in place, otherwise only the machine-specific part."""
     return given if given is None or job.spec.code.in_place else machine_variables(given)
 
 
@@ -265,8 +265,8 @@ def _only_jobs(documents: Sequence[Document], file: str) -> Iterator[TrainingJob
 
 def _described_once(queues: Sequence[Queue]) -> Sequence[Queue]:
     names = [queue.name for queue in queues]
-    twice = next((name for name in names if names.count(name) > 1), "")
-    if twice:
-        message = f"the queue {twice} is described twice"
+    duplicate = next((name for name in names if names.count(name) > 1), "")
+    if duplicate:
+        message = f"the queue {duplicate} is described twice"
         raise UsageError(message, fix="keep one of the documents")
     return queues

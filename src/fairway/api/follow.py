@@ -1,4 +1,4 @@
-"""Streams: the logs of a run as text, and everything about it as one line of JSON each."""
+"""Streams: the logs of a run as text, and all its changes as lines of JSON."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fairway.views.log import LogMixer, LogStamper
 from fairway.views.output import to_json
 
 HOLD = 0.1
-"""Seconds that an unfinished line waits for its rest while others print."""
+"""Seconds that an unfinished line waits for its remainder while other tasks print."""
 PACE = 0.1
-"""Seconds between two states of a run that differ in progress only."""
+"""Minimum seconds between two states of a run that differ only in progress."""
 
 _Item = TypeVar("_Item")
 
 
 async def plain_logs(chunks: AsyncIterator[LogChunk], *, headings: bool = False) -> AsyncIterator[bytes]:
-    """Bytes as they were printed. A later attempt begins with a line that names it; with headings, the first one too."""
+    """Yield bytes as they were printed. A later attempt begins with a heading; with `headings`, the first one too."""
     last: dict[str, int] = {}
     whole = True
     try:
@@ -39,7 +39,7 @@ async def plain_logs(chunks: AsyncIterator[LogChunk], *, headings: bool = False)
 
 
 async def stamped(chunks: AsyncIterator[LogChunk]) -> AsyncIterator[LogChunk]:
-    """The same with the time before each line."""
+    """Yield the same chunks with the time before each line."""
     stampers: dict[tuple[str, int], LogStamper] = {}
     try:
         async for chunk in chunks:
@@ -50,7 +50,7 @@ async def stamped(chunks: AsyncIterator[LogChunk]) -> AsyncIterator[LogChunk]:
 
 
 async def mixed_logs(chunks: AsyncIterator[LogChunk], mixer: LogMixer, *, headings: bool = False) -> AsyncIterator[bytes]:
-    """Lines of several tasks, each with its task's name; unfinished lines come a moment later."""
+    """Yield lines of several tasks, each with its task's name; unfinished lines are delayed for a moment."""
     attempts: dict[str, int] = {}
     source = _Waiter(chunks)
     try:
@@ -72,17 +72,17 @@ async def mixed_logs(chunks: AsyncIterator[LogChunk], mixer: LogMixer, *, headin
 
 
 async def watch(application: Application, job: Job, query: LogQuery | None, show: Callable[[Job], Any]) -> AsyncIterator[bytes]:
-    """`{"job": ..}` at once and at each change, `{"log": ..}` as it is printed, `{"end": ..}` when all is said."""
+    """Yield `{"job": ..}` at once and at each change, `{"log": ..}` as output is printed, and `{"end": ..}` last."""
     shown = to_json(show(job))
     yield _named("job", shown)
     logs = _Waiter(application.logs(job, query)) if query is not None else None
     states = _Waiter(_states(application, job))
     clock = asyncio.get_running_loop().time
-    told, shown_at = job, clock()
+    reported, shown_at = job, clock()
     newest = job
     try:
         while logs is not None or not newest.phase.over:
-            behind = newest != told
+            behind = newest != reported
             await _any_ready([logs, states], PACE if behind else None)
             if logs is not None and logs.done:
                 chunk = logs.take()
@@ -92,13 +92,13 @@ async def watch(application: Application, job: Job, query: LogQuery | None, show
                     yield _line({"log": _told(chunk)})
             if states.done:
                 newest = states.take() or newest
-            if newest != told and (newest.phase is not told.phase or clock() - shown_at >= PACE):
-                told, shown_at = newest, clock()
+            if newest != reported and (newest.phase is not reported.phase or clock() - shown_at >= PACE):
+                reported, shown_at = newest, clock()
                 shown = to_json(show(newest))
                 yield _named("job", shown)
-        # Without logs nothing was waited for since the last state was told.
-        yield _named("end", shown if query is None and newest == told else to_json(show(newest)))
-    except FairwayError as problem:  # The answer has begun, so the error is a line of it.
+        # Without logs, no time has passed since the last state was sent, so its view can be reused.
+        yield _named("end", shown if query is None and newest == reported else to_json(show(newest)))
+    except FairwayError as problem:  # The response has begun, so the error is sent as a line of it.
         yield _line({"error": problem.as_dict()})
     finally:
         await states.close()
@@ -119,7 +119,7 @@ def _told(chunk: LogChunk) -> dict[str, Any]:
 
 
 def _piece(data: bytes) -> dict[str, str]:
-    """Bytes as text; where text cannot say them exactly (or a character was cut in two), as base64 besides."""
+    """Return bytes as text; if they cannot be decoded exactly (or a character was cut in two), as base64 in addition."""
     try:
         return {"text": data.decode("utf-8")}
     except UnicodeDecodeError:
@@ -127,7 +127,7 @@ def _piece(data: bytes) -> dict[str, str]:
 
 
 class _Waiter(Generic[_Item]):
-    """An iterator that can be waited for with a deadline without being disturbed."""
+    """Reads an iterator with timeouts without cancelling the pending read."""
 
     def __init__(self, source: AsyncIterator[_Item]) -> None:
         self._source = source
@@ -142,21 +142,21 @@ class _Waiter(Generic[_Item]):
 
     @property
     def done(self) -> bool:
-        """Whether `take` has something, or knows of the end."""
+        """Whether `take` returns immediately, with an item or the end."""
         return self._next is not None and self._next.done()
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the iterator has ended."""
         return self._ended
 
     async def ready(self, timeout: float | None) -> bool:
-        """Whether there is something to take, within that time."""
+        """Wait until there is an item to take; return False on timeout."""
         await asyncio.wait({self.task}, timeout=timeout)
         return self.done
 
     def take(self) -> _Item | None:
-        """What came; None at the end."""
+        """Return the next item; None at the end."""
         assert self._next is not None
         item = self._next.result()
         self._next = None
@@ -187,7 +187,7 @@ async def _close(source: AsyncIterator[Any]) -> None:
 
 
 def _is_later(chunk: LogChunk, attempts: dict[str, int]) -> bool:
-    """Whether its task was started again since these attempts were seen."""
+    """Return whether the task was restarted since the given attempts."""
     return chunk.attempt > attempts.get(chunk.task, chunk.attempt)
 
 

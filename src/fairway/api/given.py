@@ -1,4 +1,4 @@
-"""What pods are given by the operator, by the token of their run and nothing else: code, models and datasets."""
+"""Downloads for pods from the operator, authorised only by the token of their run: code, models and datasets."""
 
 from __future__ import annotations
 
@@ -21,47 +21,50 @@ MODELS = "/v1/given/models/{reference:path}"
 DATASETS = "/v1/given/datasets/{reference:path}"
 
 CodeOf = Callable[[Speaker], tuple[str, ...]]
-"""The digests of the code of a run, or of a service's revisions (its run is `service:NAME`); `?digest=` chooses among them."""
+"""Return the code digests of a run, or of a service's revisions (its run is `service:NAME`); `?digest=` selects one of them."""
 
 Entitled = Callable[[Speaker, str, str], Awaitable[str]]
-"""The absolute name of a version (`models` or `datasets`, and how the document names it) that a run or a service may have.
+"""Return the absolute name of a version (`models` or `datasets`, and the name in the document) that a run or service may read.
 
-Raises `FairwayError` for what its document does not name, and for what its user may not read.
+Raises `FairwayError` for versions that its document does not name, and for those that its user may not read.
 """
 
 
 class Folder(Protocol):
-    """A folder on its way out."""
+    """A folder to be downloaded."""
 
     @property
     def digest(self) -> str:
-        """Of its manifest."""
+        """The digest of its manifest."""
         ...
 
     @property
     def pieces(self) -> Iterator[bytes]:
-        """The archive."""
+        """The archive, in pieces."""
         ...
 
 
 class Contents(Protocol):
-    """What there is to give. Each raises `FairwayError` for what is not there."""
+    """Stored content. Every method raises `FairwayError` for missing content."""
 
     def code(self, digest: str) -> Folder:
-        """A snapshot of code."""
+        """Return a snapshot of code."""
         ...
 
     def model(self, reference: str) -> Folder:
-        """A model version."""
+        """Return a model version."""
         ...
 
     def dataset(self, reference: str) -> Folder:
-        """A dataset version."""
+        """Return a dataset version."""
         ...
 
 
 class Given:
-    """Answers pods. A token names a run or a service: it gets its own code, and the versions that its own document names."""
+    """Handles downloads of pods.
+
+    A token names a run or a service, which gets its own code and the versions in its own document.
+    """
 
     def __init__(self, contents: Contents, code_of: CodeOf, entitled: Entitled, secret: bytes) -> None:
         self._contents = contents
@@ -70,16 +73,16 @@ class Given:
         self._secret = secret
 
     async def code(self, request: Request) -> Response:
-        """The code of the run that asks."""
-        asked = request.query_params.get("digest", "")
+        """Return the code of the requesting run."""
+        digest = request.query_params.get("digest", "")
 
         async def find(speaker: Speaker) -> Folder:
-            return await asyncio.to_thread(self._contents.code, self._chosen(speaker, asked))
+            return await asyncio.to_thread(self._contents.code, self._chosen(speaker, digest))
 
         return await self._answer(request, find, "application/gzip")
 
     async def model(self, request: Request) -> Response:
-        """A model version."""
+        """Return a model version."""
         reference = str(request.path_params["reference"])
 
         async def find(speaker: Speaker) -> Folder:
@@ -88,7 +91,7 @@ class Given:
         return await self._answer(request, find, "application/x-tar")
 
     async def dataset(self, request: Request) -> Response:
-        """A dataset version."""
+        """Return a dataset version."""
         reference = str(request.path_params["reference"])
 
         async def find(speaker: Speaker) -> Folder:
@@ -97,24 +100,24 @@ class Given:
         return await self._answer(request, find, "application/x-tar")
 
     def _chosen(self, speaker: Speaker, asked: str) -> str:
-        known = self._code_of(speaker)
-        if not known or (asked and asked not in known):
+        digests = self._code_of(speaker)
+        if not digests or (asked and asked not in digests):
             message = f"{speaker.namespace}/{speaker.run} has no code{f' {asked[:12]}' if asked else ''} here"
             raise NotFoundError(message, fix="submit it again with its code")
-        return asked or known[0]
+        return asked or digests[0]
 
     async def _answer(self, request: Request, find: Callable[[Speaker], Awaitable[Folder]], media_type: str) -> Response:
         speaker = speaker_in(request, self._secret)
         if speaker is None:
             return PlainTextResponse("this is no run's token\n", 401)
         try:
-            found = await find(speaker)
+            folder = await find(speaker)
         except FairwayError as error:
             return refusal(error)
-        return StreamingResponse(found.pieces, 200, {DIGEST_HEADER: found.digest}, media_type)
+        return StreamingResponse(folder.pieces, 200, {DIGEST_HEADER: folder.digest}, media_type)
 
     def routes(self) -> list[Route]:
-        """Where it answers."""
+        """Return the routes."""
         answers: dict[str, Callable[[Request], Awaitable[Response]]] = {
             CODE: self.code,
             MODELS: self.model,
@@ -124,19 +127,19 @@ class Given:
 
 
 def speaker_in(request: Request, secret: bytes) -> Speaker | None:
-    """The run or service whose token the request carries; None when it carries none."""
+    """Return the run or service of the request's token; None without a valid token."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     speaker = speaker_of(secret, token) if scheme == "Bearer" else None
     return speaker if speaker is not None and speaker.run else None
 
 
 def refusal(error: FairwayError) -> Response:
-    """An error in words, for the last lines of a pod."""
+    """Return an error as text, for the last lines of a pod's log."""
     return PlainTextResponse(f"{error}\n", error.status)
 
 
 def make_given(routes: Sequence[Route], beside: ASGIApp | None = None) -> ASGIApp:
-    """The routes, in front of whatever else listens there."""
+    """Build an application of the routes; all other requests go to `beside`."""
     router = Router(routes, redirect_slashes=False)
     if beside is not None:
         router.default = beside

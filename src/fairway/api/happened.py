@@ -1,4 +1,4 @@
-"""What happened to something, as an answer."""
+"""Events of an object, as a response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.views.listing import events_text
 
 
 def show_events(application: Application, asked: Asked, subject: str) -> Response:
-    """The events of a subject, oldest first."""
+    """Return the events of a subject, oldest first."""
     view = event_list(application.events(subject, asked.number("limit", 1000, least=1)))
     return show(
         asked,

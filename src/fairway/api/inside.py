@@ -1,4 +1,4 @@
-"""Routes into running tasks: input, interrupt, window size, environment."""
+"""Routes to running tasks: input, interrupt, window size, environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairway.state.phase import TaskPhase
 from fairway.state.task import Task
 
 INTERRUPT = b"\x03"
-"""What Ctrl-C types."""
+"""The input of Ctrl-C."""
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,37 +28,37 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Inside:
-    """The routes into running tasks."""
+    """The routes to running tasks."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
 
     def routes(self) -> list[BaseRoute]:
-        """Where each is found."""
-        one = "/v1/jobs/{name}"
+        """Return the routes."""
+        job_path = "/v1/jobs/{name}"
         return [
-            Route(f"{one}/input", self.type_in, methods=["POST"]),
-            Route(f"{one}/interrupt", self.interrupt, methods=["POST"]),
-            Route(f"{one}/window", self.resize, methods=["POST"]),
-            Route(f"{one}/environment", self.environment, methods=["GET"]),
+            Route(f"{job_path}/input", self.type_in, methods=["POST"]),
+            Route(f"{job_path}/interrupt", self.interrupt, methods=["POST"]),
+            Route(f"{job_path}/window", self.resize, methods=["POST"]),
+            Route(f"{job_path}/environment", self.environment, methods=["GET"]),
         ]
 
     async def type_in(self, request: Request) -> Response:
-        """The body goes to the task's terminal; an empty body is Ctrl-D."""
+        """Send the body to the task's terminal; an empty body is Ctrl-D."""
         task = self._task(Asked(request))
         await self._application.engine.type_in(task.key, await request.body())
         return json_answer({"task": task.key.task})
 
     async def interrupt(self, request: Request) -> Response:
-        """SIGINT to every task of the run that has begun, at the same time. The answer names those that got it.
+        """Send SIGINT to all started tasks of the run at the same time. The response names the tasks that received it.
 
-        A task that ends meanwhile is left out. Raises `ConflictError` when no task got it.
+        A task that ends in the meantime is left out. Raises `ConflictError` if no task received it.
         """
-        asked = Asked(request)
-        job = self._application.find(asked.namespace, asked.name)
-        begun = [task for task in self._application.tasks(job) if task.phase in (TaskPhase.STARTING, TaskPhase.RUNNING)]
-        failed = await asyncio.gather(*(self._send_interrupt(task) for task in begun))
-        reached = [task.key.task for task, error in zip(begun, failed, strict=True) if error is None]
+        params = Asked(request)
+        job = self._application.find(params.namespace, params.name)
+        started = [task for task in self._application.tasks(job) if task.phase in (TaskPhase.STARTING, TaskPhase.RUNNING)]
+        failed = await asyncio.gather(*(self._send_interrupt(task) for task in started))
+        reached = [task.key.task for task, error in zip(started, failed, strict=True) if error is None]
         if not reached:
             message = f"no task of {job.key.name} runs, so there is nothing to interrupt"
             raise ConflictError(message, fix=f"see `fairway get {job.key.name}`; `fairway stop {job.key.name}` ends it")
@@ -72,18 +72,21 @@ class Inside:
         return None
 
     async def resize(self, request: Request) -> Response:
-        """The window of the task's terminal."""
-        asked = Asked(request)
-        window = await asked.body(Window)
-        task = self._task(asked)
+        """Set the window size of the task's terminal."""
+        params = Asked(request)
+        window = await params.body(Window)
+        task = self._task(params)
         await self._application.engine.resize(task.key, window.rows, window.cols)
         return json_answer({"task": task.key.task})
 
     async def environment(self, request: Request) -> Response:
-        """Folder and environment of a running task, for a command beside it. For the socket's owner, as all of this."""
+        """Return folder and environment of a running task, for a command beside it.
+
+        Only for the socket's owner, like all routes here.
+        """
         task = self._task(Asked(request))
-        found = await self._application.engine.inside(task.key)
-        return json_answer({"task": task.key.task, "cwd": found.folder, "env": found.environment})
+        inside = await self._application.engine.inside(task.key)
+        return json_answer({"task": task.key.task, "cwd": inside.folder, "env": inside.environment})
 
     def _task(self, asked: Asked) -> Task:
         job = self._application.find(asked.namespace, asked.name)

@@ -1,4 +1,4 @@
-"""Routes about runs that exist."""
+"""Routes of existing runs."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from fairway.views.usage import Used, usage_list, usage_text, with_use
 from fairway.views.why import left_for, why_view
 
 EVERYTHING = 1_000_000
-"""As many runs as are looked at for an order of their own."""
+"""Maximum number of runs that are sorted by anything but age."""
 CURVE_POINTS = 400
-"""As many points as the page about a run can draw."""
+"""Maximum number of points that the page of a run can draw."""
 
 
 class StopBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `stop` may say besides the name."""
+    """The body of `stop`."""
 
     now: bool = False
     all: bool = False
@@ -55,39 +55,39 @@ class Jobs:
         self._show = showing
 
     def routes(self) -> list[BaseRoute]:
-        """Where each is found."""
-        one = "/v1/jobs/{name}"
+        """Return the routes."""
+        job_path = "/v1/jobs/{name}"
         return [
             Route("/v1/jobs", self.list, methods=["GET"]),
-            Route(one, self.get, methods=["GET"]),
-            Route(one, self.delete, methods=["DELETE"]),
-            Route(f"{one}/stop", self.stop, methods=["POST"]),
-            Route(f"{one}/resume", self.resume, methods=["POST"]),
-            Route(f"{one}/events", self.events, methods=["GET"]),
-            Route(f"{one}/why", self.why, methods=["GET"]),
-            Route(f"{one}/metrics", self.metrics, methods=["GET"]),
-            Route(f"{one}/logs", self.logs, methods=["GET"]),
-            Route(f"{one}/watch", self.watch, methods=["GET"]),
+            Route(job_path, self.get, methods=["GET"]),
+            Route(job_path, self.delete, methods=["DELETE"]),
+            Route(f"{job_path}/stop", self.stop, methods=["POST"]),
+            Route(f"{job_path}/resume", self.resume, methods=["POST"]),
+            Route(f"{job_path}/events", self.events, methods=["GET"]),
+            Route(f"{job_path}/why", self.why, methods=["GET"]),
+            Route(f"{job_path}/metrics", self.metrics, methods=["GET"]),
+            Route(f"{job_path}/logs", self.logs, methods=["GET"]),
+            Route(f"{job_path}/watch", self.watch, methods=["GET"]),
             Route("/v1/events", self.all_events, methods=["GET"]),
             Route("/v1/top/jobs", self.top, methods=["GET"]),
             Route("/v1/top/jobs/{name}", self.top_one, methods=["GET"]),
         ]
 
     async def list(self, request: Request) -> Response:
-        """Runs, newest first. `namespace=*` means all."""
-        asked = Asked(request)
-        wanted = JobFilter(
-            namespace="" if asked.namespace == "*" else asked.namespace,
-            series=asked.text("series"),
-            phases=asked.phases(),
-            labels=asked.labels(),
-            limit=asked.number("limit", 100, least=1),
-            before=asked.text("before"),
+        """List runs, newest first. `namespace=*` means all."""
+        params = Asked(request)
+        job_filter = JobFilter(
+            namespace="" if params.namespace == "*" else params.namespace,
+            series=params.text("series"),
+            phases=params.phases(),
+            labels=params.labels(),
+            limit=params.number("limit", 100, least=1),
+            before=params.text("before"),
         )
-        view = self._sorted(asked, wanted) if asked.text("sort") else self._listed(wanted)
-        filtered = bool(wanted.series or wanted.phases or wanted.labels or wanted.before)
+        view = self._sorted(params, job_filter) if params.text("sort") else self._listed(job_filter)
+        filtered = bool(job_filter.series or job_filter.phases or job_filter.labels or job_filter.before)
         return show(
-            asked,
+            params,
             view,
             text=lambda page: jobs_text(view, self._now(), page, filtered=filtered),
             called=lambda: (job.name for job in view.jobs),
@@ -98,7 +98,10 @@ class Jobs:
         return JobList(tuple(self._show.brief(job) for job in page.jobs), page.next, page.total)
 
     def _sorted(self, asked: Asked, wanted: JobFilter) -> JobList:
-        """In another order than by age: all that match are sorted before some are shown, and there are no pages."""
+        """Sort by something other than age.
+
+        All matching runs are sorted before the first are returned, and there are no pages.
+        """
         key = asked.text("sort")
         if key.lstrip("-") not in SORTS:
             near = suggest.did_you_mean(key.lstrip("-"), SORTS)
@@ -112,39 +115,39 @@ class Jobs:
         return JobList(jobs[: wanted.limit], "", listed.total)
 
     async def get(self, request: Request) -> Response:
-        """One run with its tasks."""
-        asked = Asked(request)
-        job = self._find(asked)
+        """Return one run with its tasks."""
+        params = Asked(request)
+        job = self._find(params)
         view = self._show.full(job)
         return show(
-            asked,
+            params,
             view,
             text=lambda page: detail_text(view, self._application.points(job, limit=CURVE_POINTS), self._now(), page),
             called=lambda: [view.name],
         )
 
     async def delete(self, request: Request) -> Response:
-        """Forget runs: one, or with `all` every run that the name means. `bare`: the caller did not say that it is a job."""
-        asked = Asked(request)
-        if asked.flag("bare"):
-            self._refuse_ambiguous(asked)
-        broken = JobKey(asked.namespace, asked.name)
-        if self._application.is_unreadable(broken) and not asked.flag("plan"):
-            await self._application.delete(broken)
-            return self._deleted(asked, [asked.name])
-        runs = self._application.runs(asked.namespace, asked.name)
-        if len(runs) > 1 and not asked.flag("all"):
-            raise _several(asked.name, runs, "delete")
-        if asked.flag("plan"):
+        """Delete one run, or with `all` every run of the name. `bare`: the caller did not specify that it is a job."""
+        params = Asked(request)
+        if params.flag("bare"):
+            self._refuse_ambiguous(params)
+        unreadable = JobKey(params.namespace, params.name)
+        if self._application.is_unreadable(unreadable) and not params.flag("plan"):
+            await self._application.delete(unreadable)
+            return self._deleted(params, [params.name])
+        runs = self._application.runs(params.namespace, params.name)
+        if len(runs) > 1 and not params.flag("all"):
+            raise _several(params.name, runs, "delete")
+        if params.flag("plan"):
             return self._plan(
-                asked,
+                params,
                 runs,
                 "would be deleted with its logs, checkpoints and outputs",
                 "would be killed and deleted with all its files",
             )
         for job in runs:
             await self._application.delete(job.key)
-        return self._deleted(asked, [job.key.name for job in runs])
+        return self._deleted(params, [job.key.name for job in runs])
 
     def _deleted(self, asked: Asked, names: Sequence[str]) -> Response:
         return show(
@@ -155,146 +158,146 @@ class Jobs:
         )
 
     def _refuse_ambiguous(self, asked: Asked) -> None:
-        """A bare name means a job, but what destroys must be sure."""
+        """Refuse a bare name that is also a queue or a service: deletion must be unambiguous."""
         services = self._application.services
         is_service = services is not None and services.is_kept(ServiceKey(asked.namespace, asked.name))
-        for other, there in (("queue", self._application.queues.is_kept(asked.name)), ("service", is_service)):
-            if there:
+        for other, exists in (("queue", self._application.queues.is_kept(asked.name)), ("service", is_service)):
+            if exists:
                 message = f"{asked.name} is a {other} too; nothing was changed"
                 raise RefusedError(message, fix=f"say which: fairway delete job/{asked.name} or {other}/{asked.name}")
 
     async def stop(self, request: Request) -> Response:
-        """Ask a run to end; a series means its one run that is not over."""
-        asked = Asked(request)
-        body = await asked.body(StopBody)
-        runs = self._application.runs(asked.namespace, asked.name)
+        """Stop a run; the name of a series means its only unfinished run."""
+        params = Asked(request)
+        body = await params.body(StopBody)
+        runs = self._application.runs(params.namespace, params.name)
         active = [job for job in runs if not job.phase.over]
-        if len(active) > 1 and not (body.all or asked.flag("all")):
-            raise _several(asked.name, active, "stop")
+        if len(active) > 1 and not (body.all or params.flag("all")):
+            raise _several(params.name, active, "stop")
         if body.plan:
             return self._plan(
-                asked,
+                params,
                 active or runs[:1],
                 "is over already; nothing would change",
                 "would be asked to end, its grace, then killed",
             )
         stopped = [await self._application.stop(job.key, now=body.now) for job in active or runs[:1]]
-        return self._changed(asked, stopped)
+        return self._changed(params, stopped)
 
     async def resume(self, request: Request) -> Response:
-        """Start a stopped or failed run again from its last checkpoint."""
-        asked = Asked(request)
-        return self._changed(asked, [await self._application.resume(self._find(asked).key, asked.key())])
+        """Restart a stopped or failed run from its last checkpoint."""
+        params = Asked(request)
+        return self._changed(params, [await self._application.resume(self._find(params).key, params.key())])
 
     async def events(self, request: Request) -> Response:
-        """What happened to a run and its tasks, oldest first."""
-        asked = Asked(request)
-        key = str(self._find(asked).key)
-        view = event_list(self._application.events(key, asked.number("limit", 1000, least=1)))
+        """Return the events of a run and its tasks, oldest first."""
+        params = Asked(request)
+        key = str(self._find(params).key)
+        view = event_list(self._application.events(key, params.number("limit", 1000, least=1)))
         return show(
-            asked,
+            params,
             view,
             text=lambda page: events_text(view.events, self._now(), page, run=key),
             called=lambda: (event.reason for event in view.events),
         )
 
     async def all_events(self, request: Request) -> Response:
-        """What happened to everything, oldest first; with `within` only to what is in that namespace."""
-        asked = Asked(request)
-        found = self._application.events("", asked.number("limit", 200, least=1))
-        within = asked.text("within")
-        view = event_list([event for event in found if not within or _is_within(event.subject, within)])
+        """Return all events, oldest first; with `within`, only those of that namespace."""
+        params = Asked(request)
+        events = self._application.events("", params.number("limit", 200, least=1))
+        namespace = params.text("within")
+        view = event_list([event for event in events if not namespace or _is_within(event.subject, namespace)])
         return show(
-            asked,
+            params,
             view,
             text=lambda page: events_text(view.events, self._now(), page),
             called=lambda: (event.reason for event in view.events),
         )
 
     async def why(self, request: Request) -> Response:
-        """Why a run is where it is, and what would help."""
-        asked = Asked(request)
-        job = self._find(asked)
-        found = None if job.phase.over else await self._application.waiting.answer(job)
-        hold, waiting = (found.hold, found.view) if found is not None else (None, None)
+        """Explain the state of a run, and what would help."""
+        params = Asked(request)
+        job = self._find(params)
+        answer = None if job.phase.over else await self._application.waiting.answer(job)
+        hold, waiting = (answer.hold, answer.view) if answer is not None else (None, None)
         faults = self._application.loop.faults.of(str(job.key))
-        left = left_for(job, self._application.events(str(job.key))) if job.evictions else ""
-        view = why_view(job, self._application.tasks(job), self._now(), hold, waiting, faults, left=left)
-        return show(asked, view, text=lambda page: why_text(view, self._now(), page), called=lambda: [view.reason])
+        departure = left_for(job, self._application.events(str(job.key))) if job.evictions else ""
+        view = why_view(job, self._application.tasks(job), self._now(), hold, waiting, faults, left=departure)
+        return show(params, view, text=lambda page: why_text(view, self._now(), page), called=lambda: [view.reason])
 
     async def metrics(self, request: Request) -> Response:
-        """Metric points of a run in order of time."""
-        asked = Asked(request)
-        job = self._find(asked)
-        wanted, limit = asked.text("metric"), asked.number("limit", 2000, least=1)
-        points = self._application.points(job, wanted, limit)
-        view = metric_list(points, wanted, job.progress.summaries, job.spec.stop.goals)
-        if wanted and not view.names:
-            self._refuse_unknown(job, wanted)
-        return show(asked, view, text=lambda page: metrics_text(view, page), called=lambda: view.names)
+        """Return the metric points of a run in order of time."""
+        params = Asked(request)
+        job = self._find(params)
+        metric, limit = params.text("metric"), params.number("limit", 2000, least=1)
+        points = self._application.points(job, metric, limit)
+        view = metric_list(points, metric, job.progress.summaries, job.spec.stop.goals)
+        if metric and not view.names:
+            self._refuse_unknown(job, metric)
+        return show(params, view, text=lambda page: metrics_text(view, page), called=lambda: view.names)
 
     def _refuse_unknown(self, job: Job, metric: str) -> None:
-        """A name that a run with metrics never reported; one that has none yet may still come to it."""
-        known = metric_list(self._application.points(job, limit=CURVE_POINTS)).names
-        if known:
-            near = suggest.did_you_mean(metric, known)
-            message = f"{job.key.name} has no metric {metric!r}; it has {phrases.listing(list(known))}"
-            raise NotFoundError(message, fix=near or f"name one of them: --metric {known[0]}")
+        """Refuse a metric that a run with metrics never reported; a run without any may still report it."""
+        names = metric_list(self._application.points(job, limit=CURVE_POINTS)).names
+        if names:
+            near = suggest.did_you_mean(metric, names)
+            message = f"{job.key.name} has no metric {metric!r}; it has {phrases.listing(list(names))}"
+            raise NotFoundError(message, fix=near or f"name one of them: --metric {names[0]}")
 
     async def logs(self, request: Request) -> ASGIApp:
-        """What the tasks printed; lines of several tasks carry their names."""
-        asked = Asked(request)
-        job = self._find(asked)
-        query = self._log_query(asked, job, follow=asked.flag("follow"))
+        """Return the output of the tasks; lines of several tasks are prefixed with the task's name."""
+        params = Asked(request)
+        job = self._find(params)
+        query = self._log_query(params, job, follow=params.flag("follow"))
         streams = self._streams(job, query)
         chunks = self._application.logs(job, query)
         if query.timed:
             chunks = stamped(chunks)
         headings = query.attempt == -1
         note = _removed(job, streams) if query.tail is None and query.since is None else ""
-        if asked.flag("prefix", default=len(streams) > 1):
-            return Stream(mixed_logs(chunks, LogMixer(streams, colour=asked.flag("colour")), headings=headings), note=note)
+        if params.flag("prefix", default=len(streams) > 1):
+            return Stream(mixed_logs(chunks, LogMixer(streams, colour=params.flag("colour")), headings=headings), note=note)
         return Stream(plain_logs(chunks, headings=headings), note=note)
 
     async def watch(self, request: Request) -> ASGIApp:
-        """Everything about a run until it is over, one JSON object a line."""
-        asked = Asked(request)
-        job = self._find(asked)
-        query = replace(self._log_query(asked, job, follow=True), streams=True) if asked.flag("logs", default=True) else None
+        """Stream all changes of a run until it is over, one JSON object per line."""
+        params = Asked(request)
+        job = self._find(params)
+        query = replace(self._log_query(params, job, follow=True), streams=True) if params.flag("logs", default=True) else None
         return Stream(watch(self._application, job, query, self._show.live), LINES)
 
     async def top(self, request: Request) -> Response:
-        """What the runs that are not over hold and use, and how fast they go."""
-        asked = Asked(request)
-        namespace = "" if asked.namespace == "*" else asked.namespace
-        wanted = JobFilter(
+        """Return resources and usage of the unfinished runs, and their speed."""
+        params = Asked(request)
+        namespace = "" if params.namespace == "*" else params.namespace
+        job_filter = JobFilter(
             namespace=namespace,
             phases=("Running", "Starting", "Restarting", "Stopping"),
-            limit=asked.number("limit", 1000, least=1),
+            limit=params.number("limit", 1000, least=1),
         )
-        found = self._application.list_jobs(wanted).jobs
-        running = [task.key for job in found for task in split_attempts(job, self._application.tasks(job))[0]]
+        jobs = self._application.list_jobs(job_filter).jobs
+        running = [task.key for job in jobs for task in split_attempts(job, self._application.tasks(job))[0]]
         used = await self._application.engine.usage(running)
         by_run: dict[JobKey, dict[str, Used]] = {}
         for key, use in used.items():
             by_run.setdefault(key.run, {})[key.task] = (use.cpu, use.memory, use.gpu)
-        jobs = tuple(with_use(self._show.live(job), by_run.get(job.key, {})) for job in found)
+        views = tuple(with_use(self._show.live(job), by_run.get(job.key, {})) for job in jobs)
         return show(
-            asked,
-            JobList(jobs, "", len(jobs)),
-            text=lambda page: top_text(jobs, page),
-            called=lambda: (job.name for job in jobs),
+            params,
+            JobList(views, "", len(views)),
+            text=lambda page: top_text(views, page),
+            called=lambda: (job.name for job in views),
         )
 
     async def top_one(self, request: Request) -> Response:
-        """What each task of one run uses now, and how fast it goes."""
-        asked = Asked(request)
-        job = self._find(asked)
+        """Return the current usage of each task of a run, and its speed."""
+        params = Asked(request)
+        job = self._find(params)
         current, _ = split_attempts(job, self._application.tasks(job))
         used = await self._application.engine.usage([task.key for task in current])
         points = self._application.points(job, limit=CURVE_POINTS * max(1, len(current)))
         view = usage_list(job, current, {key: (use.cpu, use.memory, use.gpu) for key, use in used.items()}, points)
-        return show(asked, view, text=lambda page: usage_text(view, page), called=lambda: (task.name for task in view.tasks))
+        return show(params, view, text=lambda page: usage_text(view, page), called=lambda: (task.name for task in view.tasks))
 
     def _now(self) -> float:
         return self._show.now()
@@ -303,7 +306,7 @@ class Jobs:
         return self._application.find(asked.namespace, asked.name)
 
     def _changed(self, asked: Asked, jobs: Sequence[Job]) -> Response:
-        """The new state of what was changed: one run, or a list when several were asked for."""
+        """Return the new state of the changed runs: one run, or a list of several."""
         views = [self._show.full(job) for job in jobs]
         view = views[0] if len(views) == 1 else JobList(tuple(views), "", len(views))
         listed = JobList(tuple(views), "", len(views))
@@ -311,7 +314,7 @@ class Jobs:
             asked,
             view,
             text=lambda page: jobs_text(listed, self._now(), page),
-            called=lambda: (one.name for one in views),
+            called=lambda: (run_view.name for run_view in views),
         )
 
     def _plan(self, asked: Asked, jobs: Sequence[Job], when_over: str, when_not: str) -> Response:
@@ -338,25 +341,25 @@ class Jobs:
         )
 
     def _streams(self, job: Job, query: LogQuery) -> Sequence[str]:
-        """The names under which the tasks asked for will print."""
+        """Return the names under which the selected tasks print."""
         current, earlier = split_attempts(job, self._application.tasks(job))
-        known = [*current, *earlier] if query.attempt is not None else current
-        tasks = [task for task in known if query.role in ("", task.key.role) and query.index in (None, task.key.index)]
-        if not tasks and query.index is not None and known:
-            have = phrases.listing(list(dict.fromkeys(task.key.task for task in known)))
-            wanted = f"{query.role or 'task'}-{query.index}"
-            message = f"{job.key.name} has no {wanted}"
-            raise NotFoundError(message, fix=f"it has {have}")
-        if not known:
+        candidates = [*current, *earlier] if query.attempt is not None else current
+        tasks = [task for task in candidates if query.role in ("", task.key.role) and query.index in (None, task.key.index)]
+        if not tasks and query.index is not None and candidates:
+            names = phrases.listing(list(dict.fromkeys(task.key.task for task in candidates)))
+            requested = f"{query.role or 'task'}-{query.index}"
+            message = f"{job.key.name} has no {requested}"
+            raise NotFoundError(message, fix=f"it has {names}")
+        if not candidates:
             most = {name: 1 if folds_into_one(job) else role.replicas.max for name, role in job.spec.roles.items()}
             roles = [name for name in most if query.role in ("", name)]
             return [f"{name}-{index}" for name in roles for index in range(most[name]) if query.index in (None, index)]
-        found = {f"{task.key.task}.{rank}" if rank else task.key.task: None for task in tasks for rank in range(task.processes)}
-        return list(found)
+        streams = {f"{task.key.task}.{rank}" if rank else task.key.task: None for task in tasks for rank in range(task.processes)}
+        return list(streams)
 
 
 def _is_within(subject: str, namespace: str) -> bool:
-    """Whether events of this subject are about a run or a service of the namespace."""
+    """Return whether events of this subject are about a run or a service of the namespace."""
     return subject.removeprefix("service:").partition("/")[0] == namespace
 
 
@@ -370,6 +373,6 @@ def _several(name: str, runs: Sequence[Job], verb: str) -> RefusedError:
 
 
 def _removed(job: Job, tasks: Sequence[str]) -> str:
-    """What is missing at the beginning of these logs, in words."""
+    """Describe what is missing at the beginning of these logs."""
     limit = job.spec.keep.log_size
     return "; ".join(phrases.removed(task, count, limit) for task, count in job.logs_removed.items() if task in tasks)

@@ -1,4 +1,4 @@
-"""Routes about the API keys of services."""
+"""Routes of the API keys of services."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fairway.views.plan import PlanView, plan_text
 
 
 class KeyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `key create` sends."""
+    """The body of `key create`."""
 
     name: str
     rate: str = ""
@@ -38,50 +38,50 @@ class KeyRoutes:
         self._now = now
 
     def routes(self) -> list[BaseRoute]:
-        """Where each is found."""
-        whole = "/v1/services/{name}/keys"
+        """Return the routes."""
+        keys_path = "/v1/services/{name}/keys"
         return [
-            Route(whole, self.list, methods=["GET"]),
-            Route(whole, self.create, methods=["POST"]),
-            Route(f"{whole}/{{key}}", self.revoke, methods=["DELETE"]),
+            Route(keys_path, self.list, methods=["GET"]),
+            Route(keys_path, self.create, methods=["POST"]),
+            Route(f"{keys_path}/{{key}}", self.revoke, methods=["DELETE"]),
         ]
 
     async def list(self, request: Request) -> Response:
-        """The keys of a service, by name; never a key."""
-        asked = Asked(request)
-        keys, service = self._keys(asked)
+        """List the keys of a service by name, never the keys themselves."""
+        params = Asked(request)
+        keys, service = self._keys(params)
         now = self._now()
         view = KeyList(tuple(key_view(key, now) for key in await keys.keys(service)))
         return show(
-            asked, view, text=lambda page: keys_text(view.keys, now, page), called=lambda: (key.name for key in view.keys)
+            params, view, text=lambda page: keys_text(view.keys, now, page), called=lambda: (key.name for key in view.keys)
         )
 
     async def create(self, request: Request) -> Response:
-        """Make a key; the answer is the only place where it is ever shown."""
-        asked = Asked(request)
-        keys, service = self._keys(asked)
-        body = await asked.body(KeyBody)
+        """Create a key; only this response ever contains it."""
+        params = Asked(request)
+        keys, service = self._keys(params)
+        body = await params.body(KeyBody)
         wish = KeyWish(body.name, body.rate, body.expires)
         if body.plan:
             keys.check(service, wish.name, await keys.keys(service))
-            made = keys.planned(service, wish)
-            limit = f", for {rate.show(made.rule.rate)}" if made.rule.rate else ""
-            view = PlanView((f"{asked.name}: the key {wish.name} would be made{limit}",), (wish.name,))
-            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
-        text, made = await keys.create(service, wish)
-        answer = json_answer(KeyMade(made.rule.name, text, made.rule.expires or None), 201)
+            key = keys.planned(service, wish)
+            limit = f", for {rate.show(key.rule.rate)}" if key.rule.rate else ""
+            view = PlanView((f"{params.name}: the key {wish.name} would be made{limit}",), (wish.name,))
+            return show(params, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        text, key = await keys.create(service, wish)
+        answer = json_answer(KeyMade(key.rule.name, text, key.rule.expires or None), 201)
         answer.headers["cache-control"] = "no-store"
         return answer
 
     async def revoke(self, request: Request) -> Response:
-        """Take a key away; it is not let in any more when this is answered."""
-        asked = Asked(request)
-        keys, service = self._keys(asked)
+        """Revoke a key; when this responds, the key is no longer accepted."""
+        params = Asked(request)
+        keys, service = self._keys(params)
         name = str(request.path_params["key"])
-        if asked.flag("plan"):
+        if params.flag("plan"):
             keys.find(service, name, await keys.keys(service))
-            view = PlanView((f"{asked.name}: the key {name} would be revoked",), (name,))
-            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+            view = PlanView((f"{params.name}: the key {name} would be revoked",), (name,))
+            return show(params, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
         await keys.revoke(service, name)
         return json_answer({"revoked": [name]})
 

@@ -1,4 +1,4 @@
-"""Routes about the daemon and what it has: health, nodes, secrets."""
+"""Routes of the daemon and its machine: health, nodes, secrets."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from fairway.views.secret import SecretList, SecretView
 
 
 class MovesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much may be moved, and whether it is only planned."""
+    """How many runs may be moved, and whether to only plan it."""
 
     plan: bool = False
     moves: int = 0
-    """At most so many; 0 means as many as usual."""
+    """Maximum number of moves; 0 means the default."""
 
 
 class SetAsideBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which folder: `default/mnist-7`."""
+    """The folder: `default/mnist-7`."""
 
     name: str
 
 
 class SecretBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value to keep."""
+    """A secret value."""
 
     value: str
 
 
 class Machine:
-    """The routes about the daemon and what it has."""
+    """The routes of the daemon and its machine."""
 
     def __init__(self, application: Application, showing: Showing) -> None:
         self._application = application
         self._show = showing
 
     def routes(self) -> list[BaseRoute]:
-        """Where each is found."""
+        """Return the routes."""
         return [
             Route("/v1/health", self.health, methods=["GET"]),
             Route("/v1/faults", self.faults, methods=["GET"]),
@@ -67,12 +67,12 @@ class Machine:
         ]
 
     async def health(self, request: Request) -> Response:
-        """That the daemon is there, and which one it is."""
+        """Identify the running daemon."""
         about = self._show.about
         return json_answer(asdict(about))
 
     async def faults(self, request: Request) -> Response:
-        """What fails at the moment and is retried, by object."""
+        """Return current failures and their retries, by object."""
         view = FaultList(fault_views(self._application.loop.faults.all()))
         return show(
             Asked(request),
@@ -82,7 +82,7 @@ class Machine:
         )
 
     async def condition(self, request: Request) -> Response:
-        """How the record is: database, backups, what was recovered, what cannot be read."""
+        """Return the condition of the database: backups, recoveries, unreadable records."""
         del request
         return json_answer(condition_view(self._application.condition(), self._show.now()))
 
@@ -92,21 +92,21 @@ class Machine:
         return json_answer({"path": self._application.set_aside(body.name)})
 
     async def nodes(self, request: Request) -> Response:
-        """What there is to run on, and what is free of it."""
+        """Return the nodes, with their free resources."""
         nodes, tasks = await self._application.nodes()
         return self._nodes(Asked(request), NodeList(tuple(node_view(node, tasks) for node in nodes)))
 
     async def node(self, request: Request) -> Response:
-        """One node."""
-        asked = Asked(request)
+        """Return one node."""
+        params = Asked(request)
         nodes, tasks = await self._application.nodes()
-        found = tuple(node_view(node, tasks) for node in nodes if node.name == asked.name)
-        if not found:
-            known = [node.name for node in nodes]
-            fix = suggest.did_you_mean(asked.name, known) or f"there is {', '.join(known) or 'none'}"
-            message = f"there is no node {asked.name}"
+        views = tuple(node_view(node, tasks) for node in nodes if node.name == params.name)
+        if not views:
+            node_names = [node.name for node in nodes]
+            fix = suggest.did_you_mean(params.name, node_names) or f"there is {', '.join(node_names) or 'none'}"
+            message = f"there is no node {params.name}"
             raise NotFoundError(message, fix=fix)
-        return self._nodes(asked, NodeList(found))
+        return self._nodes(params, NodeList(views))
 
     def _nodes(self, asked: Asked, view: NodeList) -> Response:
         return show(
@@ -117,15 +117,15 @@ class Machine:
         )
 
     async def defragment(self, request: Request) -> Response:
-        """The fewest moves that let a waiting run start: shown, or carried out."""
-        asked = Asked(request)
-        body = await asked.body(MovesBody)
-        found = await self._application.loop.move(body.moves or BUDGET, carry_out=not body.plan)
-        view = moves_plan_view(found, done=found is not None and not body.plan)
-        return show(asked, view, text=lambda page: moves_text(view, page), called=lambda: (move.name for move in view.moves))
+        """Find the fewest moves that let a waiting run start, and perform them unless only planned."""
+        params = Asked(request)
+        body = await params.body(MovesBody)
+        move_plan = await self._application.loop.move(body.moves or BUDGET, carry_out=not body.plan)
+        view = moves_plan_view(move_plan, done=move_plan is not None and not body.plan)
+        return show(params, view, text=lambda page: moves_text(view, page), called=lambda: (move.name for move in view.moves))
 
     async def secrets(self, request: Request) -> Response:
-        """The names of the secrets, never a value."""
+        """Return the names of the secrets, never a value."""
         view = SecretList(tuple(SecretView(name) for name in sorted(self._application.secrets.names())))
         return show(
             Asked(request),
@@ -135,18 +135,18 @@ class Machine:
         )
 
     async def put_secret(self, request: Request) -> Response:
-        """Keep a value under a name, over an older one."""
-        asked = Asked(request)
+        """Store a secret, replacing an older value."""
+        params = Asked(request)
         try:
-            name = names.check_variable(asked.name)
+            name = names.check_variable(params.name)
         except ValueError as problem:
-            message = f"{asked.name!r} {problem}"
+            message = f"{params.name!r} {problem}"
             raise UsageError(message, fix="a secret becomes a variable; write for example HF_TOKEN") from None
-        self._application.secrets.put(name, (await asked.body(SecretBody)).value)
+        self._application.secrets.put(name, (await params.body(SecretBody)).value)
         return json_answer(SecretView(name))
 
     async def delete_secret(self, request: Request) -> Response:
-        """Forget a value."""
+        """Delete a secret."""
         name = Asked(request).name
         self._application.secrets.delete(name)
         return json_answer({"deleted": [name]})

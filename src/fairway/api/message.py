@@ -1,7 +1,7 @@
-"""What a pod's message says of its task: every field typed and every number bounded. Pure.
+"""Parse a pod's message about its task: every field is typed and every number bounded. Pure.
 
-The message comes from the user's container, so it may hold anything. A message whose head cannot be read is refused as a whole;
-a bad point or checkpoint is left out, and the words that say so come with the rest.
+The message comes from the user's container, so it may contain anything. A message with an unreadable head is refused as a whole;
+an invalid point or checkpoint is left out, and the reason is returned with the rest.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from fairway.units.number import finite, int64
 
 MOST_POINTS = 10_000
 MOST_METRICS = 1000
-"""Of one point."""
+"""Maximum number of metrics of one point."""
 LONGEST_NAME = 500
 LATEST = 1e11
-"""Seconds since the epoch (the year 5138): later times cannot be shown."""
+"""Seconds since the epoch (the year 5138): later times cannot be displayed."""
 MOST_RANK = 2**31 - 1
 _SPELT = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _SHOWN = 60
 
 
 class UnreadableError(ValueError):
-    """This is no message of a task."""
+    """The body is not a valid message of a task."""
 
 
 @dataclass(slots=True)
 class Message:
-    """What a pod tells."""
+    """A parsed message of a pod."""
 
     task: str
     sender: str = ""
     number: int = 0
-    """Of a sender's messages."""
+    """Sequence number among the sender's messages."""
     points: list[tuple[int, MetricPoint]] = field(default_factory=list)
-    """Each with the place of its source among `SOURCES`."""
+    """Each with the index of its source in `SOURCES`."""
     step: int | None = None
-    """Of the newest checkpoint."""
+    """The step of the newest checkpoint."""
     saved: float | None = None
     refused: list[str] = field(default_factory=list)
-    """What was left out, in words."""
+    """Reasons for the parts that were left out."""
 
 
 def read(body: bytes) -> Message:
-    """The message. Raises `UnreadableError` when it is none."""
+    """Parse a message. Raises `UnreadableError` if the body is not one."""
     try:
         plain = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -61,10 +61,10 @@ def read(body: bytes) -> Message:
     if not _is_name(task) or not isinstance(sender, str) or number is None or int64(plain.get("attempt")) is None:
         message = "task and sender are texts, number and attempt are integers of 64 bits"
         raise UnreadableError(message)
-    found = Message(_clean(task), _clean(sender[:LONGEST_NAME]), number)
-    _read_points(plain.get("points", []), found)
-    _read_checkpoint(plain.get("checkpoint"), found)
-    return found
+    result = Message(_clean(task), _clean(sender[:LONGEST_NAME]), number)
+    _read_points(plain.get("points", []), result)
+    _read_checkpoint(plain.get("checkpoint"), result)
+    return result
 
 
 def _read_points(points: Any, found: Message) -> None:
@@ -72,15 +72,15 @@ def _read_points(points: Any, found: Message) -> None:
         found.refused.append(f"points is {_shown(points)}, and a list of at most {MOST_POINTS} was expected")
         return
     for point in points:
-        wrong = _wrong(point)
-        if wrong:
-            found.refused.append(f"a metric point was left out: {wrong}")
+        reason = _wrong(point)
+        if reason:
+            found.refused.append(f"a metric point was left out: {reason}")
         else:
             found.points.append(_point(point, found))
 
 
 def _wrong(plain: Any) -> str:
-    """Why this is no point, in words; empty when it is one."""
+    """Return why this is not a valid point; empty if it is valid."""
     if not isinstance(plain, dict):
         return f"{_shown(plain)} is no mapping"
     step, rank, values = plain.get("step"), int64(plain.get("rank", 0)), plain.get("metrics")
@@ -98,7 +98,7 @@ def _wrong(plain: Any) -> str:
 
 
 def _point(plain: dict[str, Any], found: Message) -> tuple[int, MetricPoint]:
-    """A point that was checked; single metrics that are no numbers are left out."""
+    """Convert a checked point; single metrics that are not numbers are left out."""
     metrics = {}
     for name, value in plain["metrics"].items():
         number = _metric(value)
@@ -113,7 +113,7 @@ def _point(plain: dict[str, Any], found: Message) -> tuple[int, MetricPoint]:
 
 
 def _metric(value: Any) -> float | None:
-    """A measured number. NaN and infinity are such: a loss that became NaN is what people want to see."""
+    """Return a measured number. NaN and infinity are valid: a loss that became NaN must be visible."""
     if isinstance(value, str):
         return _SPELT.get(value)
     return value if isinstance(value, float) else finite(value)
@@ -122,8 +122,8 @@ def _metric(value: Any) -> float | None:
 def _read_checkpoint(plain: Any, found: Message) -> None:
     if plain is None:
         return
-    said = plain if isinstance(plain, dict) else {}
-    step, moment = int64(said.get("step")), _moment(said.get("time"))
+    fields = plain if isinstance(plain, dict) else {}
+    step, moment = int64(fields.get("step")), _moment(fields.get("time"))
     if step is None or step < 0 or moment is None:
         found.refused.append(f"checkpoint {_shown(plain)} has no step or time that can be; it was left out")
     else:
@@ -140,12 +140,12 @@ def _is_name(value: Any) -> TypeGuard[str]:
 
 
 def _clean(text: str) -> str:
-    """JSON can spell lone surrogates, which cannot be stored."""
+    """Replace lone surrogates, which JSON can contain but the database cannot store."""
     return text.encode(errors="replace").decode()
 
 
 def _shown(value: Any) -> str:
-    """A value from outside, short; never raises, however large it is."""
+    """Return a short form of an untrusted value; never raises, however large the value is."""
     if isinstance(value, list | dict):
         return f"a {type(value).__name__} of {len(value)}"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Plain HTTP at the port of pods: only for those that were made before pods were given the operator's certificate authority."""
+"""Plain HTTP on the port for pods: only for pods created before pods received the operator's certificate authority."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fairway.api.mlflow.token import speaker_of
 from fairway.app.tracking import Speaker
 
 Older = Callable[[Speaker], bool]
-"""Whether the pods of a run or a service may be of an earlier version."""
+"""Return whether pods of the run or service may come from an earlier version."""
 WORDS = "this run's pods are given a certificate authority: ask by https\n"
 
 
 class OlderPlain:
-    """Passes on what came over TLS, and of the rest what a run of an earlier version asks."""
+    """Passes on requests received over TLS, and plain requests only from runs of an earlier version."""
 
     def __init__(self, app: ASGIApp, secret: bytes, older: Older) -> None:
         self._app = app
@@ -25,7 +25,7 @@ class OlderPlain:
         self._older = older
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http" or scope["scheme"] == "https" or self._may(scope):
             await self._app(scope, receive, send)
             return

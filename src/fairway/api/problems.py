@@ -1,4 +1,7 @@
-"""Errors on the wire: a status, and `{"error": {...}}`. What is no `FairwayError` is ours, and gets a reference into the log."""
+"""Errors on the wire: a status, and `{"error": {...}}`.
+
+Any exception other than `FairwayError` is a bug in Fairway and gets a reference into the log.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ log = logging.getLogger("fairway.api")
 
 
 def describe(problem: Exception) -> FairwayError:
-    """The error to tell. A surprise is logged with its traceback under a reference that the caller sees too."""
+    """Return the error to send. An unexpected exception is logged with its traceback under a reference sent to the caller."""
     if isinstance(problem, FairwayError):
         return problem
     reference = secrets.token_hex(4)
@@ -26,23 +29,23 @@ def describe(problem: Exception) -> FairwayError:
 
 
 def error_body(problem: FairwayError) -> bytes:
-    """The body that tells an error."""
+    """Return the body of an error response."""
     return to_json({"error": problem.as_dict()})
 
 
 class Guard:
-    """Around all routes: an error that a route raises becomes an answer. All carry the daemon's version, and that it knows keys.
+    """Wraps all routes: turns exceptions into responses, and adds the daemon's version and key support to all responses.
 
-    When the answer has begun already, the connection breaks off.
+    If the response has already begun, the connection is closed.
     """
 
     def __init__(self, app: ASGIApp, version: str) -> None:
         self._app = app
-        # The second: requests with a key are done once, so that a lost answer may be asked for again.
+        # The second header means: requests with a key are executed once, so that a client may repeat one after a lost response.
         self._headers = [(b"fairway-version", version.encode()), (b"fairway-keys", b"1")]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             return
         begun = False
@@ -58,23 +61,23 @@ class Guard:
             await self._app(scope, receive, noting)
         except ClientDisconnect:
             return
-        except Exception as problem:  # Whatever it is, the caller gets an answer and the daemon goes on.
-            told = describe(_from_router(problem, scope))
+        except Exception as problem:  # Whatever it is, the caller gets a response and the daemon continues.
+            error = describe(_from_router(problem, scope))
             if begun:
-                raise told from problem
-            await _send(told, problem, noting)
+                raise error from problem
+            await _send(error, problem, noting)
 
 
 def _from_router(problem: Exception, scope: Scope) -> Exception:
     if not isinstance(problem, HTTPException):
         return problem
-    place = f"{scope['method']} {scope['path']}"
+    request_line = f"{scope['method']} {scope['path']}"
     if problem.status_code == 405:
         return UsageError(
-            f"{place} is not possible", fix="the command and the daemon may differ in version; see: fairway daemon status"
+            f"{request_line} is not possible", fix="the command and the daemon may differ in version; see: fairway daemon status"
         )
     return NotFoundError(
-        f"there is nothing at {place}", fix="the command and the daemon may differ in version; see: fairway daemon status"
+        f"there is nothing at {request_line}", fix="the command and the daemon may differ in version; see: fairway daemon status"
     )
 
 

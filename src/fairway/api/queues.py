@@ -1,4 +1,4 @@
-"""Routes about queues. They are made and changed by `apply`."""
+"""Routes of queues. Queues are created and changed by `apply`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fairway.views.queue import QueueList, QueueView, queue_text, queue_view, qu
 
 
 class Queues:
-    """The routes about queues."""
+    """The routes of queues."""
 
     def __init__(self, application: Application) -> None:
         self._queues = application.queues
 
     def routes(self) -> list[BaseRoute]:
-        """Where each is found."""
+        """Return the routes."""
         return [
             Route("/v1/queues", self.list, methods=["GET"]),
             Route("/v1/queues/{name}", self.get, methods=["GET"]),
@@ -28,7 +28,7 @@ class Queues:
         ]
 
     async def list(self, request: Request) -> Response:
-        """Every queue, and how it stands."""
+        """Return every queue, with its current usage."""
         view = QueueList(tuple(self._views().values()))
         return show(
             Asked(request),
@@ -38,20 +38,20 @@ class Queues:
         )
 
     async def get(self, request: Request) -> Response:
-        """One queue, and how it stands."""
-        asked = Asked(request)
-        view = self._views()[self._queues.find(asked.name).name]
-        return show(asked, view, text=lambda page: queue_text(view, page), called=lambda: [view.name])
+        """Return one queue, with its current usage."""
+        params = Asked(request)
+        view = self._views()[self._queues.find(params.name).name]
+        return show(params, view, text=lambda page: queue_text(view, page), called=lambda: [view.name])
 
     async def delete(self, request: Request) -> Response:
-        """Forget a queue that no run waits or runs in; a changed `default` becomes what it was."""
-        asked = Asked(request)
-        if asked.flag("plan"):
-            self._queues.check_delete(asked.name)
-            view = PlanView((f"the queue {asked.name} would be deleted",), (asked.name,))
-            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
-        await self._queues.delete(asked.name)
-        return json_answer({"deleted": [asked.name]})
+        """Delete a queue in which no run waits or runs; a changed `default` gets its original values."""
+        params = Asked(request)
+        if params.flag("plan"):
+            self._queues.check_delete(params.name)
+            view = PlanView((f"the queue {params.name} would be deleted",), (params.name,))
+            return show(params, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        await self._queues.delete(params.name)
+        return json_answer({"deleted": [params.name]})
 
     def _views(self) -> dict[str, QueueView]:
         standings = {standing.name: standing for standing in self._queues.standings()}

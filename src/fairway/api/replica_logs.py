@@ -1,4 +1,4 @@
-"""What the replicas of a service printed, and print: also those that come later."""
+"""The output of a service's replicas, including replicas that start later."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fairway.state.job import Job
 from fairway.state.service import ServiceKey
 
 _AHEAD = 64
-"""Pieces that may wait for a slow reader; then the replicas' logs are not read on."""
+"""Maximum number of pieces that wait for a slow reader; then the replicas' logs are not read further."""
 
 
 def replica_logs(application: Application, services: Services, key: ServiceKey, query: LogQuery) -> AsyncIterator[LogChunk]:
-    """One replica after the other, oldest first; or, followed, all at once until the service is gone."""
+    """Yield the logs of one replica after the other, oldest first; with `follow`, of all at once until the service is deleted."""
     return _Followed(application, services, key, query).pieces() if query.follow else _each(application, services, key, query)
 
 
@@ -28,7 +28,7 @@ async def _each(application: Application, services: Services, key: ServiceKey, q
 
 
 class _Followed:
-    """The replicas of one service, each read as soon as it is there."""
+    """The replicas of one service, each read as soon as it exists."""
 
     def __init__(self, application: Application, services: Services, key: ServiceKey, query: LogQuery) -> None:
         self._application = application
@@ -39,7 +39,7 @@ class _Followed:
         self._room = asyncio.Semaphore(_AHEAD)
 
     async def pieces(self) -> AsyncIterator[LogChunk]:
-        """What comes, until nothing more can."""
+        """Yield pieces until no more can arrive."""
         work = asyncio.create_task(self._read_all())
         work.add_done_callback(lambda _work: self._pieces.put_nowait(None))
         try:
@@ -52,16 +52,16 @@ class _Followed:
             await asyncio.gather(work, return_exceptions=True)
 
     async def _read_all(self) -> None:
-        seen: set[str] = set()
-        asked = self._query
+        started: set[str] = set()
+        query = self._query
         async with asyncio.TaskGroup() as group:
             while self._services.is_kept(self._key):
                 for name, run in self._services.replica_runs(self._services.find(self._key)):
-                    if name not in seen:
-                        seen.add(name)
-                        group.create_task(self._read(name, run, asked))
-                # All of one that comes later is new.
-                asked = replace(self._query, tail=None)
+                    if name not in started:
+                        started.add(name)
+                        group.create_task(self._read(name, run, query))
+                # Of a replica that starts later, all output is new.
+                query = replace(self._query, tail=None)
                 await self._services.changed()
 
     async def _read(self, name: str, run: Job, asked: LogQuery) -> None:

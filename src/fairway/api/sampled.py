@@ -1,4 +1,4 @@
-"""What replicas on a cluster sample, brought to the operator by the token of their service."""
+"""Uploads of samples from replicas in a cluster to the operator, authorised by the token of their service."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from fairway.state.job import Job, JobKey
 
 SAMPLES = "/v1/given/samples/{pod}/{name}"
 LARGEST = 256 << 20
-"""Bytes of a file at the most. A replica closes one at 16 MB; only its last request can make it larger."""
+"""Maximum size of a file, in bytes. A replica closes a file at 16 MB; only its last request can make it larger."""
 
 
 class KeepSamples(Protocol):
-    """Keeps files of samples. Each raises `FairwayError` for what it does not take."""
+    """Stores sample files. Every method raises `FairwayError` for content that is refused."""
 
     def arriving(self) -> AbstractContextManager[Path]:
-        """A place for a file on its way in."""
+        """Return a temporary path for a file being uploaded."""
         ...
 
     def room(self) -> int:
-        """Bytes that are free."""
+        """Return the number of free bytes."""
         ...
 
     def keep(self, run: JobKey, pod: str, name: str, arrived: Path) -> None:
-        """Take a file of a replica, on the disk when it returns; a second time it changes nothing."""
+        """Store a file of a replica, durably; storing it again changes nothing."""
         ...
 
 
 class Sampled:
-    """Answers pods of services. Each brings samples of its own service only, one file after the other."""
+    """Handles uploads of services' pods. Each pod uploads samples of its own service only, one file at a time."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class Sampled:
     ) -> None:
         self._keep = keep
         self._replica = replica
-        """The replica that a pod of the one who speaks is, and whether it ends there; `FairwayError` when it is none."""
+        """Returns the replica of a service's pod, and whether it ends on that pod; `FairwayError` if there is none."""
         self._came = came
         self._secret = secret
         self._bringing: set[tuple[Speaker, str]] = set()
 
     async def file(self, request: Request) -> Response:
-        """Take a file."""
+        """Store a file."""
         speaker = speaker_in(request, self._secret)
         if speaker is None:
             return PlainTextResponse("this is no service's token\n", 401)
@@ -69,7 +69,7 @@ class Sampled:
                 await listen_on(request)
                 return refusal(error)
         except ClientDisconnect:
-            # Nobody hears it; what had come is gone.
+            # No client receives this; the partial upload is deleted.
             return PlainTextResponse("the connection was cut\n", 400)
         return Response(status_code=204)
 
@@ -93,7 +93,7 @@ class Sampled:
         self._came(job, ends)
 
     def routes(self) -> list[Route]:
-        """Where it answers."""
+        """Return the routes."""
         return [Route(SAMPLES, self.file, methods=["PUT"])]
 
 

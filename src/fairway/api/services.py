@@ -1,4 +1,4 @@
-"""Routes about services."""
+"""Routes of services."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from fairway.views.service import (
 
 
 class ServeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `serve` sends: one document as data."""
+    """The body of `serve`: one document as data."""
 
     document: dict[str, object]
     origin: Origin = Origin()
@@ -55,14 +55,14 @@ class ServeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScaleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `scale` sends."""
+    """The body of `scale`."""
 
     floor: int
     plan: bool = False
 
 
 class ReleaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the verbs of `rollout` send; model, strategy and consent only for `start`."""
+    """The body of the `rollout` commands; model, strategy and consent only for `start`."""
 
     model: str = ""
     strategy: str = ""
@@ -78,25 +78,25 @@ class ServiceRoutes:
         self._now = now
 
     def routes(self) -> list[BaseRoute]:
-        """Where each is found."""
-        one = "/v1/services/{name}"
+        """Return the routes."""
+        service_path = "/v1/services/{name}"
         return [
             Route("/v1/services", self.list, methods=["GET"]),
             Route("/v1/services", self.serve, methods=["POST"]),
-            Route(one, self.get, methods=["GET"]),
-            Route(one, self.delete, methods=["DELETE"]),
-            Route(f"{one}/settled", self.settled, methods=["GET"]),
-            Route(f"{one}/scale", self.scale, methods=["POST"]),
-            Route(f"{one}/why", self.why, methods=["GET"]),
-            Route(f"{one}/events", self.events, methods=["GET"]),
-            Route(f"{one}/logs", self.logs, methods=["GET"]),
-            Route(f"{one}/top", self.get, methods=["GET"]),
-            Route(f"{one}/rollout", self.rollout, methods=["GET"]),
-            Route(f"{one}/rollout/history", self.history, methods=["GET"]),
-            Route(f"{one}/rollout/start", self.start, methods=["POST"]),
-            Route(f"{one}/rollout/pause", self.pause, methods=["POST"]),
-            Route(f"{one}/rollout/resume", self.resume, methods=["POST"]),
-            Route(f"{one}/rollout/undo", self.undo, methods=["POST"]),
+            Route(service_path, self.get, methods=["GET"]),
+            Route(service_path, self.delete, methods=["DELETE"]),
+            Route(f"{service_path}/settled", self.settled, methods=["GET"]),
+            Route(f"{service_path}/scale", self.scale, methods=["POST"]),
+            Route(f"{service_path}/why", self.why, methods=["GET"]),
+            Route(f"{service_path}/events", self.events, methods=["GET"]),
+            Route(f"{service_path}/logs", self.logs, methods=["GET"]),
+            Route(f"{service_path}/top", self.get, methods=["GET"]),
+            Route(f"{service_path}/rollout", self.rollout, methods=["GET"]),
+            Route(f"{service_path}/rollout/history", self.history, methods=["GET"]),
+            Route(f"{service_path}/rollout/start", self.start, methods=["POST"]),
+            Route(f"{service_path}/rollout/pause", self.pause, methods=["POST"]),
+            Route(f"{service_path}/rollout/resume", self.resume, methods=["POST"]),
+            Route(f"{service_path}/rollout/undo", self.undo, methods=["POST"]),
         ]
 
     @property
@@ -104,96 +104,96 @@ class ServiceRoutes:
         return there(self._application.services)
 
     async def list(self, request: Request) -> Response:
-        """Every service of the namespace; `*` means all namespaces."""
-        asked = Asked(request)
-        namespace = "" if asked.namespace == "*" else asked.namespace
+        """List every service of the namespace; `*` means all namespaces."""
+        params = Asked(request)
+        namespace = "" if params.namespace == "*" else params.namespace
         view = ServiceList(tuple(self._view(standing) for standing in self._services.all(namespace)))
         return show(
-            asked,
+            params,
             view,
             text=lambda page: services_text(view, self._now(), page),
             called=lambda: (service.name for service in view.services),
         )
 
     async def serve(self, request: Request) -> Response:
-        """Make one service so."""
-        asked = Asked(request)
-        body = await asked.body(ServeBody)
+        """Apply one service."""
+        params = Asked(request)
+        body = await params.body(ServeBody)
         document = read_data(body.document)
         if not isinstance(document, ModelService):
             message = f"a {document.kind} is not served"
             raise UsageError(message, fix="send a ModelService")
-        ask = ServiceAsk(placed(document, asked.namespace), body.origin)
+        ask = ServiceAsk(placed(document, params.namespace), body.origin)
         if body.plan:
             (view,) = await planned_services(self._services, [ask])
-            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
-        await self._services.apply(ask, asked.key(body.origin.user))
+            return show(params, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        await self._services.apply(ask, params.key(body.origin.user))
         return json_answer(self._view(self._services.find(ask.key)), 201)
 
     async def get(self, request: Request) -> Response:
-        """One service."""
-        asked = Asked(request)
-        return self._one(asked, self._find(asked))
+        """Return one service."""
+        params = Asked(request)
+        return self._one(params, self._find(params))
 
     async def settled(self, request: Request) -> Response:
-        """One service, as soon as its release is over and it answers."""
-        asked = Asked(request)
-        return self._one(asked, await self._services.settled(_key(asked)))
+        """Return one service as soon as its release is over and it is ready."""
+        params = Asked(request)
+        return self._one(params, await self._services.settled(_key(params)))
 
     async def delete(self, request: Request) -> Response:
-        """Take a service away; what it was asked is finished first."""
-        asked = Asked(request)
-        if not self._services.is_unreadable(_key(asked)):
-            self._find(asked)
-        if asked.flag("plan"):
-            view = PlanView((f"the service {asked.name} would finish what it was asked and be deleted",), (asked.name,))
-            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
-        await self._services.delete(_key(asked))
-        return json_answer({"deleted": [asked.name]})
+        """Delete a service; requests in progress are finished first."""
+        params = Asked(request)
+        if not self._services.is_unreadable(_key(params)):
+            self._find(params)
+        if params.flag("plan"):
+            view = PlanView((f"the service {params.name} would finish what it was asked and be deleted",), (params.name,))
+            return show(params, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        await self._services.delete(_key(params))
+        return json_answer({"deleted": [params.name]})
 
     async def scale(self, request: Request) -> Response:
-        """Set the least number of replicas."""
-        asked = Asked(request)
-        body = await asked.body(ScaleBody)
+        """Set the minimum number of replicas."""
+        params = Asked(request)
+        body = await params.body(ScaleBody)
         if body.plan:
-            view = PlanView((f"{asked.name} would have {body.floor} replicas at the least",), (asked.name,))
-            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
-        await self._services.scale(_key(asked), body.floor)
-        return self._one(asked, self._find(asked))
+            view = PlanView((f"{params.name} would have {body.floor} replicas at the least",), (params.name,))
+            return show(params, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        await self._services.scale(_key(params), body.floor)
+        return self._one(params, self._find(params))
 
     async def why(self, request: Request) -> Response:
-        """Which rule set the number of replicas, and what would change it."""
-        asked = Asked(request)
-        standing = self._find(asked)
+        """Explain which rule set the number of replicas, and what would change it."""
+        params = Asked(request)
+        standing = self._find(params)
         view = why_service_view(standing.record, self._services.faults(standing))
         view = msgspec.structs.replace(view, warnings=self._access(standing).warnings)
-        return show(asked, view, text=lambda page: why_service_text(view, self._now(), page), called=lambda: [view.rule])
+        return show(params, view, text=lambda page: why_service_text(view, self._now(), page), called=lambda: [view.rule])
 
     async def events(self, request: Request) -> Response:
-        """What happened to a service, oldest first."""
-        asked = Asked(request)
-        return show_events(self._application, asked, f"service:{self._find(asked).service.key}")
+        """Return the events of a service, oldest first."""
+        params = Asked(request)
+        return show_events(self._application, params, f"service:{self._find(params).service.key}")
 
     async def logs(self, request: Request) -> ASGIApp:
-        """What the replicas printed, each line with its replica's name."""
-        asked = Asked(request)
-        runs = self._services.replica_runs(self._find(asked))
+        """Return the output of the replicas, each line with its replica's name."""
+        params = Asked(request)
+        runs = self._services.replica_runs(self._find(params))
         query = LogQuery(
-            follow=asked.flag("follow"),
-            tail=asked.optional_number("tail"),
-            since=asked.since(self._now()),
-            grep=asked.pattern("grep"),
-            timed=asked.flag("timestamps"),
+            follow=params.flag("follow"),
+            tail=params.optional_number("tail"),
+            since=params.since(self._now()),
+            grep=params.pattern("grep"),
+            timed=params.flag("timestamps"),
         )
-        if asked.flag("access"):
-            return Stream(access_lines(self._access_folder(_key(asked)), query))
-        chunks = replica_logs(self._application, self._services, _key(asked), query)
+        if params.flag("access"):
+            return Stream(access_lines(self._access_folder(_key(params)), query))
+        chunks = replica_logs(self._application, self._services, _key(params), query)
         if query.timed:
             chunks = stamped(chunks)
-        return Stream(mixed_logs(chunks, LogMixer([name for name, _ in runs], colour=asked.flag("colour"))))
+        return Stream(mixed_logs(chunks, LogMixer([name for name, _ in runs], colour=params.flag("colour"))))
 
     def _access_folder(self, key: ServiceKey) -> Path:
-        """Where the access log lies; refused where it lies elsewhere."""
+        """Return the folder of the access log; refused if it is stored elsewhere."""
         folder = self._services.access_folder(str(key))
         if folder is None:
             message = f"the access log of {key.name} is not kept here"
@@ -203,51 +203,51 @@ class ServiceRoutes:
         return folder
 
     async def rollout(self, request: Request) -> Response:
-        """Where the release is."""
-        asked = Asked(request)
-        view = release_view(self._find(asked).service)
-        return show(asked, view, text=lambda page: release_text(view, self._now(), page), called=lambda: [view.phase])
+        """Return the state of the release."""
+        params = Asked(request)
+        view = release_view(self._find(params).service)
+        return show(params, view, text=lambda page: release_text(view, self._now(), page), called=lambda: [view.phase])
 
     async def history(self, request: Request) -> Response:
-        """The releases so far, oldest first."""
-        asked = Asked(request)
-        view = release_view(self._find(asked).service)
-        return show(asked, view, text=lambda page: history_text(view, self._now(), page), called=lambda: [view.phase])
+        """Return the releases so far, oldest first."""
+        params = Asked(request)
+        view = release_view(self._find(params).service)
+        return show(params, view, text=lambda page: history_text(view, self._now(), page), called=lambda: [view.phase])
 
     async def start(self, request: Request) -> Response:
         """Release another version of the model."""
-        asked = Asked(request)
-        body = await asked.body(ReleaseBody)
+        params = Asked(request)
+        body = await params.body(ReleaseBody)
         consent = body.allow_signature_change
-        ask = self._services.release_ask(_key(asked), body.model, body.strategy, allow_signature_change=consent)
+        ask = self._services.release_ask(_key(params), body.model, body.strategy, allow_signature_change=consent)
         if body.plan:
             (view,) = await planned_services(self._services, [ask])
-            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
-        await self._services.apply(ask, asked.key())
+            return show(params, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        await self._services.apply(ask, params.key())
         return await self.rollout(request)
 
     async def pause(self, request: Request) -> Response:
-        """Hold the release where it is."""
+        """Pause the release at its current step."""
         return await self._changed(
             request, lambda service, _key: self._services.pause(service), "the release would be held where it is"
         )
 
     async def resume(self, request: Request) -> Response:
-        """Let the release go on."""
+        """Resume the release."""
         return await self._changed(request, self._services.resume, "the release would go on")
 
     async def undo(self, request: Request) -> Response:
-        """Back to the version before."""
+        """Return to the previous version."""
         return await self._changed(request, self._services.undo, "what served before would serve again")
 
     async def _changed(
         self, request: Request, change: Callable[[ServiceKey, RequestKey | None], Awaitable[Service]], plan: str
     ) -> Response:
-        asked = Asked(request)
-        if (await asked.body(ReleaseBody)).plan:
-            view = PlanView((f"{self._find(asked).service.key.name}: {plan}",), (asked.name,))
-            return show(asked, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
-        await change(_key(asked), asked.key())
+        params = Asked(request)
+        if (await params.body(ReleaseBody)).plan:
+            view = PlanView((f"{self._find(params).service.key.name}: {plan}",), (params.name,))
+            return show(params, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
+        await change(_key(params), params.key())
         return await self.rollout(request)
 
     def _find(self, asked: Asked) -> Standing:
@@ -275,7 +275,7 @@ class ServiceRoutes:
 
 
 def there(services: Services | None) -> Services:
-    """The services, where there can be any."""
+    """Return the services, or refuse where serving is not available."""
     if services is None:
         message = "nothing can be served here"
         raise RefusedError(message, fix="use an engine that serves models")
@@ -283,21 +283,29 @@ def there(services: Services | None) -> Services:
 
 
 async def planned_services(services: Services | None, asked: Sequence[ServiceAsk]) -> Sequence[PlanView]:
-    """What an apply would do with each, in words; refusals are those of an apply."""
+    """Describe what an apply would do with each service; raises the refusals of an apply."""
     views = []
     for ask in asked:
-        known = there(services)
-        before = known.find(ask.key).service if known.is_kept(ask.key) else None
-        after = await known.checked(ask)
-        missing = tuple(await known.missing(before, after, ask.origin))
-        reach = _reach(before, after, cluster=known.in_cluster)
-        said = (change_sentence(before, after), *reach, *known.signature_changes(before, after), *known.room(before, after))
-        views.append(PlanView(said, (ask.key.name,), missing=missing))
+        all_services = there(services)
+        before = all_services.find(ask.key).service if all_services.is_kept(ask.key) else None
+        after = await all_services.checked(ask)
+        missing = tuple(await all_services.missing(before, after, ask.origin))
+        reach = _reach(before, after, cluster=all_services.in_cluster)
+        sentences = (
+            change_sentence(before, after),
+            *reach,
+            *all_services.signature_changes(before, after),
+            *all_services.room(before, after),
+        )
+        views.append(PlanView(sentences, (ask.key.name,), missing=missing))
     return views
 
 
 def _reach(before: Service | None, after: Service, *, cluster: bool) -> list[str]:
-    """Who could ask the service: of one that is new or listens elsewhere, and at each change of one that others reach."""
+    """Describe who can reach the service, where that must be shown.
+
+    It is shown for a service that is new or whose address changes, and at each change of one that others can reach.
+    """
     endpoint, port = after.spec.endpoint, after.spec.port
     moves = before is None or (before.spec.endpoint, before.spec.port) != (endpoint, port)
     if not moves and (after == before or is_loopback(endpoint.bind)):
@@ -308,12 +316,12 @@ def _reach(before: Service | None, after: Service, *, cluster: bool) -> list[str
 async def applied_services(
     services: Services | None, asked: Sequence[ServiceAsk], key: RequestKey | None = None
 ) -> Sequence[AppliedView]:
-    """Apply each, one after the other; with the key of the whole request, each once."""
-    done = []
+    """Apply each service, one after the other; with the key of the whole request, each at most once."""
+    results = []
     for ask in asked:
         _, word = await there(services).apply(ask, key.part(str(ask.key)) if key is not None else None)
-        done.append(AppliedView("ModelService", ask.key.namespace, ask.key.name, word))
-    return done
+        results.append(AppliedView("ModelService", ask.key.namespace, ask.key.name, word))
+    return results
 
 
 def _key(asked: Asked) -> ServiceKey:

@@ -1,4 +1,4 @@
-"""From state to views, with what the routes know: the time, the home, the queue."""
+"""Create views from state, with what the routes add: the time, the home, the position in the queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairway.views.node import node_view
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the daemon says of itself."""
+    """Information about the daemon."""
 
     version: str
     pid: int
@@ -22,26 +22,26 @@ class About:
     router: str = "fairway"
     """The router that new services get: `fairway` or `envoy`."""
     envoy: str = ""
-    """Where Envoy is, or how to get it."""
+    """The path of Envoy, or how to install it."""
     image: str = ""
-    """On a cluster, the image that Fairway itself runs in."""
+    """In a cluster, the image of Fairway itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """Builds views."""
+    """Creates views."""
 
     application: Application
     about: About
     now: Callable[[], float]
 
     def brief(self, job: Job) -> JobView:
-        """A run as a line of a list: without tasks and without the document."""
+        """Return a run as a line of a list: without tasks and without the document."""
         tasks = [] if job.phase.over else self.application.tasks(job)
         return job_view(job, tasks, self.now(), folder=self.folder(job), tasks_too=False, spec_too=False)
 
     def full(self, job: Job, *, spec_too: bool = True, warnings: Iterable[str] = ()) -> JobView:
-        """All that is known of a run."""
+        """Return a run with all details."""
         tracked = self.application.store.tracked(TrackedRun, job.key.namespace, job.key.name)
         versions = [*map(str, self.application.models.of_job(job)), *(tracked.versions if tracked is not None else ())]
         refused = self.application.models.refusal(job)
@@ -59,15 +59,15 @@ class Showing:
         )
 
     async def new(self, job: Job, missing: Iterable[str] = ()) -> JobView:
-        """A run that was just submitted, with what its author may have forgotten and what it will miss."""
+        """Return a run that was just submitted, with warnings about likely omissions and missing dependencies."""
         nodes, tasks = await self.application.nodes()
         idle = idle_gpus(job, sum(node_view(node, tasks).gpus_free for node in nodes))
         return self.full(job, warnings=[*missing, *([idle] if idle else [])])
 
     def live(self, job: Job) -> JobView:
-        """A run while it is watched: its document does not change, so it is left out."""
+        """Return a run that is being watched: without the document, which does not change."""
         return self.full(job, spec_too=False)
 
     def folder(self, job: Job) -> str:
-        """Where the engine keeps the run's files; empty where that is no folder of the caller's machine."""
+        """Return the folder of the run's files; empty if it is not a folder of the caller's machine."""
         return f"{self.about.home}/jobs/{job.key.namespace}/{job.key.name}" if self.about.home else ""

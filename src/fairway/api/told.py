@@ -1,4 +1,4 @@
-"""What pods tell the operator of their tasks: metrics and checkpoints, by the token of their run and nothing else."""
+"""Reports of pods to the operator about their tasks, authorised only by the token of their run: metrics and checkpoints."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from fairway.runtime.pod.telling import PATH
 from fairway.state.job import JobKey
 
 LONGEST = 1 << 20
-"""Bytes of a message."""
+"""Maximum size of a message, in bytes."""
 
 SHOWN = 3
-"""Refusals of a message that the answer and the run show."""
+"""Maximum number of refusals of a message shown in the response and in the run."""
 
 Take = Callable[[Observation], Awaitable[None]]
 Refused = Callable[[JobKey, str, str], None]
-"""Told of what a run's task said that was not taken: the run, the task, the words."""
+"""Called for refused parts of a task's message: the run, the task, the reasons."""
 
 
 class Told:
-    """Takes what is told; what comes a second time, because an answer was lost, is left out."""
+    """Accepts reports; a report that is repeated because a response was lost is ignored."""
 
     def __init__(self, take: Take, secret: bytes, refused: Refused = lambda _run, _task, _words: None) -> None:
         self._take = take
@@ -38,10 +38,10 @@ class Told:
         self._last: dict[tuple[JobKey, str], int] = {}
         """The number of the last message of each sender."""
         self._best: dict[JobKey, int] = {}
-        """The best source of metrics that has spoken, of each run: lesser ones do not count any more."""
+        """The best metric source used so far by each run: metrics of lesser sources are ignored from then on."""
 
     async def __call__(self, request: Request) -> Response:
-        """One message."""
+        """Handle one message."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         speaker = speaker_of(self._secret, token) if scheme == "Bearer" else None
         if speaker is None or not speaker.run:
@@ -65,7 +65,7 @@ class Told:
         more = len(message.refused) - SHOWN
         words += f"; and {more} more" if more > 0 else ""
         self._refused(run, message.task, words)
-        # The rest is taken. The pod prints this, so that the run's log has it too.
+        # The rest is accepted. The pod prints this, so that it appears in the run's log too.
         return Response(f"{words}\n", 200)
 
     def _observation(self, run: JobKey, message: Message) -> Observation:
@@ -76,19 +76,19 @@ class Told:
 
 
 async def _body(request: Request) -> bytes | None:
-    """The body; None when it is longer than `LONGEST`. Never more than that is held."""
-    found = bytearray()
+    """Return the body; None if it is longer than `LONGEST`. At most that much is kept in memory."""
+    body = bytearray()
     async for piece in request.stream():
-        found += piece
-        if len(found) > LONGEST:
+        body += piece
+        if len(body) > LONGEST:
             return None
-    return bytes(found)
+    return bytes(body)
 
 
 def make_told(
     take: Take, secret: bytes, beside: ASGIApp | None = None, refused: Refused = lambda _run, _task, _words: None
 ) -> ASGIApp:
-    """The route, in front of whatever else listens there."""
+    """Build an application of the route; all other requests go to `beside`."""
     router = Router([Route(PATH, Told(take, secret, refused).__call__, methods=["POST"])], redirect_slashes=False)
     if beside is not None:
         router.default = beside

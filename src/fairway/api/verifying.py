@@ -1,4 +1,4 @@
-"""Answers to `verify`: how far it is, line by line, and at the end what was found."""
+"""Responses to `verify`: the progress, line by line, and at the end the result."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fairway.views.output import to_json
 from fairway.views.verification import VerificationView, verification_text, verification_view
 
 ALL = "*"
-"""In the place of a name: every version of the namespace."""
+"""In place of a name: every version of the namespace."""
 PACE = 0.5
-"""Seconds between two lines."""
+"""Interval between two lines, in seconds."""
 
 
 def verifying(asked: Asked, verify: Callable[[Course], Awaitable[Verified]]) -> Stream:
-    """`{"course": {"done": .., "total": ..}}` now and then, `{"end": .., "shown": ..}` last; or `{"error": ..}`.
+    """Send `{"course": {"done": .., "total": ..}}` periodically, `{"end": .., "shown": ..}` last; or `{"error": ..}`.
 
-    `shown` is the end as text in the format that was asked for. A caller that goes away stops the verification.
+    `shown` is the result as text in the requested format. If the caller disconnects, the verification stops.
     """
     return Stream(_lines(asked, verify), LINES)
 
@@ -35,7 +35,7 @@ async def _lines(asked: Asked, verify: Callable[[Course], Awaitable[Verified]]) 
             yield _line({"course": {"done": course.done, "total": course.total}})
         view = verification_view(task.result())
         yield _line({"end": view, "shown": _shown(asked, view)})
-    except FairwayError as problem:  # The answer has begun, so the error is a line of it.
+    except FairwayError as problem:  # The response has begun, so the error is sent as a line of it.
         yield _line({"error": problem.as_dict()})
     finally:
         course.stopped = True
@@ -46,7 +46,7 @@ def _shown(asked: Asked, view: VerificationView) -> str:
         asked,
         view,
         text=lambda page: verification_text(view, page),
-        called=lambda: dict.fromkeys(each.version for each in view.damaged),
+        called=lambda: dict.fromkeys(damage.version for damage in view.damaged),
     )
     return bytes(answer.body).decode("utf-8", "surrogateescape")
 

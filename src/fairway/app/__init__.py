@@ -1,1 +1,1 @@
-"""Where pure meets I/O, through the ports in `ports.py`. The one loop lives in `loop.py`."""
+"""The use cases: combine the pure planning code with I/O through the ports in `ports.py`. The loop is in `loop.py`."""

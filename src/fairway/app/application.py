@@ -1,4 +1,4 @@
-"""What can be asked of Fairway: commands change, queries show. Every face calls this and nothing below it."""
+"""The use cases of Fairway: commands change state, queries read it. All interfaces call this module and nothing below it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from fairway.units import names, suggest
 
 
 class Application:
-    """The use cases, over one loop."""
+    """The use cases on one loop."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Application:
         self.dataset_commands.gone = self.models.free_soon
         self.dataset_commands.catch_up = self.models.catch_up
         self.services: Services | None = None
-        """None where nothing can be served."""
+        """None where serving is not available."""
         if serving is not None:
             turns = ServiceTurns(self.loop, serving)
             self.loop.companions.append(turns)
@@ -92,7 +92,7 @@ class Application:
         files = serving.samples if serving is not None else None
         self.samples = Samples(self.loop, files, datasets, self.dataset_commands) if files is not None else None
         self.condition: Callable[[], Condition] = Condition
-        """How the record is; set by the code that opened it."""
+        """Return the condition of the database; set by the code that opened it."""
         self._background: set[asyncio.Task[None]] = set()
 
     # Commands
@@ -104,9 +104,9 @@ class Application:
     async def submit_all(
         self, asked: Sequence[Submission], queues: Sequence[Queue] = (), user: str = "", key: RequestKey | None = None
     ) -> list[Job]:
-        """Queue several runs and put queues in the name of a user, all or none; with a `key`, once.
+        """Queue several runs and store queues on behalf of a user, all or none; with the idempotency key `key`, at most once.
 
-        What can never fit, names a secret that is not there, or is not for its queue, is refused.
+        Refuses runs that can never fit, that name a missing secret, or that their queue does not admit.
         """
         async with self.receipts.once(self._asked_by(key), "submit", *written(map(self._as_asked, asked))) as once:
             if once.over:
@@ -116,11 +116,11 @@ class Application:
     async def _submit(
         self, asked: Sequence[Submission], queues: Sequence[Queue], user: str, once: Once, standing: Sequence[Job | None] = ()
     ) -> list[Job]:
-        """Queue them. The receipt is committed with the runs: what is cut off before that leaves neither."""
+        """Queue the runs. The receipt is committed together with them: a crash before the commit leaves neither."""
         asked = [self._admitted(submission, queues) for submission in asked]
         self._check_secrets(asked)
         if any(submission.document.spec.data for submission in asked):
-            # What they read may be what a run that ended just now has left.
+            # The inputs may be outputs of a run that has just ended.
             await self.models.catch_up()
         await self.loop.refresh_nodes()
         for submission in asked:
@@ -135,39 +135,39 @@ class Application:
             jobs.append(job)
         self.models.expect(jobs)
         async with self.loop.lock:
-            put = self.queues.changes(queues, user)
-            await self._remember(jobs, replace(put, receipts=receipt_of(once, standing, jobs)))
+            queue_changes = self.queues.changes(queues, user)
+            await self._remember(jobs, replace(queue_changes, receipts=receipt_of(once, standing, jobs)))
         self.loop.wake()
         self._note_digests([job for job in jobs if job.spec.code.in_place])
         return jobs
 
     def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
-        """The key as it counts: where others know who asks, with the user that they name."""
+        """Return the idempotency key in its stored form; an override adds the authenticated user where there is one."""
         return key
 
     def _as_asked(self, submission: Submission) -> Submission:
-        """The submission as its user wrote it: what differs when the same is sent again is not part of it."""
+        """Return the submission as the user wrote it, without the parts that differ when the same submission is sent again."""
         return submission
 
     def _made_before(self, once: Once) -> list[Job]:
-        """The runs that the first request with this key made."""
+        """Return the runs created by the first request with this key."""
         assert once.known is not None
         assert once.key is not None
-        found = [(name, self._current(JobKey(*name.split("/", 1)))) for name in once.known.made]
-        gone = [name for name, job in found if job is None]
-        if gone:
-            message = f"the key {once.key.text!r} made {', '.join(gone)}, which is deleted; nothing was changed"
+        pairs = [(name, self._current(JobKey(*name.split("/", 1)))) for name in once.known.made]
+        deleted = [name for name, job in pairs if job is None]
+        if deleted:
+            message = f"the key {once.key.text!r} made {', '.join(deleted)}, which is deleted; nothing was changed"
             raise ConflictError(message, fix="use another key to submit it again")
-        return [job for _, job in found if job is not None]
+        return [job for _, job in pairs if job is not None]
 
     def _current(self, key: JobKey) -> Job | None:
         return self.loop.snapshot.jobs.get(key) or self.store.get_job(key)
 
     async def publish(self, queues: Sequence[JobQueue]) -> None:
-        """Where queues are objects of a cluster, make them so; here they are the store's alone."""
+        """Create the queues as objects of a cluster, where the engine has such objects; here they exist only in the store."""
 
     def objects_of(self, plan: Plan) -> tuple[dict[str, object], ...]:
-        """The objects that a plan would make on a cluster; here there are none."""
+        """Return the cluster objects that a plan would create; none here."""
         return ()
 
     async def _remember(self, jobs: Sequence[Job], put: Changes) -> None:
@@ -186,25 +186,29 @@ class Application:
     async def apply(
         self, asked: Sequence[Submission], queues: Sequence[Queue] = (), user: str = "", key: RequestKey | None = None
     ) -> list[tuple[Job, bool]]:
-        """Make it so: a series whose newest run asks for the same is left alone, any other gets a new run; with a `key`, once.
+        """Apply the documents: a series whose newest run has the same spec is left unchanged, any other gets a new run.
 
-        Returns each run, and whether it was made now. Queues are put in the same step, all or none.
+        With the idempotency key `key`, this happens at most once. Returns each run, and whether it was created now. Queues are
+        stored in the same step, all or none.
         """
         texts = [*written(map(self._as_asked, asked)), *map(repr, queues)]
         async with self.receipts.once(self._asked_by(key), "apply", *texts) as once:
             if once.over and once.known is not None:
                 return [(job, str(job.key) not in once.known.left_alone) for job in self._made_before(once)]
-            standing = [self.standing(submission, queues) for submission in asked]
-            fresh = [submission for submission, known in zip(asked, standing, strict=True) if known is None]
-            made: Sequence[Job] = ()
-            if fresh or queues:
-                made = await self._submit(fresh, queues, user, once, standing)
+            unchanged = [self.standing(submission, queues) for submission in asked]
+            new_submissions = [submission for submission, current in zip(asked, unchanged, strict=True) if current is None]
+            created: Sequence[Job] = ()
+            if new_submissions or queues:
+                created = await self._submit(new_submissions, queues, user, once, unchanged)
             elif once.key is not None:
-                self.store.commit(Changes(receipts=receipt_of(once, standing, ())))
-            return in_order(standing, made)
+                self.store.commit(Changes(receipts=receipt_of(once, unchanged, ())))
+            return in_order(unchanged, created)
 
     def standing(self, submission: Submission, queues: Sequence[Queue] = ()) -> Job | None:
-        """The newest run of the series, when it asks for the same and was not given up: an apply leaves it alone."""
+        """Return the newest run of the series if an apply leaves it unchanged.
+
+        It has the same spec and has not failed or been stopped.
+        """
         document = self._admitted(submission, queues).document
         newest = self.store.newest(document.metadata.namespace, document.metadata.name)
         if newest is None or newest.spec != document.spec or newest.phase in (JobPhase.FAILED, JobPhase.STOPPED):
@@ -212,7 +216,7 @@ class Application:
         return newest
 
     async def preview(self, submission: Submission, queues: Sequence[Queue] = ()) -> Plan:
-        """What a submit would do now, with these queues put before: made and thrown away."""
+        """Return the plan that a submit would produce now, as if these queues had been stored before. Changes nothing."""
         submission = self._admitted(submission, queues)
         self._check_secrets([submission])
         await self.loop.refresh_nodes()
@@ -234,7 +238,10 @@ class Application:
         )
 
     async def stop(self, key: JobKey, *, now: bool = False) -> Job:
-        """Ask a run to end: SIGTERM, its grace, SIGKILL; `now` leaves out the grace. Stopping what is over changes nothing."""
+        """Stop a run: SIGTERM, its grace period, SIGKILL; with `now`, without the grace period.
+
+        Stopping a finished run changes nothing.
+        """
         async with self.loop.lock:
             self.loop.load(key)
             job = self.loop.snapshot.jobs.get(key)
@@ -250,7 +257,10 @@ class Application:
         return job
 
     async def resume(self, key: JobKey, request: RequestKey | None = None) -> Job:
-        """Start a run that was stopped or has failed again, from its last checkpoint, with a fresh budget; with a key, once."""
+        """Restart a stopped or failed run from its last checkpoint, with a fresh restart budget.
+
+        With an idempotency key, at most once.
+        """
         async with self.receipts.once(self._asked_by(request), "resume", str(key)) as once:
             return self._current(key) or self._stored(key) if once.over else await self._resume(key, once)
 
@@ -292,14 +302,14 @@ class Application:
         return job
 
     async def delete(self, key: JobKey) -> None:
-        """Delete a run with its logs, checkpoints and outputs; one that runs is killed first.
+        """Delete a run with its logs, checkpoints and outputs; a running one is killed first.
 
-        When work on the run fails, it is killed and deleted without a plan. Raises what keeps the engine from that.
+        If work on the run keeps failing, it is killed and deleted without a plan. Raises what prevents the engine from doing so.
         """
         async with self.loop.lock:
             job = self.loop.snapshot.jobs.get(key)
             if job is None:
-                # By its name alone: one that cannot be read can be deleted.
+                # Checked by name only, so that a run whose record cannot be read can be deleted.
                 if not self.store.has_job(key):
                     raise self._not_found(key.namespace, key.name)
                 await self.loop.delete(key)
@@ -320,7 +330,7 @@ class Application:
     # Queries
 
     def find(self, namespace: str, name: str) -> Job:
-        """The run of that name: `mnist-7`, or the newest of the series `mnist`."""
+        """Return the run of that name: `mnist-7`, or the newest of the series `mnist`."""
         exact = self.loop.snapshot.jobs.get(JobKey(namespace, name)) or self.store.get_job(JobKey(namespace, name))
         newest = exact or self.store.newest(namespace, name)
         if newest is None:
@@ -328,61 +338,61 @@ class Application:
         return self.loop.snapshot.jobs.get(newest.key, newest)
 
     def is_unreadable(self, key: JobKey) -> bool:
-        """Whether there is a record of the run that cannot be read; it can be deleted by its name."""
+        """Return whether the run has a record that cannot be read; such a run can be deleted by name."""
         return any((bad.kind, bad.key) == ("job", (key.namespace, key.name)) for bad in self.store.unreadable())
 
     def runs(self, namespace: str, name: str) -> list[Job]:
-        """Every run that the name means: one for `mnist-7`, all of them for the series `mnist`."""
+        """Return every run that the name refers to: one for `mnist-7`, all runs of the series for `mnist`."""
         exact = self.store.get_job(JobKey(namespace, name))
         if exact is not None:
             return [self.loop.snapshot.jobs.get(exact.key, exact)]
-        found = self.store.list_jobs(JobFilter(namespace=namespace, series=name, limit=1_000_000)).jobs
-        if not found:
+        jobs = self.store.list_jobs(JobFilter(namespace=namespace, series=name, limit=1_000_000)).jobs
+        if not jobs:
             raise self._not_found(namespace, name)
-        return [self.loop.snapshot.jobs.get(job.key, job) for job in found]
+        return [self.loop.snapshot.jobs.get(job.key, job) for job in jobs]
 
     def list_jobs(self, filter: JobFilter) -> JobPage:
-        """Runs, newest first."""
+        """List runs, newest first."""
         return self.store.list_jobs(filter)
 
     def tasks(self, job: Job) -> list[Task]:
-        """Every attempt of every task of the run."""
+        """Return every attempt of every task of the run."""
         return self.store.tasks_of(job.key)
 
     def events(self, subject: str, limit: int = 1000) -> list[Event]:
-        """What happened, oldest first."""
+        """Return events, oldest first."""
         return self.store.events_of(subject, limit)
 
     def points(self, job: Job, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
-        """The run's metrics over time."""
+        """Return the run's metrics over time."""
         return self.store.points_of(job.key, metric, limit)
 
     async def nodes(self) -> tuple[tuple[Node, ...], list[Task]]:
-        """The nodes, and the tasks that hold room on them."""
+        """Return the nodes, and the tasks that hold resources on them."""
         await self.loop.refresh_nodes()
         return self.loop.snapshot.nodes, list(self.loop.snapshot.holding.values())
 
     def position(self, job: Job) -> int:
-        """Its place in its queue, 1 for the next; 0 when it does not wait."""
+        """Return the run's position in its queue, 1 for the next; 0 when it does not wait."""
         return self.loop.position(job.key)
 
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
-        """What the run's tasks printed."""
+        """Stream the output of the run's tasks."""
         return self.engine.logs(job, query)
 
     def running_task(self, job: Job, name: str = "", role: str = "", index: int | None = None) -> Task:
-        """The running task of that name (`worker-0`), or of that role and index; by default the first."""
+        """Return the running task of that name (`worker-0`), or of that role and index; by default the first."""
         running = [task for task in self.tasks(job) if task.phase is TaskPhase.RUNNING]
         for task in running:
             if name in ("", task.key.task) and role in ("", task.key.role) and index in (None, task.key.index):
                 return task
-        wanted = name or "-".join(str(part) for part in (role or "task", index) if part is not None)
-        there = ", ".join(task.key.task for task in running) or "no task"
-        message = f"{wanted} of {job.key.name} does not run; {there} does"
+        requested = name or "-".join(str(part) for part in (role or "task", index) if part is not None)
+        running_names = ", ".join(task.key.task for task in running) or "no task"
+        message = f"{requested} of {job.key.name} does not run; {running_names} does"
         raise ConflictError(message, fix=f"see `fairway get {job.key.name}`")
 
     async def changed(self, job: Job) -> Job:
-        """The run, as soon as it differs from the given value."""
+        """Wait until the run differs from the given value, and return it."""
         while True:
             current = self.find(job.key.namespace, job.key.name)
             if current != job:
@@ -390,20 +400,20 @@ class Application:
             await self.loop.watchers.changed(job.key)
 
     def set_aside(self, name: str) -> str:
-        """Move the folder of a run that cannot be read (`default/mnist-7`) out of the way; where it lies then."""
+        """Move the folder of a run that cannot be read (`default/mnist-7`) out of the way; return its new path."""
         if self.loop.take_up is None:
             message = f"{name} is not a folder of this home that cannot be read"
             raise NotFoundError(message, fix="`fairway doctor` lists them")
         return self.loop.take_up.set_aside(name)
 
     def is_over(self, key: JobKey) -> bool:
-        """Whether the run has ended, or never was."""
+        """Return whether the run has ended, or never existed."""
         return key not in self.loop.snapshot.jobs
 
-    # Parts
+    # Helpers
 
     def _note_digests(self, jobs: Sequence[Job]) -> None:
-        """Record what the code of runs in place was, without making them wait for it."""
+        """Record the code digest of runs in place in the background, without delaying them."""
         if jobs:
             noting = asyncio.create_task(self._note_digests_slowly(jobs))
             self._background.add(noting)
@@ -434,14 +444,14 @@ class Application:
         )
 
     def _admitted(self, submission: Submission, queues: Sequence[Queue]) -> Submission:
-        """The submission with what its queue fills in, or a refusal."""
+        """Return the submission with its queue's defaults filled in, or raise a refusal."""
         document = submission.document
         spec = self.queues.admitted(document.metadata.name, document.spec, submission.origin.user, queues)
         return submission if spec is document.spec else replace(submission, document=document.model_copy(update={"spec": spec}))
 
     def _check_fit(self, job: Job) -> None:
         if not self.loop.places:
-            return  # A cluster may grow; its scheduler says what is missing.
+            return  # A cluster may grow; its scheduler reports what is missing.
         why = never_fits(job, self.loop.snapshot.nodes, self.loop.snapshot.queues.get(job.spec.queue))
         if why:
             message = f"{job.series} can never run here: {why}"
@@ -449,9 +459,9 @@ class Application:
 
     def _check_secrets(self, asked: Sequence[Submission]) -> None:
         if not self.loop.places:
-            return  # They are the namespace's own; the operator must not see them.
-        known = set(self.secrets.names())
-        missing = sorted({name for submission in asked for name in submission.document.spec.secrets} - known)
+            return  # Secrets belong to the namespace; the operator must not read them.
+        existing = set(self.secrets.names())
+        missing = sorted({name for submission in asked for name in submission.document.spec.secrets} - existing)
         if missing:
             message = f"there is no secret {', '.join(missing)}"
             raise RefusedError(message, fix=f"fairway secret set {missing[0]}")
@@ -463,14 +473,14 @@ class Application:
         return job
 
     def _not_found(self, namespace: str, name: str) -> NotFoundError:
-        known = self.store.series_names(namespace)
+        series_names = self.store.series_names(namespace)
         series, number = names.split_run(name)
-        if number is not None and series in known:
+        if number is not None and series in series_names:
             newest = self.store.newest(namespace, series)
             return NotFoundError(f"there is no run {name}", fix=f"the newest is {newest.key.name}" if newest else "")
         if self.services is not None and self.services.is_kept(ServiceKey(namespace, name)):
             return NotFoundError(f"there is no job {name} in namespace {namespace}", fix=f"did you mean service/{name}?")
-        near = suggest.nearest(name, known)
+        near = suggest.nearest(name, series_names)
         hint = f"did you mean {near}?" if near else "`fairway list` shows what there is"
         return NotFoundError(f"there is no job {name} in namespace {namespace}", fix=hint)
 

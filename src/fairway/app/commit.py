@@ -1,4 +1,4 @@
-"""Committing object by object: what cannot be stored is one object's failure, and the rest is stored."""
+"""Commit object by object: what cannot be stored is a failure of one object only, and everything else is stored."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from fairway.state.job import Job, JobKey
 from fairway.state.task import Task
 
 NOTE_LIMIT = 500
-"""Characters of a cause that its event keeps."""
+"""Maximum number of characters of a cause in its event."""
 
 
 @dataclass(slots=True)
 class Rejected:
-    """What a store did not accept, each with its cause."""
+    """Changes that a store did not accept, each with its cause."""
 
     runs: dict[JobKey, Exception] = field(default_factory=dict)
-    """Runs of which nothing of the changes was stored."""
+    """Runs of which none of the changes was stored."""
     points: dict[JobKey, Exception] = field(default_factory=dict)
-    """Runs of which everything but the metric points was stored; the points are dropped."""
+    """Runs of which everything except the metric points was stored; the points are dropped."""
     memory: Exception | None = None
-    """The scheduler's memory."""
+    """Why the scheduler's memory was not stored."""
     rest: Exception | None = None
-    """What belongs to no run: queues, events of other objects."""
+    """Why changes that belong to no run (queues, events of other objects) were not stored."""
 
     def __bool__(self) -> bool:
-        """Whether anything was rejected."""
+        """Return whether anything was rejected."""
         return bool(self.runs or self.points or self.memory or self.rest)
 
 
 def commit_each(store: Store, changes: Changes, now: float) -> Rejected:
-    """Store all changes at once or, when that fails, object by object.
+    """Store all changes at once or, if that fails, object by object.
 
-    The changes of one run are stored together or not at all, except that metric points which cannot be stored are dropped.
-    Raises what the store raised when it accepts nothing at all: then the store is at fault, not an object.
+    The changes of one run are stored together or not at all, except that metric points that cannot be stored are dropped. Raises
+    the store's error if it accepts nothing at all: then the store is at fault, not an object.
     """
     first = _problem(store, changes)
     if first is None:
@@ -46,7 +46,7 @@ def commit_each(store: Store, changes: Changes, now: float) -> Rejected:
     rejected = Rejected()
     stored = [_commit_run(store, run, part, rejected) for run, part in parts.items()]
     if changes.memory is not None and not rejected.runs:
-        # Otherwise it tells of starts that were not stored.
+        # Otherwise the memory would contain starts that were not stored.
         rejected.memory = _problem(store, Changes(memory=changes.memory))
         stored.append(rejected.memory is None)
     if rest != Changes():
@@ -55,13 +55,13 @@ def commit_each(store: Store, changes: Changes, now: float) -> Rejected:
     if not any(stored):
         note = Event(now, "store", "Rejected", str(first)[:NOTE_LIMIT])
         if _problem(store, Changes(events=(note,))) is not None:
-            # It takes nothing, as when the disk is full.
+            # The store accepts nothing, for example because the disk is full.
             raise first
     return rejected
 
 
 def _commit_run(store: Store, run: JobKey, part: Changes, rejected: Rejected) -> bool:
-    """Store one run's part, if need be without its points. Returns whether anything was stored."""
+    """Store one run's changes, if necessary without its points. Return whether anything was stored."""
     problem = _problem(store, part)
     if problem is None:
         return True
@@ -77,16 +77,16 @@ def _commit_run(store: Store, run: JobKey, part: Changes, rejected: Rejected) ->
 
 
 def _problem(store: Store, changes: Changes) -> Exception | None:
-    """Commit; returns what the store raised, None when it took all."""
+    """Commit, and return the store's error; None on success."""
     try:
         store.commit(changes)
-    except Exception as problem:  # noqa: BLE001 - whatever one object provokes, the others are stored.
+    except Exception as problem:  # noqa: BLE001 - whatever error one object causes, the others are stored.
         return problem
     return None
 
 
 def _split(changes: Changes) -> tuple[dict[JobKey, Changes], Changes]:
-    """The part of each run, in order, and what belongs to no run."""
+    """Return the changes of each run, in order, and the changes that belong to no run."""
     parts: dict[JobKey, dict[str, list[Any]]] = {}
 
     def add(run: JobKey, kind: str, value: object) -> None:
@@ -100,10 +100,10 @@ def _split(changes: Changes) -> tuple[dict[JobKey, Changes], Changes]:
         add(point[0], "points", point)
     for key in changes.deleted:
         add(key, "deleted", key)
-    named = {str(run): run for run in parts}
+    runs_by_name = {str(run): run for run in parts}
     others = []
     for event in changes.events:
-        run = named.get(event.run)
+        run = runs_by_name.get(event.run)
         if run is None:
             others.append(event)
         else:

@@ -1,4 +1,4 @@
-"""Companions of the loop: work besides runs that is part of every turn. The failure of one concerns no other."""
+"""Companions of the loop: work other than runs that is part of every turn. The failure of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from fairway.app.fault import Faults
 
 
 class Companion(Protocol):
-    """Takes part in every turn: it makes runs and ends them, and the loop does the rest."""
+    """Takes part in every turn: creates and ends runs; the loop does the rest."""
 
     name: str
-    """Names it in faults: `companion:services`."""
+    """Its name in faults: `companion:services`."""
 
     async def start(self) -> None:
-        """Load what was stored; the snapshot is there. It is called again after it failed."""
+        """Load the stored state; the snapshot is already loaded. Called again after a failure."""
         ...
 
     async def turn(self) -> float | None:
-        """Look, plan and act, under the loop's lock. Returns when to look again."""
+        """Observe, plan and act, under the loop's lock. Return the time of the next turn that it needs."""
         ...
 
     def has_news(self) -> bool:
-        """Whether the rest of the turn did something that it waits for, so that another turn must follow at once."""
+        """Return whether the rest of the turn produced something it waits for, so that another turn must follow at once."""
         ...
 
     async def close(self) -> None:
-        """Release what it holds."""
+        """Release its resources."""
         ...
 
 
 class Companions:
-    """The companions of one loop. Each is started, and has its part of a turn, whatever happens to the others.
+    """The companions of one loop. Each is started and gets its turn, whatever happens to the others.
 
-    A companion that fails is shown as `companion:NAME` and tried again with back-off.
+    A companion that fails is shown as `companion:NAME` and retried with back-off.
     """
 
     def __init__(self, faults: Faults) -> None:
@@ -42,11 +42,11 @@ class Companions:
         self._started: set[str] = set()
 
     def append(self, companion: Companion) -> None:
-        """Add one; those added first have their part first."""
+        """Add a companion; those added first take their turn first."""
         self._all.append(companion)
 
     async def start(self) -> None:
-        """Start those that are not started yet."""
+        """Start the companions that are not started yet."""
         for companion in self._all:
             subject = _subject(companion)
             if companion.name not in self._started and self._faults.due(subject, "start"):
@@ -55,7 +55,7 @@ class Companions:
                     self._started.add(companion.name)
 
     async def turn(self) -> list[float]:
-        """The part of each. Returns when they want to look again."""
+        """Run the turn of each companion. Return the times at which they need another turn."""
         await self.start()
         times = []
         for companion in self._all:
@@ -68,16 +68,16 @@ class Companions:
         return times
 
     def have_news(self) -> bool:
-        """Whether one of them needs another turn at once."""
-        found = False
+        """Return whether a companion needs another turn at once."""
+        news = False
         for companion in self._all:
             if companion.name in self._started:
                 with self._faults.contain(_subject(companion), "look"):
-                    found = companion.has_news() or found
-        return found
+                    news = companion.has_news() or news
+        return news
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all companions."""
         for companion in self._all:
             with self._faults.contain(_subject(companion), "close"):
                 await companion.close()

@@ -1,7 +1,7 @@
-"""Named places where a crash or a failure would hurt: every commit, spawn, rename and signal of the daemon passes one.
+"""Named crash points: every commit, spawn, rename and signal of the daemon passes one.
 
-In production `reach` costs one comparison. The fault tests set a point. The process kills itself there with SIGKILL, before or
-after, or the act fails with an `OSError`. A test fails on a point that is listed here and never reached.
+In production `reach` costs one comparison. The fault tests arm a point: there the process kills itself with SIGKILL, before or
+after the operation, or the operation fails with an `OSError`. A test fails if a point listed here is never reached.
 """
 
 from __future__ import annotations
@@ -48,42 +48,42 @@ SERVING_POINTS = (
     "samples.remove",
     "registry.remove",
 )
-"""Those that only a daemon with services and models comes to."""
+"""Crash points that only a daemon with services and models reaches."""
 
 RECOVERY_POINTS = (
     "backup.rename",
     "recovery.rename",
 )
-"""Those on the way of a backup, and of a database that is put in order."""
+"""Crash points during a backup, and during the repair of a database."""
 
 DIES = "dies at crash point"
-"""The last words of a process that was told to die somewhere, before the place."""
+"""Message that a process prints before it kills itself at an armed point, followed by the point."""
 
 FAILS = "fails"
 EVER = 1 << 62
-"""As often as it is reached."""
+"""Count for a failure at every pass."""
 _armed: list[str | int] = []
 
 
 def arm(place: str) -> None:
-    """Die at `POINT:before` or `POINT:after`; `POINT:before:3` means the third time. Empty disarms.
+    """Arm `POINT:before` or `POINT:after`; `POINT:before:3` means the third pass. An empty string disarms.
 
-    `POINT:fails` raises an `OSError` instead of the act, every time; `POINT:fails:3` the first three times.
-    `POINT/WHAT:before` dies only where the act is done to that: `api.create/pods:before`.
+    `POINT:fails` raises an `OSError` instead of the operation, every time; `POINT:fails:3` the first three times.
+    `POINT/WHAT:before` applies only to operations on that object: `api.create/pods:before`.
     """
     _armed.clear()
     if place:
         point, moment, *count = place.split(":")
-        known = (*POINTS, *SERVING_POINTS, *RECOVERY_POINTS, *API_POINTS)
-        if point.partition("/")[0] not in known or moment not in ("before", "after", FAILS):
-            message = f"{place!r} is no crash point; the points are {', '.join(known)}"
+        points = (*POINTS, *SERVING_POINTS, *RECOVERY_POINTS, *API_POINTS)
+        if point.partition("/")[0] not in points or moment not in ("before", "after", FAILS):
+            message = f"{place!r} is no crash point; the points are {', '.join(points)}"
             raise ValueError(message)
         _armed.extend((f"{point}:{moment}", int(count[0]) if count else 1 if moment != FAILS else EVER))
 
 
 @contextmanager
 def reach(point: str, what: str = "") -> Iterator[None]:
-    """Wrap the act, done to `what`. `with crash.reach("store.commit"): connection.commit()`."""
+    """Wrap an operation on `what`: `with crash.reach("store.commit"): connection.commit()`."""
     if _armed:
         _die_if_armed(f"{point}:before", f"{point}/{what}:before")
         _fail_if_armed(f"{point}:{FAILS}", f"{point}/{what}:{FAILS}")

@@ -1,4 +1,4 @@
-"""The register of contained failures: which work on which object fails, why, and when it is tried again."""
+"""The register of contained failures: which work on which object fails, why, and when it is retried."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ STORE = "store"
 ENGINE = "engine"
 SCHEDULER = "scheduler"
 LOOP = "loop"
-"""Subjects that are no object of a user."""
+"""Subjects that are not objects of a user."""
 MOST_EVENTS = 1000
-"""Events that wait for a store that accepts them; older ones are dropped."""
+"""Maximum number of events that wait to be stored; older ones are dropped."""
 
 log = logging.getLogger("fairway.faults")
 
 
 class Faults:
-    """Contains failures. An exception in contained work becomes a `Fault` of its object; the caller goes on.
+    """Contains failures. An exception in contained work becomes a `Fault` of its object; the caller continues.
 
-    A fault is retried with back-off (`due`), and ends when the same work succeeds, or when there is nothing left to retry. Its
-    begin and its end are events of the object. The register is kept in memory: after a restart, work that still fails becomes
-    a fault again.
+    A fault is retried with back-off (`due`). It ends when the same work succeeds, or when nothing remains to be retried. Its
+    begin and end are events of the object. The register is kept in memory: after a restart, work that still fails becomes a fault
+    again.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -39,7 +39,7 @@ class Faults:
 
     @contextmanager
     def contain(self, subject: str, work: str) -> Iterator[None]:
-        """Do one piece of work on an object; an exception becomes a fault of it, success ends the fault."""
+        """Run one piece of work on an object; an exception becomes a fault of the object, success ends the fault."""
         try:
             yield
         except Exception as problem:  # noqa: BLE001 - containing every failure is the purpose.
@@ -48,7 +48,7 @@ class Faults:
             self.clear(subject, work)
 
     def fail(self, subject: str, work: str, problem: Exception) -> None:
-        """Note that the work failed. The first failure, and one with another cause, is logged and becomes an event."""
+        """Record that the work failed. The first failure, and one with another cause, is logged and becomes an event."""
         before = self._known.get(subject, {}).get(work)
         fault = failed(before, subject, work, cause_of(problem), self._clock.now())
         self._known.setdefault(subject, {})[work] = fault
@@ -60,7 +60,7 @@ class Faults:
                 call(subject)
 
     def clear(self, subject: str, work: str = "") -> None:
-        """The work succeeded, or the object is gone: end its fault, or all of them when no work is named."""
+        """End the fault of the work, or of all work on the object if none is named: it succeeded, or the object is gone."""
         faults = self._known.get(subject)
         if faults is None:
             return
@@ -73,47 +73,47 @@ class Faults:
             del self._known[subject]
 
     def due(self, subject: str, work: str) -> bool:
-        """Whether the work may be tried now: it does not fail, or its back-off is over."""
+        """Return whether the work may be tried now: it has no fault, or its back-off is over."""
         fault = self._known.get(subject, {}).get(work)
         return fault is None or self._clock.now() >= fault.retry_at
 
     def delay(self, subject: str, work: str) -> float:
-        """Seconds until the work may be tried; 0 when it may be now."""
+        """Return the seconds until the work may be tried; 0 if it may be tried now."""
         fault = self._known.get(subject, {}).get(work)
         return max(0.0, fault.retry_at - self._clock.now()) if fault is not None else 0.0
 
     def take_due(self) -> tuple[Fault, ...]:
-        """Every fault whose retry is due. Those that ended because nothing retries them are dropped afterwards."""
+        """Return every fault whose retry is due. Those that have ended because nothing retries them are dropped afterwards."""
         now = self._clock.now()
-        due = tuple(fault for own in self._known.values() for fault in own.values() if now >= fault.retry_at)
+        due = tuple(fault for faults in self._known.values() for fault in faults.values() if now >= fault.retry_at)
         for fault in due:
             if not fault.stands(now):
                 self.clear(fault.subject, fault.work)
         return due
 
     def hurry(self, subject: str) -> None:
-        """Retry everything that fails for an object now: a user asked for something."""
+        """Make all retries for an object due now, because a user requested something."""
         now = self._clock.now()
         for work, fault in self._known.get(subject, {}).items():
             self._known[subject][work] = Fault(fault.subject, fault.work, fault.cause, fault.since, fault.tries, now)
 
     def of(self, subject: str) -> tuple[Fault, ...]:
-        """The faults of an object, the oldest first."""
+        """Return the faults of an object, oldest first."""
         if not self._known:
             return ()
         now = self._clock.now()
-        return tuple(sorted((each for each in self._known.get(subject, {}).values() if each.stands(now)), key=_age))
+        return tuple(sorted((fault for fault in self._known.get(subject, {}).values() if fault.stands(now)), key=_age))
 
     def all(self) -> tuple[Fault, ...]:
-        """Every fault, the oldest first."""
+        """Return all faults, oldest first."""
         return tuple(sorted((fault for subject in self._known for fault in self.of(subject)), key=_age))
 
     def next_retry(self, after: float) -> float | None:
-        """When the first retry after that time is due; None when there is none."""
+        """Return the time of the first retry after the given time; None if there is none."""
         return min((fault.retry_at for fault in self.all() if fault.retry_at > after), default=None)
 
     def take_events(self) -> tuple[Event, ...]:
-        """The events that are not stored yet; the caller stores them, or gives them back by `put_back`."""
+        """Return the events that are not stored yet; the caller stores them, or returns them with `put_back`."""
         events, self._events = tuple(self._events), []
         return events
 
@@ -131,7 +131,7 @@ def _age(fault: Fault) -> float:
 
 
 def cause_of(problem: BaseException) -> str:
-    """An exception in words: a message of ours with its fix, else the type and what it says."""
+    """Describe an exception: the message and fix of a Fairway error, otherwise the type and message."""
     if isinstance(problem, FairwayError):
         return f"{problem.message}; {problem.fix}" if problem.fix else problem.message
     text = str(problem)

@@ -1,4 +1,4 @@
-"""The one loop: observe -> fold -> plan -> store -> perform, from the current state, never from an event."""
+"""The loop: observe -> fold -> plan -> store -> perform. It works from the current state, never from an event."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from fairway.state.snapshot import Snapshot
 from fairway.state.task import Task, TaskKey
 
 MEASURE_EVERY = 1.0
-"""Seconds between two looks at the metrics of running jobs."""
+"""Interval at which the metrics of running jobs are read, in seconds."""
 NODES_EVERY = 1.0
-"""Seconds for which the list of nodes is trusted while something waits."""
+"""Seconds for which the list of nodes is reused while a run waits."""
 SWEEP_EVERY = 3600.0
-"""Seconds between two looks for runs whose retention has ended."""
+"""Interval at which runs with expired retention are removed, in seconds."""
 SWEEP_BATCH = 20
 SWEEP_PAUSE = 1.0
-"""At most this many runs are removed at once; then other work gets this many seconds."""
+"""At most `SWEEP_BATCH` runs are removed at once; then the loop does other work for this many seconds."""
 MEASURED = frozenset({JobPhase.RUNNING, JobPhase.STARTING, JobPhase.STOPPING})
 MOST_ROUNDS = 50
-"""Rounds of planning within one turn at most, before commands get the lock."""
+"""Maximum number of planning rounds in one turn, before commands get the lock."""
 
 
 class Loop:
     """Owns the snapshot. Commands change it under `lock`; the loop does the rest.
 
-    A failure is contained to its object (`faults`): a run, a service, a queue or a companion that fails is retried with
-    back-off, and everything else goes on in the same turn.
+    A failure is contained to its object (`faults`): a run, a service, a queue or a companion that fails is retried with back-off,
+    and everything else continues in the same turn.
     """
 
     def __init__(self, store: Store, engine: Engine, clock: Clock, *, places: bool = True) -> None:
         self.places = places
-        """Whether the plan says where tasks go; otherwise a cluster's scheduler does."""
+        """Whether the plan places tasks on nodes; otherwise the cluster's scheduler does."""
         self.store = store
         self.engine = engine
         self.clock = clock
@@ -69,20 +69,20 @@ class Loop:
         self._measured = 0.0
         self._spoken = Spoken()
         self._seen: list[Observation] = []
-        """Measured and not yet stored: an engine hands each point over once."""
+        """Measured and not yet stored: an engine returns each point only once."""
         self._unsaved: dict[TaskKey, Task] = {}
-        """Values of tasks that the snapshot has and the store gets with the next commit, in the same turn."""
+        """Values of tasks that are in the snapshot and are stored with the next commit, in the same turn."""
         self._swept = float("-inf")
         self._nodes_at = float("-inf")
         self.take_up: TakeUp | None = None
-        """Brings the record in step with what the engine keeps, at the start."""
+        """Reconciles the store with what the engine keeps, at the start."""
 
     def wake(self) -> None:
-        """Something may have changed: look again."""
+        """Start another turn: something may have changed."""
         self._wake.set()
 
     async def start(self) -> None:
-        """Load what was stored, look at what is there, and repeat actions that may have been lost."""
+        """Load the stored state, read the engine's state, and repeat actions that may have been lost."""
         await self.engine.start(self.wake)
         if self.take_up is not None:
             await self.take_up.run()
@@ -97,7 +97,7 @@ class Loop:
         await self.companions.start()
 
     async def run(self) -> None:
-        """Turn until closed."""
+        """Run turns until closed."""
         while not self._closing:
             self._wake.clear()
             wake_at: float | None = self.clock.now() + 1.0
@@ -109,14 +109,14 @@ class Loop:
             wake_at = min(self._swept + SWEEP_EVERY, float("inf") if wake_at is None else wake_at)
             timeout = max(0.0, wake_at - self.clock.now())
             try:
-                # Not `wait_for`: in Python 3.11 one that is cancelled and woken in the same moment forgets that it was cancelled.
+                # Not `wait_for`: in Python 3.11 it loses a cancellation that arrives in the same moment as the wake-up.
                 async with asyncio.timeout(timeout):
                     await self._wake.wait()
             except TimeoutError:
                 continue
 
     async def close(self) -> None:
-        """Stop turning. Tasks go on."""
+        """Stop the loop. Tasks continue."""
         self._closing = True
         self.wake()
         self.watchers.close()
@@ -124,7 +124,7 @@ class Loop:
         await self.engine.close()
 
     async def sweep(self) -> None:
-        """Remove what its retention no longer covers, a few runs at a time."""
+        """Remove runs and logs whose retention has expired, a few at a time."""
         now = self.clock.now()
         logs, records = self.store.expired(now, SWEEP_BATCH)
         full = SWEEP_BATCH in (len(logs), len(records))
@@ -132,15 +132,15 @@ class Loop:
         for job in records:
             with self.faults.contain(str(job.key), "expire"):
                 await self.delete(job.key)
-        gone = {job.key for job in records}
+        deleted = {job.key for job in records}
         for job in logs:
-            if job.key not in gone:
+            if job.key not in deleted:
                 with self.faults.contain(str(job.key), "expire logs"):
                     await self.engine.perform([ForgetLogs(job.key)])
                     self.store.commit(Changes(jobs=(replace(job, logs_gone=True),)))
 
     async def turn(self) -> float | None:
-        """One turn, to the point where nothing more is to be done now. Returns when to look again."""
+        """Run one turn, until there is nothing more to do now. Return the time of the next turn."""
         began = self.clock.now()
         await self._observe()
         later = await self.companions.turn()
@@ -163,7 +163,7 @@ class Loop:
         return min((at for at in times if at is not None), default=None)
 
     async def refresh_nodes(self) -> None:
-        """Ask the engine for its nodes, unless it was asked just now."""
+        """Read the nodes from the engine, unless they were read just now."""
         now = self.clock.now()
         if now >= self._nodes_at + NODES_EVERY:
             self.snapshot.nodes = await self._calls.nodes(self.snapshot.nodes)
@@ -171,35 +171,35 @@ class Loop:
 
     @property
     def scheduler(self) -> Scheduler | None:
-        """The scheduler that decided last, for questions; None before the first decision. Callers must not change it."""
+        """The scheduler that decided last, for queries; None before the first decision. Callers must not change it."""
         return self._planner.scheduler
 
     async def move(self, budget: int, *, carry_out: bool) -> MovePlan | None:
-        """The fewest moves that let a waiting gang start now; None when none do. With `carry_out` they are performed."""
+        """Return the fewest moves that let a waiting gang start now; None if there are none. With `carry_out`, perform them."""
         async with self.lock:
             await self.turn()
             follower, now = self._planner.follower, self.clock.now()
-            found = plan_moves(follower.scheduler.ledger, now, budget) if follower is not None else None
-            if found is not None and follower is not None and carry_out:
+            move_plan = plan_moves(follower.scheduler.ledger, now, budget) if follower is not None else None
+            if move_plan is not None and follower is not None and carry_out:
                 with self._planner.carrying_out():
-                    await self._adopt(queue.move(self.snapshot, now, follower, found))
+                    await self._adopt(queue.move(self.snapshot, now, follower, move_plan))
                 self.watchers.tell(self._remember(Changes()))
                 self.wake()
-            return found
+            return move_plan
 
     def position(self, key: JobKey) -> int:
-        """The run's place in its queue, 1 for the next; 0 when it does not wait."""
+        """Return the run's position in its queue, 1 for the next; 0 when it does not wait."""
         room = self.scheduler.ledger.room if self.scheduler is not None else None
         return 1 + room.ahead_of(key) if room is not None and key in room else 0
 
     def standing(self, name: str) -> QueueStanding:
-        """How a queue stands."""
+        """Return the current usage and backlog of a queue."""
         follower = self._planner.follower or queue.follow(self.snapshot)
         return queue.standing(follower.scheduler, self.snapshot, name, self.clock.now())
 
     async def _observe(self) -> None:
-        held = self._planner.held_back()
-        alive = [task for run, tasks in self.snapshot.tasks.items() if run not in held for task in tasks.values()]
+        held_back = self._planner.held_back()
+        alive = [task for run, tasks in self.snapshot.tasks.items() if run not in held_back for task in tasks.values()]
         alive = [task for task in alive if not task.phase.over]
         watched = [task.key for task in alive if task.phase is not TaskPhase.PENDING or not task.ready]
         tasks = folded_tasks(self.snapshot, await self._calls.observe(watched), self.faults)
@@ -211,21 +211,21 @@ class Loop:
         else:
             running = [job for job in running if job.key in ended]
         if running:
-            self._seen.extend(self._spoken.counting(seen) for seen in await self._calls.measure(running))
+            self._seen.extend(self._spoken.counting(observation) for observation in await self._calls.measure(running))
         jobs, points = folded_runs(self.snapshot, self._seen, self.faults)
         events = refusals(self._seen, now)
-        noted, told = self.stalls.note({**self.snapshot.jobs, **{job.key: job for job in jobs}}, self._seen, now)
-        jobs = [*{job.key: job for job in (*jobs, *noted)}.values()]
-        events = (*events, *told)
+        stalled, stall_events = self.stalls.note({**self.snapshot.jobs, **{job.key: job for job in jobs}}, self._seen, now)
+        jobs = [*{job.key: job for job in (*jobs, *stalled)}.values()]
+        events = (*events, *stall_events)
         if tasks or jobs or points or events:
             changes = Changes(jobs=tuple(jobs), tasks=tuple(tasks), points=tuple(points), events=events)
-            known = self._remember(changes)
-            self._take([job for job in jobs if job.key in known], [task for task in tasks if task.key.run in known])
-            self.watchers.tell(known)
+            stored = self._remember(changes)
+            self._take([job for job in jobs if job.key in stored], [task for task in tasks if task.key.run in stored])
+            self.watchers.tell(stored)
         self._seen.clear()
 
     async def report(self, seen: Observation) -> None:
-        """Store at once what a run says of itself. What follows from it is planned at the next look."""
+        """Store metrics that a run reports itself, at once. Consequences are planned in the next turn."""
         seen = self._spoken.counting(seen)
         async with self.lock:
             jobs, _ = folded_runs(self.snapshot, [seen], self.faults)
@@ -235,7 +235,7 @@ class Loop:
         self.watchers.tell([seen.key])
 
     async def _retry(self) -> dict[tuple[str, str], int]:
-        """Take up runs again whose back-off is over. Returns their faults, each with the number of failures so far."""
+        """Retry runs whose back-off is over. Return their faults, each with its number of failures so far."""
         due = self.faults.take_due()
         for fault in due:
             if fault.work == "load":
@@ -250,38 +250,38 @@ class Loop:
             self._planner.retry(key)
             if (str(key), "store") in failed:
                 self._remember(Changes(jobs=(self.snapshot.jobs[key],), tasks=tuple(self.snapshot.tasks_of(key))))
-        again = [key for key in runs if (str(key), "perform") in failed]
-        if again:
-            await self._adopt(recover(self.snapshot, self.clock.now(), again))
-            # What they became is observed in the turn after this one, and nothing else may cause that turn.
+        to_recover = [key for key in runs if (str(key), "perform") in failed]
+        if to_recover:
+            await self._adopt(recover(self.snapshot, self.clock.now(), to_recover))
+            # The result of these actions is observed in the next turn, and nothing else may cause that turn.
             self.wake()
         if SCHEDULER in subjects:
             self._remember(Changes(memory=self.snapshot.memory))
         return failed
 
     def load(self, key: JobKey) -> None:
-        """Load an active run that could not be loaded before; raises what keeps the store from reading it."""
+        """Load an active run that could not be loaded before; raises the store's error if it still cannot be read."""
         job = self.store.get_job(key)
         if job is not None and not job.phase.over and key not in self.snapshot.jobs:
             self._take([job], self.store.tasks_of(key))
             self._planner.reset()
 
     def _settle(self, retried: dict[tuple[str, str], int]) -> None:
-        """End the faults of runs that were taken up again and did not fail again."""
+        """End the faults of runs that were retried and did not fail again."""
         for (subject, work), tries in retried.items():
-            still = next((fault for fault in self.faults.of(subject) if fault.work == work), None)
-            if still is not None and still.tries == tries:
+            current = next((fault for fault in self.faults.of(subject) if fault.work == work), None)
+            if current is not None and current.tries == tries:
                 self.faults.clear(subject, work)
 
     def _take(self, jobs: Iterable[Job], tasks: Iterable[Task]) -> None:
-        """Put values into the snapshot; only what the store has already, so that a failed commit is tried again."""
+        """Put values into the snapshot; only values that are already stored, so that a failed commit is retried."""
         for job in jobs:
             self.snapshot.put_job(job)
         for task in tasks:
             self.snapshot.put_task(task)
 
     async def _adopt(self, plan: Plan) -> None:
-        """Store, then perform. Actions that are stored and not performed are repeated after a restart."""
+        """Store the plan, then perform it. Actions that were stored but not performed are repeated after a restart."""
         plan = plan.without(self._planner.held_back())
         touched = self._remember(Changes(jobs=plan.jobs, tasks=plan.tasks, events=plan.events, memory=plan.memory))
         plan = plan.without(self._planner.held_back())
@@ -289,7 +289,7 @@ class Loop:
         if plan.actions:
             reports, failed = await self._calls.perform(plan.actions)
             changes = folded_tasks(self.snapshot, reports, self.faults)
-            # A crash before the next commit loses nothing: the engine reports it again.
+            # A crash before the next commit loses nothing: the engine reports the changes again.
             self._unsaved |= {task.key: task for task in changes}
             self._take((), changes)
             if failed:
@@ -301,11 +301,11 @@ class Loop:
         self.watchers.tell(touched)
 
     def _remember(self, changes: Changes) -> set[JobKey]:
-        """Commit, with what waits for the next commit. Returns the runs of which something was stored.
+        """Commit changes, including those that wait for the next commit. Return the runs of which something was stored.
 
-        What cannot be stored is dropped and becomes a fault of its run. Raises only when the store accepts nothing.
+        What cannot be stored is dropped and becomes a fault of its run. Raises only if the store accepts nothing.
         """
-        # A value of a task that comes now is newer than one that waits.
+        # A task's value in these changes is newer than one that waits.
         tasks = {**self._unsaved, **{task.key: task for task in changes.tasks}}
         events = self.faults.take_events()
         whole = replace(changes, tasks=tuple(tasks.values()), events=(*changes.events, *events))
@@ -348,20 +348,23 @@ class Loop:
             self.engine.release(key)
 
     async def delete(self, key: JobKey) -> None:
-        """Delete a run that is over: first its files, then the record, so that a crash in between can be repeated."""
+        """Delete a finished run.
+
+        First its files, then the record, so that the deletion can be repeated after a crash in between.
+        """
         await self.engine.perform([ForgetJob(key)])
         self.store.commit(Changes(deleted=(key,)))
         self.faults.clear(str(key))
         self.watchers.tell([key])
 
     def _tell_fault(self, subject: str) -> None:
-        """Let a command that waits for the run see that work on it fails."""
+        """Wake commands that wait for the run, so that they see its fault."""
         key = next((key for key in self.snapshot.jobs if str(key) == subject), None)
         if key is not None:
             self.watchers.tell([key])
 
     async def delete_by_force(self, key: JobKey) -> None:
-        """Delete a run that work fails for: its processes are ended and its files removed without a plan."""
+        """Delete a run whose work keeps failing: end its processes and remove its files without a plan."""
         await self.delete(key)
         self._release(key)
         self._planner.reset()
@@ -371,12 +374,12 @@ class Loop:
         times = [] if plan.wake_at is None else [plan.wake_at]
         if running:
             times.append(self._measured + MEASURE_EVERY)
-        # A device that another home or program holds gives no sign when it is let go.
+        # There is no notification when another home or program releases a device.
         if any(job.hold is not None and job.hold.reason == "gpu" for job in self.snapshot.jobs.values()):
             times.append(self.clock.now() + NODES_EVERY)
         return min(times) if times else None
 
 
 def _waits_for_nodes(job: Job) -> bool:
-    """Whether what nodes have decides how it goes on. An engine refuses a start when a device was taken meanwhile."""
+    """Return whether the run's progress depends on the nodes. An engine refuses a start if a device was taken in the meantime."""
     return job.phase is JobPhase.PENDING or (job.hold is not None and job.hold.reason == "refused")

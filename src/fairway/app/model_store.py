@@ -1,4 +1,4 @@
-"""What the application needs of a registry of models, as a role. The suite is `fairway.testing.model_conformance`."""
+"""The model registry that the application needs, as a port. Its test suite is `fairway.testing.model_conformance`."""
 
 from __future__ import annotations
 
@@ -13,108 +13,114 @@ from fairway.state.model import ModelFacts, ModelFile, ModelVersion
 
 
 class RegistryNames(Protocol):
-    """What names mean. `mnist` is the absolute name of a model of the namespace `default`, `team-a/mnist` of one of `team-a`.
+    """Resolves names. `mnist` is the absolute name of a model of the namespace `default`, `team-a/mnist` of one of `team-a`.
 
-    One machine has the namespace `default` alone. All other methods of a registry take and give absolute names.
+    A single machine has only the namespace `default`. All other methods of a registry take and return absolute names.
     """
 
     def own(self, reference: str, namespace: str) -> str:
-        """What a bare name means in a namespace, and in no other; `UsageError` for a name with a namespace in it."""
+        """Return the absolute name of a bare name in a namespace; `UsageError` for a name that contains a namespace."""
         ...
 
     def meant(self, reference: str, namespace: str) -> str:
-        """What a name in an object of a namespace means; `team-b/mnist` is one of another namespace. Rights are not looked at."""
+        """Return the absolute name of a reference in an object of a namespace; `team-b/mnist` refers to another namespace.
+
+        Permissions are not checked.
+        """
         ...
 
     def relative(self, reference: str, namespace: str) -> str:
-        """The shortest name that means an absolute one in an object of a namespace."""
+        """Return the shortest reference to an absolute name in an object of a namespace."""
         ...
 
 
 class ModelStore(RegistryNames, Protocol):
-    """Keeps versions of models. Promises:
+    """Stores versions of models. Guarantees:
 
-    1. A version is whole as soon as it has a number, whatever crashed or filled up on the way; a refusal keeps nothing.
-    2. Numbers rise by one and are never used twice, also after a delete; several may register at once.
-    3. Of a version nothing ever changes but aliases and tags. An alias means one version, and moves in one step.
-    4. Content and facts of the newest version, registered again, give that version.
-    5. No content is loaded or run. What would run code when it is loaded is refused, unless that was asked for.
-    6. What was expected stays so until it is settled, whatever crashes.
-    7. Content that is not what its digest says is not given out: `DamagedError`. Registering the good files again repairs it.
+    1. A version is complete as soon as it has a number, even after a crash or a full disk; a refusal stores nothing.
+    2. Numbers increase by one and are never reused, even after a delete; concurrent registrations are safe.
+    3. A version is immutable except for aliases and tags. An alias refers to one version, and moves atomically.
+    4. Registering the content and facts of the newest version again returns that version.
+    5. No content is loaded or executed. Content that would execute code when loaded is refused, unless explicitly allowed.
+    6. An expected output stays expected until it is settled, even after a crash.
+    7. Content that does not match its digest is not returned: `DamagedError`. Registering the good files again repairs it.
     """
 
     def register(self, name: str, path: str | Sent, facts: ModelFacts, now: float) -> ModelVersion:
-        """Keep what lies at a path or a URI, or what was sent, as the next version."""
+        """Store the content of a path or URI, or uploaded content, as the next version."""
         ...
 
     def examine(self, path: str, facts: ModelFacts) -> str:
-        """The format that a registration would find, keeping nothing; raises what it would."""
+        """Return the format that a registration would detect, storing nothing; raises the errors of a registration."""
         ...
 
     def get(self, reference: str) -> ModelVersion:
-        """The version that `mnist@3`, `mnist@champion`, `mnist@latest` or `mnist` means."""
+        """Return the version that `mnist@3`, `mnist@champion`, `mnist@latest` or `mnist` refers to."""
         ...
 
     def list(self, name: str = "") -> list[ModelVersion]:
-        """Every version of a model, or of all models, by name and number."""
+        """List every version of a model, or of all models, by name and number."""
         ...
 
     def files(self, version: ModelVersion) -> tuple[ModelFile, ...]:
-        """The files of a version, in order of path."""
+        """Return the files of a version, in order of path."""
         ...
 
     def promote(self, version: ModelVersion, alias: str) -> int | None:
-        """Let the alias mean this version; the number of the one that it meant before."""
+        """Point the alias to this version; return the number of the version that it referred to before."""
         ...
 
     def demote(self, name: str, alias: str) -> int:
-        """Take an alias away; the number of the version that it meant."""
+        """Remove an alias; return the number of the version that it referred to."""
         ...
 
     def tag(self, version: ModelVersion, tags: Mapping[str, str | None]) -> ModelVersion:
-        """Put tags on a version; None takes one off."""
+        """Set tags on a version; None removes one."""
         ...
 
     def delete(self, version: ModelVersion) -> None:
-        """Let a version be gone; `ConflictError` while an alias means it."""
+        """Delete a version; `ConflictError` while an alias refers to it."""
         ...
 
     def rename(self, name: str, new: str, title: str) -> None:
-        """Move all versions of a model to a name that has none; `title` is what MLflow clients call it."""
+        """Move all versions of a model to an unused name; `title` is its name for MLflow clients."""
         ...
 
     def freeable(self) -> bool:
-        """Whether versions were deleted whose content is still there."""
+        """Return whether the content of deleted versions still occupies space."""
         ...
 
     def free(self, others: Iterable[str]) -> int | None:
-        """Remove content that only deleted versions named; bytes, or None while somebody writes. `others` are needed besides."""
+        """Remove content that only deleted versions referenced, except `others`.
+
+        Returns the number of freed bytes, or None while another process writes.
+        """
         ...
 
     def pull(self, version: ModelVersion, target: str) -> None:
-        """Copy the version's files into a folder that is not there yet, or empty."""
+        """Copy the version's files into a folder that is empty or does not exist."""
         ...
 
     def folder(self, version: ModelVersion) -> Path:
-        """A folder with the version's files, read-only, to serve from."""
+        """Return a read-only folder with the version's files, to serve from."""
         ...
 
     def verify(self, versions: Sequence[ModelVersion], course: Course) -> Verified:
-        """Read all content of versions and compare it with its digests; `course` says how far it is."""
+        """Read all content of versions and compare it with its digests; `course` tracks the progress."""
         ...
 
     def of_run(self, name: str, run: str) -> ModelVersion | None:
-        """The version of a model that a run left behind, if there is one."""
+        """Return the version of a model that was created from the output of a run, if there is one."""
         ...
 
     def expect(self, run: str) -> None:
-        """Remember that a run may leave a model behind."""
+        """Record that a run may leave a model as its output."""
         ...
 
     def expected(self) -> Sequence[str]:
-        """The runs of which something is expected still."""
+        """Return the runs whose outputs are still expected."""
         ...
 
     def settle(self, run: str) -> None:
-        """Nothing is expected of the run any more."""
+        """Stop expecting an output of the run."""
         ...

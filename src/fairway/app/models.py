@@ -1,4 +1,4 @@
-"""Models: what jobs leave behind becomes versions, and what may be asked of these."""
+"""Use cases of models: outputs of jobs become versions; commands and queries on versions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ from fairway.state.phase import JobPhase
 from fairway.state.tracking import TrackedRun
 
 RETRY_AFTER = 30.0
-"""Seconds after which a registration is tried again that the disk had no room for."""
+"""Delay before a registration that failed for lack of disk space is retried, in seconds."""
 
 FREE_AFTER = 1.0
-"""Seconds after which the space of deleted versions is given back, or tried to while somebody writes."""
+"""Delay before the space of deleted versions is freed, or before the attempt is repeated while another process writes, in
+seconds.
+"""
 
 NOT_REGISTERED = "NotRegistered"
-"""The event of a run whose output is no model."""
+"""The event of a run whose output is not a model."""
 _PAGE = 1000
 
 log = logging.getLogger("fairway.models")
@@ -39,26 +41,26 @@ log = logging.getLogger("fairway.models")
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What to register, and what its author says of it."""
+    """A registration, with the facts that its author provides."""
 
     name: str
     source: str
-    """An absolute path, or for an import any URI."""
+    """An absolute path; for an import, any URI."""
     facts: ModelFacts = field(default_factory=ModelFacts)
     run: JobKey | None = None
-    """The run that it comes from: its lineage and last metrics are taken over."""
+    """The run that it comes from: its lineage and last metrics are copied."""
     imported: bool = False
     """Whether the source is recorded as the origin."""
     manifest: str = ""
-    """The digest of what was sent ahead, where the source lies on another machine."""
+    """The digest of the content uploaded before, if the source is on another machine."""
     made_here: bool = False
-    """Whether the caller knows that the source is what the run left, unchanged. No client says this for itself."""
+    """Whether the caller has verified that the source is the unchanged output of the run. Clients cannot set this."""
     namespace: str = "default"
-    """The namespace in which `name` is a name."""
+    """The namespace in which `name` is resolved."""
 
 
 class Models:
-    """The use cases about models, over one loop. Questions are answered when what has ended is registered."""
+    """The use cases of models, on one loop. Queries are answered after the outputs of finished runs are registered."""
 
     def __init__(self, loop: Loop, store: ModelStore | None, datasets: DatasetStore) -> None:
         self._loop = loop
@@ -69,35 +71,35 @@ class Models:
         self._background: set[asyncio.Task[None]] = set()
         self._freeing = False
         self.output_of: Callable[[JobKey, str], str] = _nowhere
-        """The folder of a run's output; whoever knows the engine sets it."""
+        """Return the folder of a run's output; set by the code that creates the engine."""
         self.in_use: Callable[[ModelVersion], str] = lambda _version: ""
-        """Who uses a version now, in words; empty when nobody does. Whoever serves models sets it."""
+        """Describe what uses a version now; empty if it is unused. Set by the code that serves models."""
         self.batching: Callable[[ModelVersion], str] = lambda _version: ""
-        """Whether replicas batch requests to a version and why, in words; empty when that is not known."""
+        """Describe whether replicas batch requests to a version and why; empty if not known."""
         if store is not None:
             loop.watchers.over.append(self._note_end)
 
-    # What runs leave behind
+    # Outputs of runs
 
     def expect(self, jobs: Iterable[Job]) -> None:
-        """Before a run is remembered: note that it may leave a model behind, so that no crash can make it forgotten."""
+        """Record, before a run is stored, that it may produce a model, so that no crash loses the output."""
         for job in jobs:
             if leaves_something(job.spec) and self._kept is not None:
                 self._kept.expect(str(job.key))
 
     async def start(self) -> None:
-        """Register what ended while nobody looked, and give back the space of deleted versions."""
+        """Register outputs of runs that ended while the daemon was down, and free the space of deleted versions."""
         if self._kept is None:
             return
         for run in self._kept.expected():
-            # Without a record the daemon died in the middle of a submit.
+            # A run without a record: the daemon died in the middle of a submit.
             if not self._loop.store.has_job(_key(run)):
                 self._kept.settle(run)
         self.free_soon()
         self._begin()
 
     async def catch_up(self) -> None:
-        """Register what runs that are over have left behind, each once, whatever crashed in between."""
+        """Register the outputs of finished runs, each exactly once, even after a crash in between."""
         if self._kept is None:
             return
         async with self._lock:
@@ -115,55 +117,58 @@ class Models:
             kept.settle(run)
 
     def of_job(self, job: Job) -> tuple[ModelVersion, ...]:
-        """The version that a run left behind, if it did."""
+        """Return the version that was created from the output of a run, if there is one."""
         if self._kept is None or not registered_name(job.spec) or job.phase is not JobPhase.SUCCEEDED:
             return ()
         try:
-            found = self._kept.of_run(self._kept.own(registered_name(job.spec), job.key.namespace), str(job.key))
+            version = self._kept.of_run(self._kept.own(registered_name(job.spec), job.key.namespace), str(job.key))
         except FairwayError:
-            # The name is none: its refusal is an event of the run.
+            # The name is invalid: its refusal is an event of the run.
             return ()
-        return (found,) if found is not None else ()
+        return (version,) if version is not None else ()
 
     def refusal(self, job: Job) -> str:
-        """Why a run that has succeeded left no version behind; empty when it did, or named no model."""
+        """Return why a successful run produced no version; empty if it did, or if it names no model."""
         if self._kept is None or not registered_name(job.spec) or job.phase is not JobPhase.SUCCEEDED:
             return ""
-        told = [event.message for event in self._loop.store.events_of(str(job.key)) if event.reason == NOT_REGISTERED]
-        return told[-1] if told else ""
+        messages = [event.message for event in self._loop.store.events_of(str(job.key)) if event.reason == NOT_REGISTERED]
+        return messages[-1] if messages else ""
 
     # Commands
 
     async def register(self, asked: Registration, request: RequestKey | None = None) -> ModelVersion:
-        """Keep files as the next version of a model; content and facts of the newest again give that one. With a key, once."""
+        """Store files as the next version of a model; the content and facts of the newest version again return that version.
+
+        With an idempotency key, at most once.
+        """
         async with self._receipts.once(self._asked_by(request), "register", repr(asked)) as once:
             if once.over and once.known is not None:
                 return self._store.get(once.known.made[0])
-            made = await self._register(asked)
+            version = await self._register(asked)
             if once.key is not None:
-                self._loop.store.commit(Changes(receipts=once.receipt([made])))
-            return made
+                self._loop.store.commit(Changes(receipts=once.receipt([version])))
+            return version
 
     def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
-        """The key as it counts: where others know who asks, with the user that they name."""
+        """Return the idempotency key in its stored form; an override adds the authenticated user where there is one."""
         return key
 
     async def _register(self, asked: Registration) -> ModelVersion:
         name = self._store.own(asked.name, asked.namespace)
         facts, now = await self._facts(asked), self._now()
         content = await self._content(asked)
-        made = await asyncio.to_thread(self._store.register, name, content, facts, now)
-        if made.created == now:
+        version = await asyncio.to_thread(self._store.register, name, content, facts, now)
+        if version.created == now:
             by = f", sent by {content.owner}" if isinstance(content, Sent) else ""
-            self._record(made, "ModelRegistered", f"{made} from {asked.source}{by}")
-        return made
+            self._record(version, "ModelRegistered", f"{version} from {asked.source}{by}")
+        return version
 
     async def preview(self, asked: Registration) -> str:
-        """The format that a registration would find; raises what it would, and keeps nothing."""
+        """Return the format that a registration would detect; raises its errors, and stores nothing."""
         return await asyncio.to_thread(self._store.examine, asked.source, await self._facts(asked))
 
     async def promote(self, reference: str, alias: str) -> tuple[ModelVersion, int | None]:
-        """Let an alias mean a version; the version, and the number of the one that it meant before."""
+        """Point an alias to a version; return the version, and the number of the version that the alias referred to before."""
         version = await self.get(reference)
         before = self._store.promote(version, alias)
         if before != version.version:
@@ -172,7 +177,7 @@ class Models:
         return self._store.get(str(version)), before
 
     async def demote(self, reference: str, alias: str) -> int:
-        """Take an alias away; the number of the version that it meant. A version that is named must be that one."""
+        """Remove an alias; return the number of its version. If the reference names a version, the alias must refer to it."""
         version = await self.get(reference)
         if "@" in reference and alias not in version.aliases:
             message = f"{version} is not {alias}; it is {' and '.join(version.aliases) or 'nothing of that kind'}"
@@ -182,11 +187,11 @@ class Models:
         return number
 
     async def tag(self, reference: str, tags: Mapping[str, str | None]) -> ModelVersion:
-        """Put tags on a version; None takes one off."""
+        """Set tags on a version; None removes one."""
         return self._store.tag(await self.get(reference), tags)
 
     async def delete(self, reference: str) -> ModelVersion:
-        """Let a version be gone; refused while an alias means it or somebody serves it."""
+        """Delete a version; refused while an alias refers to it or a service uses it."""
         version = await self.check_delete(reference)
         await asyncio.to_thread(self._store.delete, version)
         self._record(version, "ModelDeleted", str(version))
@@ -194,7 +199,7 @@ class Models:
         return version
 
     async def rename(self, name: str, new: str, title: str = "") -> None:
-        """Give all versions of a model another name, which no model has; `title` is what MLflow clients call it."""
+        """Give all versions of a model another, unused name; `title` is its name for MLflow clients."""
         versions = await self.list(name)
         await asyncio.to_thread(self._store.rename, name, new, title)
         for version in versions[-1:]:
@@ -202,7 +207,7 @@ class Models:
             self._record(moved, "ModelRenamed", f"{name} is {new} now, with {len(versions)} versions")
 
     async def check_delete(self, reference: str) -> ModelVersion:
-        """The version, or the refusal with who needs it."""
+        """Return the version, or raise a refusal that names what needs it."""
         version = await self.get(reference)
         reason = must_stay(version, self.in_use(version))
         if reason:
@@ -216,7 +221,10 @@ class Models:
         return version
 
     async def superfluous(self, name: str, keep: int) -> list[ModelVersion]:
-        """The versions that may go so that the newest `keep` are left; what is aliased or served is not among them."""
+        """Return the versions that may be deleted so that the newest `keep` remain.
+
+        Aliased and served versions are not among them.
+        """
         versions = await self.list(name)
         if not versions:
             await self.get(name)
@@ -230,47 +238,47 @@ class Models:
         return version
 
     async def verify(self, reference: str, namespace: str, course: Course) -> Verified:
-        """Compare content with its digests: of a version, of all versions of a model, or of a namespace (no reference)."""
+        """Compare content with its digests: of one version, of all versions of a model, or of a namespace (no reference)."""
         if "@" in reference:
             versions = [await self.get(reference)]
         else:
             versions = await self.list(reference, namespace)
-        found = await asyncio.to_thread(self._store.verify, versions, course)
-        shown = {str(version): str(self.shown(version, namespace)) for version in versions}
-        return replace(found, damaged=tuple(replace(each, version=shown[each.version]) for each in found.damaged))
+        result = await asyncio.to_thread(self._store.verify, versions, course)
+        names = {str(version): str(self.shown(version, namespace)) for version in versions}
+        return replace(result, damaged=tuple(replace(item, version=names[item.version]) for item in result.damaged))
 
     # Queries
 
     async def get(self, reference: str) -> ModelVersion:
-        """The version that `mnist@3`, `mnist@champion` or `mnist` means."""
+        """Return the version that `mnist@3`, `mnist@champion` or `mnist` refers to."""
         await self.catch_up()
         return self._store.get(reference)
 
     async def list(self, name: str = "", namespace: str = "") -> list[ModelVersion]:
-        """Versions, by name and number: of one model, of a namespace, or all."""
+        """List versions, by name and number: of one model, of a namespace, or all."""
         await self.catch_up()
-        return [each for each in self._store.list(name) if not namespace or self._is_in(each.name, namespace)]
+        return [version for version in self._store.list(name) if not namespace or self._is_in(version.name, namespace)]
 
     def own(self, reference: str, namespace: str) -> str:
-        """What a bare name means in a namespace, and in no other."""
+        """Return the absolute name of a bare name in a namespace."""
         return self._store.own(reference, namespace)
 
     def shown(self, version: ModelVersion, namespace: str) -> ModelVersion:
-        """The version under the name that it has in a namespace."""
+        """Return the version under its name in a namespace."""
         return replace(version, name=self._store.relative(version.name, namespace))
 
     async def files(self, version: ModelVersion) -> tuple[ModelFile, ...]:
-        """The files of a version."""
+        """Return the files of a version."""
         return await asyncio.to_thread(self._store.files, version)
 
     async def folder(self, version: ModelVersion) -> Path:
-        """A folder with a version's files, not to be written to."""
+        """Return a folder with a version's files; callers must not write to it."""
         return await asyncio.to_thread(self._store.folder, version)
 
-    # Parts
+    # Helpers
 
     async def _content(self, asked: Registration) -> str | Sent:
-        """What is to be kept: here everybody's files are this machine's."""
+        """Return the content to store: on one machine, the path of the user's files."""
         if asked.manifest:
             raise not_here()
         return asked.source
@@ -287,7 +295,7 @@ class Models:
             self._begin()
 
     def _begin(self) -> None:
-        """Catch up without making anybody wait."""
+        """Catch up in the background, without delaying the caller."""
         task = asyncio.create_task(self._catch_up_quietly())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -295,11 +303,14 @@ class Models:
     async def _catch_up_quietly(self) -> None:
         try:
             await self.catch_up()
-        except Exception:  # Nobody waits for it, and the next end, question or start tries again.
+        except Exception:  # No caller waits for it, and the next end of a run, query or start tries again.
             log.exception("models could not be registered; it is tried again")
 
     def free_soon(self) -> None:
-        """Give back the space of deleted versions of models and datasets, in a moment, for all that go now together."""
+        """Free the space of deleted versions of models and datasets after a short delay.
+
+        Deletions within the delay are handled together.
+        """
         if self._kept is not None and self._kept.freeable() and not self._freeing:
             self._freeing = True
             asyncio.get_running_loop().call_later(FREE_AFTER, self._begin_freeing)
@@ -322,31 +333,37 @@ class Models:
             log.info("%d bytes of deleted versions were given back", freed)
 
     async def _needed(self) -> set[str]:
-        """What code needs of the content that versions share with it, by manifest. A page at a time: others must not wait."""
-        found: set[str] = set()
+        """Return the manifests of shared content that code still needs.
+
+        Runs are read page by page, so that other tasks do not wait.
+        """
+        digests: set[str] = set()
         services = [record.service for record in self._loop.store.services()]
-        # On a cluster an object names its code with a word before the digest.
-        codes = [each.origin.code_digest for service in services for each in service.revisions]
-        found.update(code.removeprefix("blob:") for code in codes if code)
+        # In a cluster, an object's code digest has a prefix.
+        codes = [revision.origin.code_digest for service in services for revision in service.revisions]
+        digests.update(code.removeprefix("blob:") for code in codes if code)
         page = self._loop.store.list_jobs(JobFilter(limit=_PAGE))
         while True:
-            found.update(job.origin.code_digest for job in page.jobs if job.origin.code_digest)
+            digests.update(job.origin.code_digest for job in page.jobs if job.origin.code_digest)
             if not page.next:
-                return found
+                return digests
             await asyncio.sleep(0)
             page = self._loop.store.list_jobs(JobFilter(limit=_PAGE, before=page.next))
 
     async def _registered(self, job: Job) -> bool:
-        """Whether there is nothing left to register of a run that has succeeded."""
+        """Return whether nothing remains to be registered of a successful run."""
         dataset = DATASET_OUTPUT not in job.spec.outputs or await self._dataset_kept(job)
         return (not registered_name(job.spec) or await self._model_registered(job)) and dataset
 
     async def _dataset_kept(self, job: Job) -> bool:
-        """The output as a version of its dataset; done again it gives the same version, since it has the same content."""
+        """Store the output as a version of its dataset.
+
+        Repeating it returns the same version, because the content is the same.
+        """
         name, folder = job.spec.outputs[DATASET_OUTPUT], self.output_of(job.key, DATASET_OUTPUT)
         try:
             dataset = self._datasets.own(name, job.key.namespace)
-            made = await asyncio.to_thread(self._datasets.add, dataset, folder, self._now(), run=str(job.key))
+            version = await asyncio.to_thread(self._datasets.add, dataset, folder, self._now(), run=str(job.key))
         except (UnavailableError, OSError) as problem:
             log.warning("%s: its dataset is not kept yet: %s", job.key, problem)
             asyncio.get_running_loop().call_later(RETRY_AFTER, self._begin)
@@ -354,19 +371,19 @@ class Models:
         except FairwayError as problem:
             self._record_once(job, "NotKept", f"the output {DATASET_OUTPUT} is no version of {name}: {problem.message}")
             return True
-        self._record_once(job, "Kept", f"kept dataset {made}")
+        self._record_once(job, "Kept", f"kept dataset {version}")
         return True
 
     async def _model_registered(self, job: Job) -> bool:
         name, run = registered_name(job.spec), str(job.key)
         try:
             model = self._store.own(name, job.key.namespace)
-            # Also after a crash between the registration and its event.
-            made = self._store.of_run(model, run)
-            if made is None:
+            # A version may exist already, after a crash between the registration and its event.
+            version = self._store.of_run(model, run)
+            if version is None:
                 facts = replace(facts_of(job, self._inputs(job), self._logged(job)), made_here=True)
                 folder = self.output_of(job.key, OUTPUT)
-                made = await asyncio.to_thread(self._store.register, model, folder, facts, self._now())
+                version = await asyncio.to_thread(self._store.register, model, folder, facts, self._now())
         except (UnavailableError, OSError) as problem:
             log.warning("%s: its model is not registered yet: %s", run, problem)
             asyncio.get_running_loop().call_later(RETRY_AFTER, self._begin)
@@ -375,7 +392,7 @@ class Models:
             fix = f"; {problem.fix}" if problem.fix else ""
             self._record_once(job, NOT_REGISTERED, f"the output {OUTPUT} is no version of {name}: {problem.message}{fix}")
             return True
-        self._record_once(job, "Registered", f"registered {made}")
+        self._record_once(job, "Registered", f"registered {version}")
         return True
 
     async def _facts(self, asked: Registration) -> ModelFacts:
@@ -385,46 +402,46 @@ class Models:
             if job is None:
                 message = f"there is no run {asked.run.name} in namespace {asked.run.namespace}"
                 raise NotFoundError(message, fix="`fairway list` shows what there is")
-            known = facts_of(job, self._inputs(job), self._logged(job))
-            parameters = {**known.lineage.parameters, **facts.lineage.parameters}
-            lineage = replace(known.lineage, parameters=parameters)
+            run_facts = facts_of(job, self._inputs(job), self._logged(job))
+            parameters = {**run_facts.lineage.parameters, **facts.lineage.parameters}
+            lineage = replace(run_facts.lineage, parameters=parameters)
             made_here = asked.made_here or (not asked.manifest and self._lies_in_output(asked.source, job))
-            # A value that was given by hand is of another measurement than the best one of the run.
-            best = {name: value for name, value in known.best.items() if name not in facts.metrics} | facts.best
-            metrics = {**known.metrics, **facts.metrics}
+            # A value given by the user belongs to another measurement than the run's best value.
+            best = {name: value for name, value in run_facts.best.items() if name not in facts.metrics} | facts.best
+            metrics = {**run_facts.metrics, **facts.metrics}
             facts = replace(facts, lineage=lineage, metrics=metrics, best=best, made_here=made_here)
         if asked.imported:
             facts = replace(facts, lineage=replace(facts.lineage, source=asked.source))
         return facts
 
     def _lies_in_output(self, source: str, job: Job) -> bool:
-        """Whether a path lies in the output of the run, so that the run itself left it there."""
+        """Return whether a path is inside the output of the run, so that the run itself wrote it."""
         if OUTPUT not in job.spec.outputs or "://" in source:
             return False
         return Path(source).resolve().is_relative_to(Path(self.output_of(job.key, OUTPUT)).resolve())
 
     def _logged(self, job: Job) -> dict[str, str]:
-        """The parameters that the run's program logged through an MLflow client."""
+        """Return the parameters that the run's program logged with an MLflow client."""
         tracked = self._loop.store.tracked(TrackedRun, job.key.namespace, job.key.name)
         return tracked.params if tracked is not None else {}
 
     def _inputs(self, job: Job) -> dict[str, str]:
-        """The run's inputs, `mnist@latest` as the version that was the newest when it started."""
+        """Return the run's inputs, with `mnist@latest` replaced by the newest version at the time of its start."""
         began = job.started if job.started is not None else job.created
-        found = {}
+        inputs = {}
         for name, text in job.spec.data.items():
-            found[name] = text
+            inputs[name] = text
             if text.endswith("@latest"):
-                versions = [each for each in self._versions_of(text.partition("@")[0], job) if each.created <= began]
-                found[name] = self._datasets.relative(str(versions[-1]), job.key.namespace) if versions else text
-        return found
+                versions = [version for version in self._versions_of(text.partition("@")[0], job) if version.created <= began]
+                inputs[name] = self._datasets.relative(str(versions[-1]), job.key.namespace) if versions else text
+        return inputs
 
     def _versions_of(self, dataset: str, job: Job) -> Sequence[DatasetVersion]:
         try:
-            meant = self._datasets.meant(dataset, job.key.namespace)
+            name = self._datasets.meant(dataset, job.key.namespace)
         except UsageError:
             return ()  # A path or a URI.
-        return [each for each in self._datasets.list() if each.name == meant]
+        return [version for version in self._datasets.list() if version.name == name]
 
     def _is_in(self, name: str, namespace: str) -> bool:
         return self._store.own(name.rpartition("/")[2], namespace) == name
@@ -443,7 +460,7 @@ class Models:
 
 
 def subject(name: str) -> str:
-    """What events about a model are about: no run is called so."""
+    """Return the subject of events about a model; no run can have this name."""
     return f"model:{name}"
 
 

@@ -1,4 +1,4 @@
-"""What an engine saw, folded into new values of runs and tasks."""
+"""Fold an engine's observations into new values of runs and tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairway.units.roles import leader
 
 
 def folded_tasks(snapshot: Snapshot, reports: Iterable[TaskReport], faults: Faults) -> list[Task]:
-    """New values of the tasks that the reports change. A report that cannot be folded is a fault of its run."""
+    """Return new values of the tasks that the reports change. A report that cannot be folded is a fault of its run."""
     changed = []
     for report in reports:
         task = snapshot.tasks.get(report.key.run, {}).get(report.key)
@@ -33,29 +33,29 @@ def folded_tasks(snapshot: Snapshot, reports: Iterable[TaskReport], faults: Faul
 def folded_runs(
     snapshot: Snapshot, observed: Iterable[Observation], faults: Faults
 ) -> tuple[list[Job], list[tuple[JobKey, MetricPoint]]]:
-    """New values of the runs that were measured, and their points. What cannot be folded is a fault of its run."""
+    """Return new values of the measured runs, and their points. What cannot be folded is a fault of its run."""
     jobs: dict[JobKey, Job] = {}
     points: list[tuple[JobKey, MetricPoint]] = []
-    for seen in observed:
-        before = jobs.get(seen.key) or snapshot.jobs.get(seen.key)
+    for observation in observed:
+        before = jobs.get(observation.key) or snapshot.jobs.get(observation.key)
         if before is None:
             continue
-        with faults.contain(str(seen.key), "read metrics"):
-            folded = _folded(before, seen)
-            points.extend((seen.key, point) for point in seen.points)
+        with faults.contain(str(observation.key), "read metrics"):
+            folded = _folded(before, observation)
+            points.extend((observation.key, point) for point in observation.points)
             if folded != before:
-                jobs[seen.key] = folded
+                jobs[observation.key] = folded
     return list(jobs.values()), points
 
 
 class Spoken:
-    """Runs that told metrics of their own accord while they ran. What is only detected does not count for them any more."""
+    """Runs that have reported metrics themselves. From then on their automatically detected metrics are ignored."""
 
     def __init__(self) -> None:
         self._runs: set[JobKey] = set()
 
     def counting(self, seen: Observation) -> Observation:
-        """What was seen, less what does not count."""
+        """Return the observation without points that must be ignored."""
         if any(point.source != AUTO for point in seen.points):
             self._runs.add(seen.key)
         if seen.key not in self._runs:
@@ -63,20 +63,22 @@ class Spoken:
         return replace(seen, points=tuple(point for point in seen.points if point.source != AUTO))
 
     def forget(self, key: JobKey) -> None:
-        """The run is over."""
+        """Forget a finished run."""
         self._runs.discard(key)
 
 
 def refusals(observed: Iterable[Observation], now: float) -> tuple[Event, ...]:
-    """An event for every kind of report that was refused."""
-    return tuple(Event(now, str(seen.key), "ReportRefused", text) for seen in observed for text in seen.refused)
+    """Return an event for every kind of refused report."""
+    return tuple(
+        Event(now, str(observation.key), "ReportRefused", text) for observation in observed for text in observation.refused
+    )
 
 
 def _folded(before: Job, seen: Observation) -> Job:
     speaker = _speaker(before, {point.task for point in seen.points})
-    own = [point for point in seen.points if point.task in ("", speaker)]
-    folded = fold_summaries(before, speaker, [(point.time, point.step, point.metrics) for point in own])
-    folded = fold_progress(folded, speaker, [(point.time, _step_of(point), point.metrics) for point in own])
+    points = [point for point in seen.points if point.task in ("", speaker)]
+    folded = fold_summaries(before, speaker, [(point.time, point.step, point.metrics) for point in points])
+    folded = fold_progress(folded, speaker, [(point.time, _step_of(point), point.metrics) for point in points])
     if seen.removed is not None and seen.removed != before.logs_removed:
         folded = replace(folded, logs_removed=seen.removed)
     if seen.checkpoint_step is not None:
@@ -85,12 +87,12 @@ def _folded(before: Job, seen: Observation) -> Job:
 
 
 def _step_of(point: MetricPoint) -> int | None:
-    """The step of a report; None when MLflow's client filled in 0 because the program named none."""
+    """Return the step of a report; None if MLflow's client filled in 0 because the program gave none."""
     return None if point.source == "mlflow" and point.step == 0 else point.step
 
 
 def _speaker(job: Job, reporting: set[str]) -> str:
-    """The task whose reports count: the leader as soon as it reports; until then the first task that did.
+    """Return the task whose reports count: the leader as soon as it reports; until then the first task that reported.
 
     Not every framework makes the first task its rank 0: MXNet assigns ranks in the order of arrival.
     """

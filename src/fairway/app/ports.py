@@ -1,4 +1,4 @@
-"""What the application needs of the outside, as roles. Adapters live in `engines`, `stores`, `registry`.
+"""The ports of the application. Adapters are in `engines`, `stores`, `registry`.
 
 Every implementation of `Engine` and of `Store` passes the suite of that name in `fairway.testing`.
 """
@@ -30,16 +30,16 @@ from fairway.state.tracking import Tracked
 
 
 class Clock(Protocol):
-    """The time."""
+    """A source of the current time."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """One report: numbers at a step."""
+    """One report: metric values at a step."""
 
     time: float
     step: int | None
@@ -52,24 +52,24 @@ class MetricPoint:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What an engine saw besides the tasks' own state."""
+    """What an engine observed in addition to the state of tasks."""
 
     key: JobKey
     points: tuple[MetricPoint, ...] = ()
-    """New metric points, each handed over once."""
+    """New metric points, each returned once."""
     checkpoint_step: int | None = None
     checkpoint_time: float | None = None
     refused: tuple[str, ...] = ()
-    """Reports that were refused, each named once, with value and reason."""
+    """Reports that were refused, each listed once, with value and reason."""
     ranks: tuple[RankSight, ...] = ()
-    """What its ranks did lately; not with every observation."""
+    """Recent activity of the ranks; not part of every observation."""
     removed: dict[str, int] | None = None
-    """Bytes of output that were removed because there was too much, by process; None: not looked at."""
+    """Bytes of output removed because of the size limit, by process; None: not checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogQuery:
-    """Which part of which logs."""
+    """A selection of logs and of parts of them."""
 
     role: str = ""
     index: int | None = None
@@ -79,12 +79,12 @@ class LogQuery:
     since: float | None = None
     """Seconds since the epoch."""
     grep: str = ""
-    """A regular expression; only lines that match."""
+    """A regular expression; only matching lines are returned."""
     follow: bool = False
     streams: bool = False
-    """Whether each chunk is of one stream; only the logs of runs whose caller keeps them apart know."""
+    """Whether each chunk belongs to one stream; available only if the run was submitted with separate streams."""
     timed: bool = False
-    """Whether the time of every chunk matters: then no chunk reaches over an entry of its log's index."""
+    """Whether the time of every chunk matters: then no chunk spans more than one entry of its log's index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +96,16 @@ class LogChunk:
     attempt: int
     data: bytes
     time: float | None = None
-    """When it was written, to the resolution of the log's index."""
+    """Time of writing, to the resolution of the log's index."""
     stderr: bool = False
-    """Whether it is known to come from standard error."""
+    """Whether it is known to be standard error."""
     skipped: int = 0
-    """Bytes right before it that were removed because there was too much output."""
+    """Number of bytes right before it that were removed because of the size limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskInside:
-    """Where a running task is: enough to run a command beside it."""
+    """Folder and environment of a running task, enough to run a command beside it."""
 
     folder: str
     environment: dict[str, str]
@@ -113,83 +113,83 @@ class TaskInside:
 
 @dataclass(frozen=True, slots=True)
 class TaskUsage:
-    """What a task uses now, all its processes together."""
+    """Current resource usage of all processes of a task together."""
 
     cpu: float | None
-    """Cores; None: nobody says."""
+    """Cores; None: not available."""
     memory: int | None
-    """Bytes; pages that processes share are divided between them."""
+    """Bytes; pages shared between processes are divided among them."""
     gpu: float | None = None
-    """The part of the time in which its devices compute, for whomever; None: nobody says, or it has none."""
+    """Fraction of time in which its devices compute, for any process; None: not available, or it has none."""
 
 
 class Engine(Protocol):
-    """Runs tasks. Promises:
+    """Runs tasks. Guarantees:
 
-    1. `perform` is idempotent: the same action again, after a crash in between, changes nothing.
+    1. `perform` is idempotent: repeating an action, even after a crash in between, changes nothing.
     2. A task is started at most once per key, ever; two engines on the same home cannot both start it.
-    3. `BindGang` starts all its tasks or none; what could not be bound is reported as Pending with the reason.
-    4. `observe` tells the truth about every key asked: what nobody knows is `Lost`, never invented.
-    5. After the task is reported over, none of its processes is left and its devices and ports are free.
-    6. Nothing here raises for a task's failure; failures are reports.
+    3. `BindGang` starts all its tasks or none; a gang that could not be bound is reported as Pending with the reason.
+    4. `observe` is truthful about every requested key: unknown tasks are `Lost`, never invented.
+    5. After a task is reported as over, none of its processes remains and its devices and ports are free.
+    6. No method raises because a task failed; failures are reports.
     """
 
     async def start(self, wake: Callable[[], None]) -> None:
-        """Begin. `wake` may be called at any time from the event loop when something may have changed."""
+        """Start. The engine may call `wake` from the event loop at any time when something may have changed."""
         ...
 
     async def close(self) -> None:
-        """Let go. Tasks go on running."""
+        """Detach from the tasks. They continue to run."""
         ...
 
     async def nodes(self) -> tuple[Node, ...]:
-        """What there is to run on, now."""
+        """Return the nodes that are available now."""
         ...
 
     async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
-        """Do it, in order. Reports are what became known on the way."""
+        """Perform the actions in order. Return reports of what became known in the process."""
         ...
 
     async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
-        """What is known of each of these tasks now."""
+        """Return the current state of each of these tasks."""
         ...
 
     async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
-        """New metrics and checkpoints of these running jobs."""
+        """Return new metrics and checkpoints of these running jobs."""
         ...
 
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
-        """The output of a run's tasks. With `follow` it ends when the run has ended and all was read."""
+        """Stream the output of a run's tasks. With `follow` the stream ends when the run has ended and all output was read."""
         ...
 
     async def kept(self) -> list[JobKey]:
-        """The runs of which the engine keeps anything."""
+        """Return the runs of which the engine keeps any data."""
         ...
 
     def release(self, key: JobKey) -> None:
-        """The run is over: let go of what is kept in memory for it, and let whoever follows its logs look again."""
+        """Free memory held for a finished run, and wake readers that follow its logs."""
         ...
 
     async def type_in(self, key: TaskKey, data: bytes) -> None:
-        """Give input to a running task; empty means that no more will come, Ctrl-C alone interrupts it."""
+        """Send input to a running task; empty data means end of input, Ctrl-C alone interrupts the task."""
         ...
 
     async def resize(self, key: TaskKey, rows: int, columns: int) -> None:
-        """Tell a running task's terminal the size of its window."""
+        """Set the window size of a running task's terminal."""
         ...
 
     async def inside(self, key: TaskKey) -> TaskInside:
-        """Folder and environment of a running task; `ConflictError` when it does not run."""
+        """Return the folder and environment of a running task; `ConflictError` when it does not run."""
         ...
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
-        """What these tasks use, looked at for a moment; those that do not run are left out."""
+        """Return the resource usage of these tasks, measured over a moment; tasks that do not run are left out."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one turn of the loop, or one command, wants remembered; all of it or nothing."""
+    """The changes of one turn of the loop, or of one command, stored atomically."""
 
     jobs: tuple[Job, ...] = ()
     tasks: tuple[Task, ...] = ()
@@ -199,17 +199,17 @@ class Changes:
     queues: tuple[Queue, ...] = ()
     queues_deleted: tuple[str, ...] = ()
     memory: bytes | None = None
-    """What the scheduler remembers, in its own words; None leaves what was remembered last."""
+    """The scheduler's memory in its own encoding; None keeps the stored value."""
     services: tuple[ServiceRecord, ...] = ()
     services_deleted: tuple[ServiceKey, ...] = ()
     tracked: tuple[Tracked, ...] = ()
     receipts: tuple[Receipt, ...] = ()
-    """What requests with a key did by these changes. Those that are too old, or too many, are dropped with it."""
+    """Receipts of requests with an idempotency key that made these changes. Receipts over the age or count limit are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which runs to list."""
+    """Selection of runs to list."""
 
     namespace: str = ""
     """Empty: all."""
@@ -218,185 +218,196 @@ class JobFilter:
     labels: dict[str, str] = field(default_factory=dict)
     limit: int = 100
     before: str = ""
-    """The cursor of the page before, from `JobPage.next`."""
+    """Cursor of the previous page, from `JobPage.next`."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """Some runs, newest first."""
+    """A page of runs, newest first."""
 
     jobs: tuple[Job, ...]
     next: str = ""
-    """Cursor of the following page; empty at the end."""
+    """Cursor of the next page; empty at the end."""
     total: int = 0
-    """Runs that match, on all pages."""
+    """Number of matching runs, on all pages."""
 
 
 class Store(TrackingStore, Protocol):
-    """Remembers. Promises:
+    """Persistent state. Guarantees:
 
-    1. `commit` is atomic and durable against the death of the process: all of the changes or none.
-    2. What is read is what was committed last; values are equal to those that went in.
-    3. Run numbers of a series rise by one and are never used twice, also after a delete.
-    4. Cost of `list_jobs`, `get_job` and `commit` does not grow with the number of finished runs.
+    1. `commit` is atomic, and durable against the death of the process: all of the changes or none.
+    2. Reads return what was committed last; values are equal to those that were stored.
+    3. Run numbers of a series increase by one and are never reused, even after a delete.
+    4. The cost of `list_jobs`, `get_job` and `commit` does not grow with the number of finished runs.
     """
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close all files."""
         ...
 
     def next_number(self, namespace: str, series: str) -> int:
-        """Take the next run number of a series, for good."""
+        """Allocate the next run number of a series, permanently."""
         ...
 
     def commit(self, changes: Changes) -> None:
-        """Remember all of it, or raise and remember nothing."""
+        """Store all changes, or raise and store nothing."""
         ...
 
     def active_jobs(self) -> list[Job]:
-        """The runs that are not over, oldest first."""
+        """Return the unfinished runs, oldest first."""
         ...
 
     def tasks_of(self, key: JobKey) -> list[Task]:
-        """Every attempt of every task of a run."""
+        """Return every attempt of every task of a run."""
         ...
 
     def job_keys(self) -> set[JobKey]:
-        """The names of all runs."""
+        """Return the keys of all runs."""
         ...
 
     def has_job(self, key: JobKey) -> bool:
-        """Whether there is a record of the run, readable or not."""
+        """Return whether the run has a record, readable or not."""
         ...
 
     def mark_deleted(self, keys: Sequence[JobKey]) -> None:
-        """Note durably, before anything is removed, that these runs are being deleted: they do not come back."""
+        """Record durably, before anything is removed, that these runs are being deleted, so that they are not recovered."""
         ...
 
     def was_deleted(self, key: JobKey) -> bool:
-        """Whether the run was deleted, or is being deleted, and was not made again since."""
+        """Return whether the run was deleted, or is being deleted, and was not created again since."""
         ...
 
     def raise_number(self, namespace: str, series: str, number: int) -> None:
-        """Let the next run number of a series be above this one."""
+        """Make the next run number of a series greater than this one."""
         ...
 
     def unreadable(self) -> list[Unreadable]:
-        """The records that cannot be decoded. Lists leave them out; `get_job` raises `UnavailableError` for one of a run."""
+        """Return the records that cannot be decoded.
+
+        Lists leave them out; `get_job` raises `UnavailableError` for such a run.
+        """
         ...
 
     def get_job(self, key: JobKey) -> Job | None:
-        """One run."""
+        """Return one run."""
         ...
 
     def newest(self, namespace: str, series: str) -> Job | None:
-        """The newest run of a series."""
+        """Return the newest run of a series."""
         ...
 
     def list_jobs(self, filter: JobFilter) -> JobPage:
-        """Runs, newest first."""
+        """List runs, newest first."""
         ...
 
     def events_of(self, subject: str, limit: int = 1000) -> list[Event]:
-        """Events of a run and of its tasks, or of everything when the subject is empty; oldest first, the newest `limit`."""
+        """Return events of a run and its tasks, or of everything if the subject is empty; oldest first, the newest `limit`."""
         ...
 
     def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
-        """Metric points of a run, or of a tracked run, in order of time; thinned evenly to at most `limit`."""
+        """Return metric points of a run, or of a tracked run, in order of time; thinned evenly to at most `limit`."""
         ...
 
     def expired(self, now: float, limit: int) -> tuple[list[Job], list[Job]]:
-        """Runs whose logs, and runs of which everything, has stayed its time (`plan.retention`); so many of each at most."""
+        """Return runs whose logs have expired, and runs that have expired completely (`plan.retention`).
+
+        At most `limit` of each.
+        """
         ...
 
     def series_names(self, namespace: str) -> list[str]:
-        """The names of all series, for did-you-mean."""
+        """Return the names of all series, for did-you-mean hints."""
         ...
 
     def queues(self) -> list[Queue]:
-        """The queues that were put and not deleted, in order of name."""
+        """Return the stored queues, in order of name."""
         ...
 
     def memory(self) -> bytes | None:
-        """What the scheduler remembers, as committed last; None when it never was."""
+        """Return the scheduler's memory as last committed; None if there is none."""
         ...
 
     def services(self) -> list[ServiceRecord]:
-        """The services that were put and not deleted, in order of namespace and name."""
+        """Return the stored services, in order of namespace and name."""
         ...
 
     def receipt(self, id: str) -> Receipt | None:
-        """What the request of that id did; None when it is not known, or no longer."""
+        """Return the receipt of the request with that id; None if it is unknown or has expired."""
         ...
 
 
 class People(Protocol):
-    """Knows who belongs where."""
+    """The members of groups."""
 
     def groups_of(self, user: str) -> tuple[str, ...]:
-        """The names of a user's groups; none when nobody is called so."""
+        """Return the names of a user's groups; none for an unknown user."""
         ...
 
 
 class DatasetStore(RegistryNames, Protocol):
-    """Keeps versions of datasets. Promises that a version is whole and never changes; one by reference is only described."""
+    """Stores versions of datasets.
+
+    Guarantees that a version is complete and immutable; a version by reference is only described.
+    """
 
     def add(self, name: str, path: str | Sent, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:
-        """Keep what lies at the path, or was sent, as the next version; by `reference` what it is, and where, without copying.
+        """Store the content of the path, or uploaded content, as the next version.
 
-        `run` is the run that made it.
+        With `reference` only its description and location.
+
+        `run` is the run that created it.
         """
         ...
 
     def gather(
         self, name: str, files: Mapping[str, Path], now: float, services: Sequence[str], models: Sequence[str], largest: int
     ) -> DatasetVersion:
-        """Keep sampled requests and those of the newest version that services made, as the next; at most `largest` bytes.
+        """Store sampled requests, and those of the newest version that services created, as the next version.
 
-        In order of name the first go. Done again it gives the version that there is.
+        At most `largest` bytes are kept: the first files in order of name are dropped. Repeating it returns the existing version.
         """
         ...
 
     def delete(self, version: DatasetVersion) -> None:
-        """Let a version be gone. Its number is not used again."""
+        """Delete a version. Its number is not reused."""
         ...
 
     def get(self, reference: str) -> DatasetVersion:
-        """The version that `mnist@3`, `mnist@latest` or `mnist` means."""
+        """Return the version that `mnist@3`, `mnist@latest` or `mnist` refers to."""
         ...
 
     def files(self, version: DatasetVersion) -> Sequence[DatasetFile]:
-        """The files of a version, in order of path."""
+        """Return the files of a version, in order of path."""
         ...
 
     def packed(self, version: DatasetVersion) -> Iterator[bytes]:
-        """The content of a version as a tar archive, in pieces; `RefusedError` for one by reference."""
+        """Yield the content of a version as a tar archive, in pieces; `RefusedError` for a version by reference."""
         ...
 
     def verify(self, versions: Sequence[DatasetVersion], course: Course) -> Verified:
-        """Read all content of versions and compare it with its digests; `course` says how far it is."""
+        """Read all content of versions and compare it with its digests; `course` tracks the progress."""
         ...
 
     def list(self) -> list[DatasetVersion]:
-        """Every version of every dataset, by name and number."""
+        """List every version of every dataset, by name and number."""
         ...
 
 
 class SecretStore(Protocol):
-    """Keeps values that must not be seen. Promises that no view, log or error ever holds a value."""
+    """Stores secret values. Guarantees that no view, log or error ever contains a value."""
 
     def names(self) -> list[str]:
-        """Which there are."""
+        """Return the names of all secrets."""
         ...
 
     def put(self, name: str, value: str) -> None:
-        """Keep a value, over an older one."""
+        """Store a value, replacing an older one."""
         ...
 
     def delete(self, name: str) -> None:
-        """Forget one; `NotFoundError` when it is not there."""
+        """Delete a secret; `NotFoundError` if it does not exist."""
         ...
 
     def reveal(self, names: Iterable[str]) -> dict[str, str]:
-        """The values, for a task's environment only."""
+        """Return the values, for a task's environment only."""
         ...

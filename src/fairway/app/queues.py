@@ -1,4 +1,4 @@
-"""Queues: which there are, who may use them, what a run gets from its queue, and how they stand."""
+"""Use cases of queues: list, permissions, defaults for runs, and current usage."""
 
 from __future__ import annotations
 
@@ -15,53 +15,55 @@ from fairway.state.queue import DEFAULT_QUEUE, Queue, QueueStanding, admits, by_
 from fairway.units import quantity, suggest
 
 _SHOWN = 5
-"""Runs that a refusal names."""
+"""Maximum number of runs named in a refusal."""
 
 
 class Queues:
-    """The use cases about queues, over one loop."""
+    """The use cases of queues, on one loop."""
 
     def __init__(self, loop: Loop, people: People) -> None:
         self._loop = loop
         self._people = people
         self.theirs = False
-        """Whether somebody else queues (on a cluster): names that are not known here are theirs to judge."""
+        """Whether another system queues (in a cluster): it validates queue names that are unknown here."""
 
     def all(self) -> list[Queue]:
-        """Every queue, in order of name."""
+        """Return every queue, in order of name."""
         return list(self._known().values())
 
     def find(self, name: str) -> Queue:
-        """The queue of that name."""
+        """Return the queue of that name."""
         return _found(name, self._known())
 
     def is_kept(self, name: str) -> bool:
-        """Whether a document describes it; `default` exists without one."""
+        """Return whether a stored document describes the queue; `default` exists without one."""
         return name in self._loop.snapshot.queues and self._loop.snapshot.queues[name] != Queue(DEFAULT_QUEUE)
 
     def change(self, queue: Queue) -> str:
-        """What an apply makes of it: `created`, `changed` or `unchanged`."""
-        standing = self._known().get(queue.name)
-        if standing is None:
+        """Return the effect of an apply: `created`, `changed` or `unchanged`."""
+        current = self._known().get(queue.name)
+        if current is None:
             return "created"
-        return "unchanged" if standing == queue else "changed"
+        return "unchanged" if current == queue else "changed"
 
     def changes(self, queues: Iterable[Queue], user: str) -> Changes:
-        """What is to be remembered when they are put."""
+        """Return the changes to store when these queues are applied."""
         now = self._loop.clock.now()
-        fresh = tuple(queue for queue in queues if self.change(queue) != "unchanged")
+        changed = tuple(queue for queue in queues if self.change(queue) != "unchanged")
         by = user or "somebody"
-        events = tuple(Event(now, subject(queue.name), f"Queue{self.change(queue).capitalize()}", f"by {by}") for queue in fresh)
-        return Changes(queues=fresh, events=events)
+        events = tuple(
+            Event(now, subject(queue.name), f"Queue{self.change(queue).capitalize()}", f"by {by}") for queue in changed
+        )
+        return Changes(queues=changed, events=events)
 
     def take(self, changes: Changes) -> None:
-        """After a commit: let the scheduler see them."""
-        kept = {**self._loop.snapshot.queues, **{queue.name: queue for queue in changes.queues}}
-        self._loop.snapshot.queues = by_name(queue for name, queue in kept.items() if name not in changes.queues_deleted)
+        """Put committed queues into the snapshot, for the scheduler."""
+        merged = {**self._loop.snapshot.queues, **{queue.name: queue for queue in changes.queues}}
+        self._loop.snapshot.queues = by_name(queue for name, queue in merged.items() if name not in changes.queues_deleted)
         self._loop.wake()
 
     async def delete(self, name: str) -> None:
-        """Forget a queue that no run waits or runs in; a changed `default` becomes what it was."""
+        """Delete a queue in which no run waits or runs; a changed `default` gets its original values."""
         async with self._loop.lock:
             self.check_delete(name)
             event = Event(self._loop.clock.now(), subject(name), "QueueDeleted", "")
@@ -70,7 +72,7 @@ class Queues:
             self.take(changes)
 
     def check_delete(self, name: str) -> None:
-        """Raises when the queue is not there or must stay. One whose record cannot be read can be deleted by its name."""
+        """Raise if the queue does not exist or must stay. A queue whose record cannot be read can be deleted by name."""
         if any((bad.kind, bad.key) == ("queue", (name,)) for bad in self._loop.store.unreadable()):
             return
         self.find(name)
@@ -87,14 +89,14 @@ class Queues:
             raise ConflictError(message, fix=f"wait until they have ended, or: fairway stop {' '.join(names[:_SHOWN])}")
 
     def admitted(self, series: str, spec: JobSpec, user: str, also: Iterable[Queue] = ()) -> JobSpec:
-        """What a run asks for, with what its queue fills in; refused when the queue does not take it.
+        """Return a run's spec with the queue's defaults filled in; raise if the queue does not admit the run.
 
-        `also` are queues that are about to be put.
+        `also` are queues that are about to be stored.
         """
-        known = {**self._known(), **{queue.name: queue for queue in also}}
-        if self.theirs and spec.queue not in known:
+        queues = {**self._known(), **{queue.name: queue for queue in also}}
+        if self.theirs and spec.queue not in queues:
             return spec
-        queue = _asked_for(series, spec.queue, known)
+        queue = _asked_for(series, spec.queue, queues)
         if not admits(queue, user, () if EVERYBODY in queue.members else self._people.groups_of(user)):
             message = f"{user or 'somebody without a name'} may not submit to the queue {queue.name}: {_members(queue)} may"
             raise DeniedError(message, fix=self._others(queue, user))
@@ -107,14 +109,14 @@ class Queues:
         return spec.model_copy(update=filled) if filled else spec
 
     def standings(self) -> list[QueueStanding]:
-        """How each queue stands now, in order of name."""
+        """Return the current usage of each queue, in order of name."""
         return [self._loop.standing(queue.name) for queue in self.all()]
 
     def check_there(self, jobs: Iterable[Job], also: Iterable[Queue] = ()) -> None:
-        """Raises when the queue of one of these runs has gone, and is not put with them."""
-        known = {*self._known(), *(queue.name for queue in also)}
+        """Raise if the queue of one of these runs was deleted and is not stored together with them."""
+        queue_names = {*self._known(), *(queue.name for queue in also)}
         for job in jobs:
-            if job.spec.queue not in known and not self.theirs:
+            if job.spec.queue not in queue_names and not self.theirs:
                 message = f"the queue {job.spec.queue} of {job.key.name} is not there any more"
                 raise ConflictError(message, fix="apply its document again, or submit to another queue")
 
@@ -124,12 +126,12 @@ class Queues:
     def _others(self, queue: Queue, user: str) -> str:
         groups = self._people.groups_of(user)
         open_ones = [other.name for other in self.all() if other != queue and admits(other, user, groups)]
-        asking = "ask to be made a member"
-        return f"{asking}, or use another queue: {', '.join(open_ones)}" if open_ones else asking
+        advice = "ask to be made a member"
+        return f"{advice}, or use another queue: {', '.join(open_ones)}" if open_ones else advice
 
 
 def subject(name: str) -> str:
-    """What events about a queue are about: no run is called so."""
+    """Return the subject of events about a queue; no run can have this name."""
     return f"queue:{name}"
 
 
@@ -152,7 +154,7 @@ def _which(name: str, known: Mapping[str, Queue]) -> str:
 
 
 def _exactly(seconds: float) -> str:
-    """A length of time as a document has it."""
+    """Format a duration as in a document, without loss of precision."""
     short = quantity.show_seconds(seconds)
     return short if quantity.seconds(short) == seconds else f"{seconds:f}s"
 
@@ -166,7 +168,7 @@ def _check_limits(series: str, spec: JobSpec, queue: Queue) -> None:
         longest = quantity.show_seconds(queue.timeout)
         message = f"{series} asks for a timeout of {spec.timeout}; the longest that the queue {queue.name} allows is {longest}"
         raise RefusedError(message, fix=f"write `timeout: {longest}` or less")
-    asked = spec.priority if "priority" in spec.model_fields_set else queue.default_priority
-    if queue.priority is not None and asked > queue.priority:
-        message = f"{series} asks for priority {asked}; the highest that the queue {queue.name} allows is {queue.priority}"
+    priority = spec.priority if "priority" in spec.model_fields_set else queue.default_priority
+    if queue.priority is not None and priority > queue.priority:
+        message = f"{series} asks for priority {priority}; the highest that the queue {queue.name} allows is {queue.priority}"
         raise RefusedError(message, fix=f"write `priority: {queue.priority}` or less")

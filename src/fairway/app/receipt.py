@@ -1,9 +1,9 @@
-"""Requests that carry a key are done once: the same request again gets the answer of the first.
+"""Requests with an idempotency key are executed once: a repeated request gets the answer of the first.
 
-A client makes a key for what its user wants, and sends the same key when it has to ask again because an answer was lost.
-Promises:
+A client creates a key for one intended change, and sends the same key when it repeats the request after a lost answer.
+Guarantees:
 1. Of all requests with one key in one namespace, by one user, exactly one changes something, also across restarts.
-2. The same key with something else asked is refused, and nothing is changed.
+2. The same key with a different request is refused, and nothing is changed.
 3. This holds for `LIFE` after the first request, and for the `MOST` newest keys.
 """
 
@@ -25,7 +25,7 @@ _KEY = re.compile(r"[A-Za-z0-9._:/@+=-]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """The key of one request, and where it counts."""
+    """The idempotency key of one request, with its scope."""
 
     text: str
     namespace: str
@@ -33,17 +33,17 @@ class RequestKey:
 
     @property
     def id(self) -> str:
-        """Names it among all keys."""
+        """Identifies the key among all keys."""
         return hashlib.sha256("\0".join((self.namespace, self.user, self.text)).encode()).hexdigest()
 
     def part(self, name: str) -> RequestKey:
-        """The key of one part of the request, where parts are done one after the other."""
-        # No key that a caller sends has this character, so none is the key of a part.
+        """Return the key of one part of the request, for requests whose parts are executed one after the other."""
+        # A caller's key cannot contain this character, so it never equals the key of a part.
         return replace(self, text=f"{self.text}\0{name}")
 
 
 def request_key(text: str, namespace: str, user: str = "") -> RequestKey | None:
-    """The key that a caller sent; None where none was."""
+    """Return the key that a caller sent; None if it sent none."""
     if not text:
         return None
     if not _KEY.fullmatch(text):
@@ -54,45 +54,48 @@ def request_key(text: str, namespace: str, user: str = "") -> RequestKey | None:
 
 @dataclass(slots=True)
 class Once:
-    """A request on its way. Without a key it is done whenever it comes."""
+    """A request in progress. Without a key it is executed every time."""
 
     key: RequestKey | None
     digest: str
     time: float
     known: Receipt | None = None
-    """What an earlier request with the same key did."""
+    """The receipt of an earlier request with the same key."""
 
     @property
     def id(self) -> str:
-        """The key's own; empty without one."""
+        """The id of the key; empty without one."""
         return self.key.id if self.key is not None else ""
 
     @property
     def over(self) -> bool:
-        """Whether all of it was done before."""
+        """Whether the request was already executed completely."""
         return self.known is not None and self.known.done
 
     def receipt(
         self, made: Sequence[object] = (), left_alone: Sequence[object] = (), *, done: bool = True
     ) -> tuple[Receipt, ...]:
-        """What is to be committed with what the request changes; nothing without a key."""
+        """Return the receipt to commit together with the request's changes; nothing without a key."""
         if self.key is None:
             return ()
         return (Receipt(self.id, self.digest, self.time, tuple(map(str, made)), tuple(map(str, left_alone)), done),)
 
 
 class Receipts:
-    """Knows what requests with keys have done."""
+    """Finds and issues the receipts of requests with keys."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-        """By key: held while a request is on its way, with how many hold it or wait for it."""
+        """By key: a lock held while a request is in progress, and the number of requests that hold it or wait for it."""
 
     @asynccontextmanager
     async def once(self, key: RequestKey | None, *asked: str) -> AsyncIterator[Once]:
-        """One request; another one with the same key waits until this one is over. `asked` is all that it asks for."""
+        """Run one request; another one with the same key waits until it is over.
+
+        `asked` is the complete content of the request.
+        """
         digest = hashlib.sha256("\0".join(asked).encode("utf-8", "surrogatepass")).hexdigest()
         if key is None:
             yield Once(None, digest, self._clock.now())
@@ -109,11 +112,11 @@ class Receipts:
                 self._locks[name] = (lock, waiting - 1)
 
     def _find(self, key: RequestKey, digest: str) -> Receipt | None:
-        found = self._store.receipt(key.id)
-        if found is None or found.time + LIFE <= self._clock.now():
+        receipt = self._store.receipt(key.id)
+        if receipt is None or receipt.time + LIFE <= self._clock.now():
             return None
-        if found.digest != digest:
-            what = f" ({', '.join(found.made)})" if found.made else ""
+        if receipt.digest != digest:
+            what = f" ({', '.join(receipt.made)})" if receipt.made else ""
             message = f"the key {key.text.partition(chr(0))[0]!r} was used for another request{what}; nothing was changed"
             raise ConflictError(message, fix="use a new key for each thing that you ask for")
-        return found
+        return receipt

@@ -1,8 +1,8 @@
-"""Takes up runs of which an engine keeps more than the record says.
+"""Recover runs of which an engine keeps more than the store has recorded.
 
-The record may be older than the runs: it was lost, or a copy was put back. Nothing is removed for that. A run whose
-folder holds its record is taken up with its attempts, running tasks among them; a folder that cannot be read is kept and
-named. Removed is only what was being deleted, and the files of a submit that did not come to its end.
+The store may be older than the runs: it was lost, or a backup was restored. Nothing is removed because of that. A run whose
+folder holds its record is adopted with its attempts, including running tasks; a folder that cannot be read is kept and reported.
+Only runs whose deletion had begun, and the files of an unfinished submit, are removed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from fairway.state.task import Task, TaskKey, TaskReport
 from fairway.units import names
 
 SUBJECT = "home"
-"""What events of a recovery are about."""
+"""The subject of recovery events."""
 MOST_KEPT = 20
-"""Recoveries that are remembered."""
+"""Maximum number of recoveries that are kept."""
 _SHOWN = 10
 
 log = logging.getLogger("fairway.recovery")
@@ -42,61 +42,61 @@ __all__ = ["Attempt", "Kept", "Recoveries", "TakeUp", "UnreadableRunError"]
 
 
 class UnreadableRunError(ValueError):
-    """What an engine keeps of a run is not enough to make its record."""
+    """The data that an engine keeps of a run does not suffice to rebuild its record."""
 
 
 class Kept(Protocol):
-    """What an engine keeps of runs, readable without the record."""
+    """The data that an engine keeps of runs, readable without the store."""
 
     def path(self, key: JobKey) -> str:
-        """Where it lies."""
+        """Return the run's folder."""
         ...
 
     def job(self, key: JobKey) -> Job:
-        """The run; `UnreadableRunError` when that is not there or cannot be read."""
+        """Return the run; `UnreadableRunError` if its record is missing or cannot be read."""
         ...
 
     def keys(self) -> list[JobKey]:
-        """Runs that are known besides those of which the engine keeps anything."""
+        """Return runs that are known in addition to those of which the engine keeps data."""
         ...
 
     def attempts(self, key: JobKey) -> list[Attempt]:
-        """Every attempt that was created."""
+        """Return every attempt that was created."""
         ...
 
     async def reports(self, keys: Sequence[TaskKey]) -> list[TaskReport]:
-        """What became of these tasks. Nothing is done about any other."""
+        """Return the outcomes of these tasks, without touching any other task."""
         ...
 
     def never_recorded(self, key: JobKey) -> bool:
-        """Whether there is nothing but the files of a submit that did not come to its end."""
+        """Return whether only the files of an unfinished submit exist."""
         ...
 
     def running(self, key: JobKey) -> bool:
-        """Whether a task of it runs."""
+        """Return whether a task of the run is running."""
         ...
 
     def reread(self, key: JobKey) -> None:
-        """Let its metrics be read from the start."""
+        """Make the engine read the run's metrics from the start."""
         ...
 
 
 class Recoveries:
-    """What was recovered in this home and when, in a file of its own: it must outlive the database."""
+    """The recoveries of this home, in a separate file: it must outlive the database."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def all(self) -> tuple[Recovery, ...]:
-        """The newest first."""
+        """Return all recoveries, newest first."""
         try:
             return tuple(msgspec.json.decode(self._path.read_bytes(), type=list[Recovery]))
         except (OSError, msgspec.MsgspecError):
             return ()
 
     def add(self, recovery: Recovery) -> None:
-        """Remember one more. A disk without room must not keep the daemon from starting."""
-        entries: list[dict[str, Any]] = [asdict(one) for one in (recovery, *self.all())][:MOST_KEPT]
+        """Record a recovery. A full disk must not keep the daemon from starting."""
+        entries: list[dict[str, Any]] = [asdict(entry) for entry in (recovery, *self.all())][:MOST_KEPT]
         aside = self._path.with_name(f".{self._path.name}")
         try:
             descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -109,7 +109,7 @@ class Recoveries:
 
 
 class TakeUp:
-    """Brings the record in step with what the engine keeps, once, before the loop takes its snapshot."""
+    """Reconciles the store with what the engine keeps, once, before the loop loads its snapshot."""
 
     def __init__(
         self, store: Store, engine: Engine, kept: Kept, clock: Clock, recoveries: Recoveries, found: Recovery | None = None
@@ -120,18 +120,18 @@ class TakeUp:
         self._clock = clock
         self._recoveries = recoveries
         self._found = found
-        """What was done when the record was opened."""
+        """What was repaired when the database was opened."""
         self.unknown: tuple[UnknownFolder, ...] = ()
-        """Folders that cannot be taken up."""
+        """Folders of runs that cannot be recovered."""
         self.settled: Callable[[], None] = lambda: None
-        """Called when everything that follows from a recovery was done."""
+        """Called when all consequences of a recovery are stored."""
         self._active: set[JobKey] = set()
         self._taken: list[str] = []
         self._cpu: float | None = None
 
     async def run(self) -> None:
-        """Take up what there is. Safe to do again."""
-        known = self._store.job_keys()
+        """Recover all runs that the engine keeps. Safe to repeat."""
+        recorded = self._store.job_keys()
         self._active = {job.key for job in self._store.active_jobs()}
         broken = {JobKey(*bad.key) for bad in self._store.unreadable() if bad.kind == "job"}
         unknown: list[UnknownFolder] = []
@@ -139,9 +139,9 @@ class TakeUp:
             self._keep_number(key)
             if self._store.was_deleted(key):
                 await self._finish_deletion(key)
-            elif key in known and key not in broken:
+            elif key in recorded and key not in broken:
                 await self._complete(key)
-            elif self._found is None and key not in known and self._kept.never_recorded(key):
+            elif self._found is None and key not in recorded and self._kept.never_recorded(key):
                 log.info("the files of %s, whose submit did not come to its end, are removed", key)
                 await self._engine.perform([ForgetJob(key)])
             else:
@@ -149,33 +149,33 @@ class TakeUp:
                     await self._put(self._kept.job(key), self._store.tasks_of(key))
                 except UnreadableRunError as error:
                     unknown.append(UnknownFolder(str(key), self._kept.path(key), str(error), self._kept.running(key)))
-        for key in known:
+        for key in recorded:
             if self._store.was_deleted(key) and self._store.has_job(key):
                 await self._finish_deletion(key)
         self.unknown = tuple(unknown)
         self._tell()
 
     def look(self) -> tuple[UnknownFolder, ...]:
-        """The folders that could not be taken up and are still there."""
-        return tuple(one for one in self.unknown if os.path.isdir(one.path))
+        """Return the folders that could not be recovered and still exist."""
+        return tuple(folder for folder in self.unknown if os.path.isdir(folder.path))
 
     def set_aside(self, name: str) -> str:
-        """Move a folder that could not be taken up out of the way. Nothing of it is deleted."""
-        found = next((one for one in self.look() if one.key == name), None)
-        if found is None:
+        """Move a folder that could not be recovered out of the way. Nothing in it is deleted."""
+        folder = next((entry for entry in self.look() if entry.key == name), None)
+        if folder is None:
             message = f"{name} is not a folder of this home that cannot be read"
             raise NotFoundError(message, fix="`fairway doctor` lists them")
         if self._kept.running(JobKey(*name.split("/", 1))):
             message = f"a task of {name} still runs"
             raise ConflictError(message, fix="wait for its end, or end its processes")
-        aside = Path(found.path).parents[2] / "set-aside"
+        aside = Path(folder.path).parents[2] / "set-aside"
         aside.mkdir(mode=0o700, exist_ok=True)
         target, count = aside / name.replace("/", "."), 1
         while target.exists():
             count += 1
             target = aside / f"{name.replace('/', '.')}.{count}"
         with crash.reach("recovery.rename"):
-            os.rename(found.path, target)
+            os.rename(folder.path, target)
         return str(target)
 
     async def _finish_deletion(self, key: JobKey) -> None:
@@ -183,36 +183,36 @@ class TakeUp:
         self._store.commit(Changes(deleted=(key,)))
 
     def _keep_number(self, key: JobKey) -> None:
-        """No number is used twice, also where the folder is all that is left of a run."""
+        """Ensure that no run number is reused, even if only the folder of a run remains."""
         series, number = names.split_run(key.name)
         if number is not None:
             self._store.raise_number(key.namespace, series, number)
 
     async def _complete(self, key: JobKey) -> None:
-        """Add what the record lacks of a run that it knows. Where the record was whole, only running runs are compared."""
+        """Add attempts that are missing in the run's record. If the database was intact, only running runs are compared."""
         if self._found is None and key not in self._active:
             return
-        known = self._store.tasks_of(key)
-        if rebuild.missing(known, self._kept.attempts(key)):
+        tasks = self._store.tasks_of(key)
+        if rebuild.missing(tasks, self._kept.attempts(key)):
             job = self._newer(self._store.get_job(key), key)
             if job is not None:
-                await self._put(job, known)
+                await self._put(job, tasks)
         elif key not in self._active:
-            await self._settle([task for task in known if not task.phase.over])
+            await self._settle([task for task in tasks if not task.phase.over])
 
     async def _settle(self, stale: Sequence[Task]) -> None:
-        """The run is over, so its tasks are; the record is older than their ends."""
+        """Record the ends of the tasks of a finished run; the record is older than these ends."""
         reports = {report.key: report for report in await self._kept.reports([task.key for task in stale])}
         folded = [fold_report(task, reports[task.key]) for task in stale if task.key in reports]
         self._store.commit(Changes(tasks=tuple(folded)))
 
     def _newer(self, stored: Job | None, key: JobKey) -> Job | None:
-        """The run as the record or as its folder has it, whichever knows of the later attempt."""
+        """Return the run from the store or from its folder, whichever has the later attempt."""
         try:
-            found = self._kept.job(key)
+            from_folder = self._kept.job(key)
         except UnreadableRunError:
             return stored
-        return found if stored is None or found.attempt > stored.attempt else stored
+        return from_folder if stored is None or from_folder.attempt > stored.attempt else stored
 
     async def _put(self, job: Job, known: Sequence[Task]) -> None:
         """Write the record of a run with the attempts that it lacks."""
@@ -220,10 +220,10 @@ class TakeUp:
             self._cpu = sum(node.cpu for node in await self._engine.nodes())
         attempts = rebuild.missing(known, self._kept.attempts(job.key))
         reports = {report.key: report for report in await self._kept.reports([attempt.key for attempt in attempts])}
-        made = rebuild.tasks(job, attempts, reports, self._cpu)
-        job = rebuild.job(job, [*known, *made])
+        rebuilt = rebuild.tasks(job, attempts, reports, self._cpu)
+        job = rebuild.job(job, [*known, *rebuilt])
         event = Event(self._clock.now(), str(job.key), "TakenUp", "its record was made anew from what is kept of it")
-        self._store.commit(Changes(jobs=(job,), tasks=tuple(made), events=(event,)))
+        self._store.commit(Changes(jobs=(job,), tasks=tuple(rebuilt), events=(event,)))
         self._taken.append(str(job.key))
         if not known:
             self._kept.reread(job.key)
@@ -231,26 +231,28 @@ class TakeUp:
                 await self._measure(job)
 
     async def _measure(self, job: Job) -> None:
-        """The metrics of a run that is over; of one that runs the loop reads them."""
+        """Store the metrics of a finished run; the loop reads those of a running one."""
         measured = await self._engine.measure([job])
-        for seen in measured:
-            self._store.commit(Changes(points=tuple((seen.key, point) for point in seen.points)))
+        for observation in measured:
+            self._store.commit(Changes(points=tuple((observation.key, point) for point in observation.points)))
         if measured:
             self._engine.release(job.key)
 
     def _tell(self) -> None:
-        """Say what was done: in the log, as an event, and in the file that `fairway doctor` reads."""
-        now, found, taken = self._clock.now(), self._found, self._taken
-        if taken and found is None:
-            found = Recovery(now, "folders", "runs were found that the record does not have")
-        if found is None:
+        """Report what was recovered: in the log, as an event, and in the file that `fairway doctor` reads."""
+        now, base, adopted = self._clock.now(), self._found, self._taken
+        if adopted and base is None:
+            base = Recovery(now, "folders", "runs were found that the record does not have")
+        if base is None:
             return
-        words = found.message
-        if taken:
-            words += f"; {len(taken)} runs were taken up from what is kept of them: {_listed(taken)}"
+        words = base.message
+        if adopted:
+            words += f"; {len(adopted)} runs were taken up from what is kept of them: {_listed(adopted)}"
         if self.unknown:
-            words += f"; {len(self.unknown)} folders cannot be read and are kept: {_listed([one.key for one in self.unknown])}"
-        recovery = replace(found, message=words, rebuilt=tuple(taken))
+            words += (
+                f"; {len(self.unknown)} folders cannot be read and are kept: {_listed([folder.key for folder in self.unknown])}"
+            )
+        recovery = replace(base, message=words, rebuilt=tuple(adopted))
         lost = f"; lost: {'; '.join(recovery.lost)}" if recovery.lost else ""
         where = f"; the file that was found is {recovery.moved}" if recovery.moved else ""
         log.warning("%s%s%s (`fairway doctor` shows this)", words, where, lost)

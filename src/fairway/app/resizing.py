@@ -1,4 +1,4 @@
-"""Another size for a run that is there already: it saves, leaves, and starts again with it."""
+"""Resize an existing run: it saves, stops, and restarts with the new size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairway.state.task import Task
 
 
 async def resize(loop: Loop, store: Store, clock: Clock, key: JobKey, sizes: Mapping[str, Replicas]) -> Job | None:
-    """Give the run's roles these sizes; None when it is over. A run that fits within them already goes on as it is."""
+    """Set the replicas of the run's roles; None if it is over. A run that already fits the new size continues unchanged."""
     async with loop.lock:
         job = loop.snapshot.jobs.get(key)
         if job is None:
@@ -22,12 +22,12 @@ async def resize(loop: Loop, store: Store, clock: Clock, key: JobKey, sizes: Map
         spec = resized(job.spec, sizes)
         if spec == job.spec:
             return job
-        words = ", ".join(f"{name} {_said(each)}" for name, each in sizes.items())
+        words = ", ".join(f"{name} {_said(size)}" for name, size in sizes.items())
         now = clock.now()
         job = replace(job, spec=spec)
         if job.ending is None and job.leaving is None and not fits(spec, loop.snapshot.tasks_of(key), job.attempt):
-            wanted = {name: role.replicas.max for name, role in spec.roles.items()}
-            job = replace(job, leaving=Leaving("scale", f"asked to be of another size: {words}", now, wanted))
+            replicas = {name: role.replicas.max for name, role in spec.roles.items()}
+            job = replace(job, leaving=Leaving("scale", f"asked to be of another size: {words}", now, replicas))
         store.commit(Changes(jobs=(job,), events=(Event(now, str(key), "Resized", words),)))
         loop.snapshot.put_job(job)
     loop.wake()
@@ -35,13 +35,13 @@ async def resize(loop: Loop, store: Store, clock: Clock, key: JobKey, sizes: Map
 
 
 def resized(spec: JobSpec, sizes: Mapping[str, Replicas]) -> JobSpec:
-    """The document with other numbers of replicas."""
+    """Return the spec with other numbers of replicas."""
     roles = {name: role.model_copy(update={"replicas": sizes.get(name, role.replicas)}) for name, role in spec.roles.items()}
     return spec.model_copy(update={"roles": roles})
 
 
 def fits(spec: JobSpec, tasks: Sequence[Task], attempt: int) -> bool:
-    """Whether the tasks of the attempt are as many as the document wants; none at all are too."""
+    """Return whether the number of tasks of the attempt is within the spec's limits; an attempt without tasks fits."""
     counts = {name: sum(task.key.role == name and task.key.attempt >= attempt for task in tasks) for name in spec.roles}
     return not any(counts.values()) or all(
         role.replicas.min <= counts[name] <= role.replicas.max for name, role in spec.roles.items()

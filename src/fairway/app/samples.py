@@ -1,4 +1,4 @@
-"""Requests that replicas sample become versions of a dataset, each request once, whatever is killed on the way."""
+"""Gathers requests sampled by replicas into versions of a dataset, each request once, even after a crash at any point."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from fairway.plan.service.replica import OWN_NAMESPACE, SAMPLES_LABEL, SERVICE_L
 from fairway.state.job import Job, JobKey
 
 LOOK_EVERY = 60.0
-"""Seconds between two looks at what replicas have written."""
+"""Interval at which the files of replicas are checked, in seconds."""
 GATHER_AFTER = 600.0
-"""What a running replica has closed becomes a version when it is so old, in seconds ..."""
+"""Age at which a closed file of a running replica becomes part of a version, in seconds ..."""
 GATHER_SIZE = 64 << 20
-"""... or when so many bytes wait for one dataset."""
+"""... or when this many bytes wait for one dataset."""
 LARGEST = 256 << 20
-"""Bytes of one version: the newest requests."""
+"""Maximum size of one version, in bytes: the newest requests."""
 VERSIONS = 24
-"""So many versions of a dataset of requests stay, and those of a dataset that a run uses."""
+"""Number of versions of a request dataset that are kept; versions of a dataset that a run uses are kept too."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """What waits for one dataset."""
+    """Files that wait for one dataset."""
 
     files: list[SampleFile] = field(default_factory=list)
     services: set[str] = field(default_factory=set)
     models: set[str] = field(default_factory=set)
     now: bool = False
-    """Whether one of the replicas has ended, so that nothing more comes of it."""
+    """Whether one of the replicas has ended, so that it writes no more files."""
 
 
 class Samples:
-    """A companion of the loop that gathers samples beside it. What fails is shown as `companion:samples` and tried again.
+    """A companion of the loop that gathers samples in the background. Failures are shown as `companion:samples` and retried.
 
-    Files are removed only when a version names them, and a version names a file once: a crash in between costs nothing.
+    Files are removed only after a version includes them, and a version includes a file once: a crash in between loses nothing.
     """
 
     def __init__(self, loop: Loop, files: SampleFiles, datasets: DatasetStore, commands: DatasetCommands) -> None:
@@ -50,17 +50,17 @@ class Samples:
         self._background: set[asyncio.Task[None]] = set()
         self._due = float("-inf")
         self._ended: set[JobKey] = set()
-        """Runs that have ended where they were. Who forgets it gathers what they left in its time."""
+        """Runs that have ended on their node. Their remaining files are gathered even if this set is lost, only later."""
         loop.watchers.over.append(self._note_end)
         loop.companions.append(self)
 
     name = "samples"
 
     async def start(self) -> None:
-        """Nothing to load: the files are the state."""
+        """Do nothing: the files are the state."""
 
     async def turn(self) -> float | None:
-        """Look when it is time. Returns when it is again, if somebody samples."""
+        """Check the files if it is time. Return the time of the next check, if a run samples requests."""
         now = self._loop.clock.now()
         if now >= self._due:
             self._due = now + LOOK_EVERY
@@ -69,27 +69,30 @@ class Samples:
         return self._due if active else None
 
     def has_news(self) -> bool:
-        """Never: what replicas have written is gathered in its own time."""
+        """Return False: files are gathered at their own interval."""
         return False
 
     async def close(self) -> None:
-        """Let what is being gathered be finished."""
+        """Wait until gathering in progress has finished."""
         await asyncio.gather(*self._background)
 
     async def gather(self) -> None:
-        """Make versions of what is due now."""
+        """Create versions of what is due now."""
         async with self._lock:
             ended = set(self._ended)
-            found = await self._look()
-            for dataset in sorted(found):
-                waiting = found[dataset]
+            by_dataset = await self._look()
+            for dataset in sorted(by_dataset):
+                waiting = by_dataset[dataset]
                 if self._is_due(waiting):
                     with self._loop.faults.contain(f"data:{dataset}", "gather samples"):
                         await self._keep(dataset, waiting)
             self._ended -= ended
 
     def came(self, job: Job, *, last: bool) -> None:
-        """A file of a replica has come from where that ran. `last`: it ends there, and may go on elsewhere as the same run."""
+        """Handle a replica's file that has arrived from its node.
+
+        `last`: the run has ended on that node, and may continue elsewhere as the same run.
+        """
         if last:
             self._ended.add(job.key)
         if last or job.phase.over:
@@ -109,7 +112,7 @@ class Samples:
             await self.gather()
 
     async def _look(self) -> dict[str, _Found]:
-        found: dict[str, _Found] = {}
+        by_dataset: dict[str, _Found] = {}
         for run in await asyncio.to_thread(self._files.runs):
             job = self._loop.store.get_job(run)
             if job is None or SAMPLES_LABEL not in job.labels:
@@ -119,12 +122,12 @@ class Samples:
             files = await asyncio.to_thread(self._files.complete, run)
             if files:
                 namespace = run.namespace.removesuffix(OWN_NAMESPACE)
-                waiting = found.setdefault(self._datasets.own(job.labels[SAMPLES_LABEL], namespace), _Found())
+                waiting = by_dataset.setdefault(self._datasets.own(job.labels[SAMPLES_LABEL], namespace), _Found())
                 waiting.files += files
                 waiting.services.add(f"{namespace}/{job.labels[SERVICE_LABEL]}")
                 waiting.models.add(job.spec.data["model"].removeprefix("model://"))
                 waiting.now = waiting.now or job.phase.over or run in self._ended
-        return found
+        return by_dataset
 
     def _is_due(self, waiting: _Found) -> bool:
         oldest = min(file.closed for file in waiting.files)
@@ -134,10 +137,10 @@ class Samples:
     async def _keep(self, dataset: str, waiting: _Found) -> None:
         paths = {file.name: file.path for file in waiting.files}
         lineage = sorted(waiting.services), sorted(waiting.models)
-        made = await asyncio.to_thread(self._datasets.gather, dataset, paths, self._loop.clock.now(), *lineage, LARGEST)
+        version = await asyncio.to_thread(self._datasets.gather, dataset, paths, self._loop.clock.now(), *lineage, LARGEST)
         await asyncio.to_thread(self._files.remove, waiting.files)
-        self._commands.record(made, "RequestsSampled", f"{made}, from {' and '.join(lineage[0])}")
+        self._commands.record(version, "RequestsSampled", f"{version}, from {' and '.join(lineage[0])}")
         if not self._commands.user_of(dataset):
-            kept = [version for version in self._datasets.list() if version.name == dataset and version.services]
-            for version in kept[:-VERSIONS]:
-                await self._commands.delete(str(version))
+            versions = [sampled for sampled in self._datasets.list() if sampled.name == dataset and sampled.services]
+            for sampled in versions[:-VERSIONS]:
+                await self._commands.delete(str(sampled))

@@ -1,4 +1,4 @@
-"""Content that was sent ahead of what names it."""
+"""Content that a client uploaded before the request that refers to it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ from dataclasses import dataclass, field
 from fairway.errors import UsageError
 
 Held = Callable[[str], bool]
-"""Whether a caller may already read a version that holds the content of a digest, so that its bytes need not be sent."""
+"""Return whether a caller may already read a version with the content of a digest, so that its bytes need not be uploaded."""
 
 
 def nothing_held(_digest: str) -> bool:
-    """Nothing is held: all contents must be sent."""
+    """Return False: all content must be uploaded."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A folder or a file that a caller sent from another machine; what it consists of has come before, piece by piece."""
+    """A folder or a file that a caller uploaded from another machine; its pieces have arrived before."""
 
     owner: str
-    """Who sent it; nobody else's pieces count."""
+    """The user who uploaded it; pieces of other users do not count."""
     digest: str
-    """Of its manifest."""
+    """The digest of its manifest."""
     is_file: bool = False
-    """Whether it is one file, and not a folder."""
+    """Whether it is a single file rather than a folder."""
     held: Held = field(default=nothing_held, compare=False)
-    """What of it need not have been sent. The registry may have a content whose digest the owner knows, and never had."""
+    """Returns which content need not have been uploaded.
+
+    The registry may hold content whose digest the owner knows but which the owner never had.
+    """
 
 
 def not_here() -> UsageError:
-    """The refusal of content that was sent to where files are read from their places."""
+    """Return the refusal of uploaded content where files are read from their paths."""
     return UsageError("nothing is sent here: files are read where they lie", fix="name their path")

@@ -1,4 +1,4 @@
-"""API keys of services: made, listed and revoked. A key itself is given out once and is kept nowhere."""
+"""API keys of services: create, list and revoke. A key itself is returned once and never stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairway.units.names import check_name
 
 @dataclass(frozen=True, slots=True)
 class KeyWish:
-    """A key to be made."""
+    """A key to be created."""
 
     name: str
     rate: str = ""
@@ -25,7 +25,7 @@ class KeyWish:
 
 
 class ServiceKeys:
-    """The use cases about keys. `noted` is called with service, reason and message of every change."""
+    """The use cases of keys. `noted` is called with service, reason and message of every change."""
 
     def __init__(self, store: KeyStore, clock: Clock, random_hex: Callable[[int], str]) -> None:
         self._store = store
@@ -34,25 +34,28 @@ class ServiceKeys:
         self.noted: Callable[[str, str, str], Awaitable[None]] = _unnoted
 
     def planned(self, service: str, wish: KeyWish) -> ApiKey:
-        """The key as `create` would make it, with a digest of nothing; all that is wrong with the wish is said at once."""
+        """Return the key that `create` would make, with an empty digest; all errors of the request are raised at once."""
         return self._rule(service, wish, "00000000", "")
 
     async def create(self, service: str, wish: KeyWish) -> tuple[str, ApiKey]:
-        """Make a key; it is let in when this returns. Gives the key, which is not kept, and what is."""
+        """Create a key; it is accepted by routers when this returns.
+
+        Return the key, which is not stored, and its stored record.
+        """
         key_id = self._random_hex(4)
         text = format_key(service, key_id, self._random_hex(32))
-        made = self._rule(service, wish, key_id, digest_of(text))
+        record = self._rule(service, wish, key_id, digest_of(text))
 
         def add(keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
             self.check(service, wish.name, keys)
             if any(key.rule.id == key_id for key in keys):
                 message = f"{service}: the key {wish.name} could not be made"
                 raise ConflictError(message, fix="try again")
-            return (*keys, made)
+            return (*keys, record)
 
         await self._store.change_keys(service, add)
-        await self.noted(service, "KeyCreated", made.rule.name)
-        return text, made
+        await self.noted(service, "KeyCreated", record.rule.name)
+        return text, record
 
     @staticmethod
     def check(service: str, name: str, keys: tuple[ApiKey, ...]) -> None:
@@ -65,47 +68,47 @@ class ServiceKeys:
             raise RefusedError(message, fix=f"revoke those that are not used: fairway key list {_short(service)}")
 
     async def keys(self, service: str) -> tuple[ApiKey, ...]:
-        """What is kept of the keys, in order of name."""
+        """Return the stored records of the keys, in order of name."""
         return await self._store.keys(service)
 
     async def revoke(self, service: str, name: str) -> None:
-        """Take a key away. No router of the service lets a request in with it when this returns."""
+        """Revoke a key. When this returns, no router of the service accepts it."""
         self.find(service, name, await self._store.keys(service))
         await self._store.change_keys(service, lambda keys: tuple(key for key in keys if key.rule.name != name))
         await self.noted(service, "KeyRevoked", name)
 
     @staticmethod
     def find(service: str, name: str, keys: tuple[ApiKey, ...]) -> ApiKey:
-        """The key of that name."""
+        """Return the key of that name."""
         for key in keys:
             if key.rule.name == name:
                 return key
-        known = [key.rule.name for key in keys]
+        names = [key.rule.name for key in keys]
         message = f"{service} has no key {name}"
-        raise NotFoundError(message, fix=suggest.did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}")
+        raise NotFoundError(message, fix=suggest.did_you_mean(name, names) or f"it has {', '.join(names) or 'none'}")
 
     def _rule(self, service: str, wish: KeyWish, key_id: str, digest: str) -> ApiKey:
-        wrong: list[str] = []
-        limit = lasts = 0.0
+        mistakes: list[str] = []
+        limit = lifetime = 0.0
         try:
             check_name(wish.name)
         except ValueError as problem:
-            wrong.append(f"--name {wish.name!r} {problem}")
+            mistakes.append(f"--name {wish.name!r} {problem}")
         try:
             limit = rate.per_second(wish.rate) if wish.rate else 0.0
         except ValueError as problem:
-            wrong.append(f"--rate {wish.rate} {problem}")
+            mistakes.append(f"--rate {wish.rate} {problem}")
         try:
-            lasts = quantity.seconds(wish.expires) if wish.expires else 0.0
-            if wish.expires and lasts <= 0:
-                wrong.append(f"--expires {wish.expires} is no time to come; write for example 30d")
+            lifetime = quantity.seconds(wish.expires) if wish.expires else 0.0
+            if wish.expires and lifetime <= 0:
+                mistakes.append(f"--expires {wish.expires} is no time to come; write for example 30d")
         except ValueError as problem:
-            wrong.append(f"--expires {wish.expires} {problem}")
-        if wrong:
-            message = f"{service}: no key can be made so: {'; '.join(wrong)}"
+            mistakes.append(f"--expires {wish.expires} {problem}")
+        if mistakes:
+            message = f"{service}: no key can be made so: {'; '.join(mistakes)}"
             raise UsageError(message, fix=f"fairway key create {_short(service)} --name ci --rate 100/s --expires 30d")
         now = self._clock.now()
-        return ApiKey(KeyRule(wish.name, key_id, digest, limit, now + lasts if lasts else 0.0), created=now)
+        return ApiKey(KeyRule(wish.name, key_id, digest, limit, now + lifetime if lifetime else 0.0), created=now)
 
 
 def _short(service: str) -> str:
@@ -113,4 +116,4 @@ def _short(service: str) -> str:
 
 
 async def _unnoted(_service: str, _reason: str, _message: str) -> None:
-    """Changes are noted nowhere."""
+    """Default: changes are not recorded."""

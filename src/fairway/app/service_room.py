@@ -1,4 +1,4 @@
-"""Where the replicas of a service would find room: which runs would leave for them, or what they would wait for."""
+"""Find resources for the replicas of a service: which runs would be preempted for them, or what they would wait for."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fairway.state.job import Job
 from fairway.state.service import Service
 
 MOST = 16
-"""So many replicas are tried at most."""
+"""Maximum number of replicas that are tried."""
 
 
 def planned_room(loop: Loop, before: Service | None, after: Service) -> list[str]:
-    """What the change would do to others, in words; nothing where there is room, or where a cluster's scheduler decides.
+    """Describe the effect of the change on other runs; empty if there is room, or if a cluster's scheduler decides.
 
-    It is the plan of a turn with the replicas that the change asks for, made and thrown away.
+    Computed as the plan of a turn with the replicas of the change, which is then discarded.
     """
     count = _more_replicas(before, after)
     if not loop.places or not count:
@@ -37,15 +37,15 @@ def planned_room(loop: Loop, before: Service | None, after: Service) -> list[str
     leaving = [job for job in planned.jobs if job.leaving is not None and loop.snapshot.jobs[job.key].leaving is None]
     if leaving:
         return [f"{job.key.name} would have to leave: it {_leaving(job)}" for job in leaving]
-    held = next((job.hold for job in planned.jobs if job.key in keys and job.hold is not None), None)
-    if held is None:
+    hold = next((job.hold for job in planned.jobs if job.key in keys and job.hold is not None), None)
+    if hold is None:
         return []
-    helps = f" ({held.what_would_help})" if held.what_would_help else ""
-    return [f"a replica would wait: {held.message}{helps}"]
+    helps = f" ({hold.what_would_help})" if hold.what_would_help else ""
+    return [f"a replica would wait: {hold.message}{helps}"]
 
 
 def _more_replicas(before: Service | None, after: Service) -> int:
-    """How many replicas the change makes besides those that there are: all of a new service, one more for a release."""
+    """Return how many replicas the change adds: all of a new service, one for a release."""
     if before is None:
         return min(MOST, max(after.spec.replicas.min, after.floor))
     return 1 if before.revisions != after.revisions else 0

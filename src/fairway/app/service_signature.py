@@ -1,4 +1,4 @@
-"""Whether a release changes what clients of a service must send, or get."""
+"""Detect whether a release changes what clients of a service must send or receive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairway.state.service import Revision, Service
 
 
 def signature_changes(models: ModelCatalogue, before: Service | None, after: Service) -> tuple[Change, ...]:
-    """In what the signature of a revision that would be released differs from that of the one that serves."""
+    """Return the differences between the signatures of the serving revision and of a revision to be released."""
     pair = _released(before, after)
     if pair is None:
         return ()
@@ -20,14 +20,14 @@ def signature_changes(models: ModelCatalogue, before: Service | None, after: Ser
 
 
 def check_signature(models: ModelCatalogue, before: Service | None, after: Service) -> None:
-    """Raise `RefusedError` when a release would break clients and the document does not consent."""
+    """Raise `RefusedError` if a release would break clients and the document does not allow it."""
     pair = _released(before, after)
     if pair is not None and not after.spec.rollout.allow_signature_change:
         signature.check(pair[0].model, pair[1].model, signature_changes(models, before, after))
 
 
 def _released(before: Service | None, after: Service) -> tuple[Revision, Revision] | None:
-    """The revision that serves, and the one that a change of the service would release; None where it releases none."""
+    """Return the serving revision and the one that a change would release; None if it releases none."""
     stable = before.revision(before.stable) if before is not None else None
     new = after.revisions[-1] if after.revisions else None
     if before is None or stable is None or new is None or before.revision(new.number) is not None:

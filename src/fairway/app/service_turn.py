@@ -1,7 +1,7 @@
 """The services' part of every turn of the loop.
 
-Replicas are runs. This module gives the planner what is known of them, and turns its plan into runs to start and to stop,
-routes for the router, and what to remember. It decides nothing itself.
+Replicas are runs. This module passes the observed state of services to the planner, and turns the plan into runs to start and to
+stop, routes for the router, and changes to store. It makes no decisions itself.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from fairway.state.task import Task
 log = logging.getLogger("fairway.services")
 
 LOOK_EVERY = 1.0
-"""Seconds between two looks at what routers and replicas measured."""
+"""Interval at which the measurements of routers and replicas are read, in seconds."""
 GONE_KEPT = 20
-"""So many replicas that are gone are remembered: how often, and how, they ended."""
+"""Number of ended replicas whose records are kept: how often, and how, they ended."""
 
 
 @dataclass(slots=True)
 class Standing:
-    """One service as it is in memory."""
+    """The state of one service in memory."""
 
     record: ServiceRecord
     measured: Measured = Measured()
     routed: RoutePlan | None = None
-    """The routes that the router was told last."""
+    """The routes last sent to the router."""
     load: RouteLoad | None = None
     wake_at: float | None = None
 
@@ -58,17 +58,17 @@ class Standing:
 
     @property
     def moving(self) -> bool:
-        """Whether the address, its TLS or its rules are not those of the document yet; false before it listens at all."""
+        """Whether address, TLS or access rules do not match the document yet; False before the service listens at all."""
         service, routed = self.service, self.routed
         if not service.port or service.deleting:
             return False
         endpoint = service.spec.endpoint
-        asked = (service.spec.port or service.port, endpoint.bind, endpoint.hosts, access_of(service))
-        return routed is None or (routed.port or service.port, routed.host, routed.hosts, routed.access) != asked
+        wanted = (service.spec.port or service.port, endpoint.bind, endpoint.hosts, access_of(service))
+        return routed is None or (routed.port or service.port, routed.host, routed.hosts, routed.access) != wanted
 
 
 class ServiceTurns:
-    """The services of one loop, a companion of it. Everything here happens under the loop's lock."""
+    """The services of one loop; a companion of the loop. All methods run under the loop's lock."""
 
     def __init__(self, loop: Loop, serving: Serving) -> None:
         self.loop = loop
@@ -84,14 +84,14 @@ class ServiceTurns:
         self._watchers: set[asyncio.Future[None]] = set()
         self._watching = False
         self.may_follow: Callable[[Service], Awaitable[None]] = _always
-        """Raises `DeniedError` when a service may not know what its model means now."""
+        """Raises `DeniedError` when a service lacks permission to read its model."""
         self._dropping: set[str] = set()
         """Services without a record whose routers could not be ended yet."""
 
     name = "services"
 
     async def start(self) -> None:
-        """Load the services that were stored. Routers of services that have neither a record nor a replica are ended."""
+        """Load the stored services. Routers of services that have neither a record nor a replica are ended."""
         if not self._watching:
             self._watch.start(self.loop.wake)
             self._watching = True
@@ -100,21 +100,21 @@ class ServiceTurns:
             self.known.setdefault(record.service.key, Standing(not_later(record, now)))
         await self._router.start(self._hurry)
         names = {str(key) for key in self.known}
-        kept = set(await self._router.kept()) - names
-        self._dropping |= {name for name in kept if not self._has_replica(ServiceKey(*name.split("/", 1)))}
+        orphaned = set(await self._router.kept()) - names
+        self._dropping |= {name for name in orphaned if not self._has_replica(ServiceKey(*name.split("/", 1)))}
         await self._drop_leftovers()
 
     def _has_replica(self, key: ServiceKey) -> bool:
-        """Whether a replica of the service runs; the record of the service may have been lost."""
+        """Return whether a replica of the service runs; the record of the service may have been lost."""
         return highest_number(key, self.loop.snapshot.jobs) > 0
 
     def _hurry(self) -> None:
-        """A router saw something urgent, such as a request that waits for the first replica: look now, not at the next look."""
+        """Measure in the next turn: a router reported an urgent event, such as a request that waits for the first replica."""
         self._looked = float("-inf")
         self.loop.wake()
 
     async def close(self) -> None:
-        """Let go. Routers and replicas go on."""
+        """Detach. Routers and replicas continue to run."""
         for future in self._watchers:
             future.cancel()
         await self._use.close()
@@ -122,7 +122,10 @@ class ServiceTurns:
         await self._router.close()
 
     async def turn(self) -> float | None:
-        """Look, plan and act for every service. Returns when to look again. What fails for one service is its own fault."""
+        """Measure, plan and act for every service. Return the time of the next turn.
+
+        The failure of one service is its own fault.
+        """
         await self._drop_leftovers()
         if not self.known:
             return None
@@ -144,18 +147,18 @@ class ServiceTurns:
         return min([*times, self._looked + LOOK_EVERY]) if self.known else None
 
     def has_news(self) -> bool:
-        """Whether a replica begins or ends that did not when its service was looked at: a request may wait for it."""
+        """Return whether a replica started or ended since its service was planned: a request may wait for it."""
         now = self.loop.clock.now()
-        well = [each for each in self.known.values() if self._faults.due(subject_of(each), "plan")]
-        seen = [(old, self._refreshed(old, now)) for each in well for old in each.record.replicas]
-        return any((old.phase, old.address) != (new.phase, new.address) for old, new in seen)
+        healthy = [standing for standing in self.known.values() if self._faults.due(subject_of(standing), "plan")]
+        pairs = [(old, self._refreshed(old, now)) for standing in healthy for old in standing.record.replicas]
+        return any((old.phase, old.address) != (new.phase, new.address) for old, new in pairs)
 
     async def put(self, service: Service, events: Sequence[tuple[str, str]] = (), receipts: tuple[Receipt, ...] = ()) -> None:
-        """Take a new value of a service, and remember it together with what the request that asked for it did."""
+        """Store a new value of a service, together with the receipt of the request that changed it."""
         before = self.known.get(service.key)
         record = ServiceRecord(service, before.record.replicas if before else ())
-        told = self._events(service.key, events)
-        self.loop.store.commit(Changes(services=(record,), events=told, receipts=receipts))
+        recorded = self._events(service.key, events)
+        self.loop.store.commit(Changes(services=(record,), events=recorded, receipts=receipts))
         if before is None:
             self._dropping.discard(str(service.key))
             self.known[service.key] = Standing(record)
@@ -166,7 +169,7 @@ class ServiceTurns:
         self.loop.wake()
 
     async def forget(self, key: ServiceKey) -> None:
-        """Take away a service whose record cannot be read: its router, its replicas, and the record."""
+        """Delete a service whose record cannot be read: its router, its replicas, and the record."""
         runs = [run for run in self.loop.snapshot.jobs.values() if highest_number(key, [run.key])]
         stopping = tuple(replace(run, intent=Intent.STOP) for run in runs)
         await self._router.drop(str(key))
@@ -176,7 +179,7 @@ class ServiceTurns:
         self.loop.wake()
 
     async def changed(self) -> None:
-        """Wait until something about any service changes."""
+        """Wait until any service changes."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watchers.add(future)
         try:
@@ -201,7 +204,7 @@ class ServiceTurns:
         self._use.look(self._ready_runs())
 
     def _note_troubles(self, troubles: Mapping[str, RouteTrouble]) -> None:
-        """Have routers that lack a process repaired in this turn. A service has a fault while its port does not answer."""
+        """Schedule routers that lack a process for repair in this turn. A service has a fault while its port does not answer."""
         for standing in self.known.values():
             trouble = troubles.get(str(standing.service.key))
             if trouble is not None and trouble.lacks_process and standing.routed is not None:
@@ -213,12 +216,12 @@ class ServiceTurns:
                 self._faults.clear(subject_of(standing), ANSWERING)
 
     def _measure(self, standing: Standing, load: RouteLoad | None, now: float) -> None:
-        """Add one sample of what router and replicas measured."""
-        seen, used = self._watch.seen(), self._use.seen
+        """Add one sample of the measurements of router and replicas."""
+        sights, used = self._watch.seen(), self._use.seen
         replicas = {
             replica.name: sight.load
             for replica in standing.record.replicas
-            if (sight := seen.get(str(replica.run))) is not None and sight.load is not None
+            if (sight := sights.get(str(replica.run))) is not None and sight.load is not None
         }
         use = {
             replica.name: used[str(replica.run)]
@@ -229,20 +232,20 @@ class ServiceTurns:
         standing.load = load
 
     def _ready_runs(self) -> dict[str, tuple[Job, Task]]:
-        """The runs of ready replicas, each with its task."""
-        found = {}
+        """Return the runs of ready replicas, each with its task."""
+        ready = {}
         for standing in self.known.values():
             for replica in standing.record.replicas:
                 run = self.loop.snapshot.jobs.get(replica.run)
                 tasks = self._running(run) if run is not None and replica.phase is ReplicaPhase.READY else ()
                 if run is not None and tasks:
-                    found[str(replica.run)] = (run, tasks[-1])
-        return found
+                    ready[str(replica.run)] = (run, tasks[-1])
+        return ready
 
     async def _follow_model(self, standing: Standing, now: float) -> None:
-        """Start a release where a service follows its model and that means another version than it was given last.
+        """Start a release if the service follows its model and the reference resolves to another version than last time.
 
-        A version that was rolled back is tried again when the alias meant another one in between.
+        A version that was rolled back is tried again if the alias referred to another one in between.
         """
         service = standing.service
         if not service.spec.follow or service.deleting or not service.revisions:
@@ -315,7 +318,7 @@ class ServiceTurns:
 
     def _started(self, plan: ServicePlan, now: float) -> list[Replica]:
         number = plan.service.replicas_made - len(plan.start)
-        return [new_replica(plan.service, revision, number + place, now) for place, revision in enumerate(plan.start, start=1)]
+        return [new_replica(plan.service, revision, number + offset, now) for offset, revision in enumerate(plan.start, start=1)]
 
     def _runs(self, service: Service, started: Iterable[Replica]) -> Iterable[Job]:
         for replica in started:
@@ -330,7 +333,7 @@ class ServiceTurns:
                 yield replace(run, intent=Intent.STOP)
 
     def _refreshed(self, replica: Replica, now: float) -> Replica:
-        """The replica as its run and the watch show it."""
+        """Return the replica updated from its run and the watch."""
         if replica.phase is ReplicaPhase.GONE:
             return replica
         run = self.loop.snapshot.jobs.get(replica.run)
@@ -341,7 +344,7 @@ class ServiceTurns:
         if run.phase is not JobPhase.RUNNING:
             phase, message = ReplicaPhase.WAITING, run.hold.message if run.hold else ""
         elif sight is None and replica.phase is ReplicaPhase.READY:
-            # After a restart nobody has looked yet: what was ready stays so until somebody has.
+            # After a restart no probe has completed yet: a ready replica stays ready until its first probe.
             phase, message = ReplicaPhase.READY, ""
         elif sight is None or not sight.ready:
             phase, message = ReplicaPhase.STARTING, "it does not answer yet"
@@ -356,14 +359,14 @@ class ServiceTurns:
         run = self.loop.store.get_job(replica.run)
         outcome = run.outcome if run is not None else None
         message = (outcome.message or outcome.reason) if outcome is not None else "its run is not there any more"
-        # A service has no roles: its limits stand at its own top.
+        # A service has no roles: its limits are at the top level of its spec.
         message = message.replace(f"roles.{ROLE}.", "")
         failed = run is None or run.intent is not Intent.STOP
         if run is not None and failed and run.phase is JobPhase.SUCCEEDED:
             message = "its server ended by itself with exit code 0, and a server goes on until it is stopped"
         for_memory = failed and outcome is not None and outcome.reason == "OutOfMemory"
-        gone = replace(replica, phase=ReplicaPhase.GONE, since=now, message=message, failed=failed, address="")
-        return replace(gone, out_of_memory=for_memory)
+        ended = replace(replica, phase=ReplicaPhase.GONE, since=now, message=message, failed=failed, address="")
+        return replace(ended, out_of_memory=for_memory)
 
     def _address(self, run: Job) -> str:
         tasks = self._running(run)
@@ -373,15 +376,15 @@ class ServiceTurns:
         return [task for task in self.loop.snapshot.tasks_of(run.key) if task.phase is TaskPhase.RUNNING]
 
     def _follow(self) -> None:
-        """Look at every replica that has an address. One that drains is left alone: it ends when nobody asks any more."""
+        """Probe every replica that has an address, except draining ones: those end when their last requests are done."""
         targets = {}
         for standing in self.known.values():
             for replica in standing.record.replicas:
                 revision = standing.service.revision(replica.revision)
                 if replica.address and revision is not None and replica.phase is not ReplicaPhase.DRAINING:
                     spec = revision.spec
-                    told = (ready_path(spec), not spec.command, str(spec.protocol))
-                    targets[str(replica.run)] = Watched(replica.address, *told)
+                    probe = (ready_path(spec), not spec.command, str(spec.protocol))
+                    targets[str(replica.run)] = Watched(replica.address, *probe)
         self._watch.follow(targets)
 
     def _events(self, key: ServiceKey, told: Iterable[tuple[str, str]]) -> tuple[Event, ...]:
@@ -390,7 +393,7 @@ class ServiceTurns:
 
 
 def subject_of(standing: Standing) -> str:
-    """A service as the subject of events and faults."""
+    """Return the service as the subject of events and faults."""
     return f"service:{standing.service.key}"
 
 
@@ -401,11 +404,11 @@ def _drained(replica: Replica, names: Sequence[str], now: float) -> Replica:
 
 
 def _kept(replicas: Sequence[Replica]) -> tuple[Replica, ...]:
-    """Those that are there, and the last few that are gone."""
-    gone = [replica for replica in replicas if replica.phase is ReplicaPhase.GONE]
-    forgotten = {replica.number for replica in gone[:-GONE_KEPT]}
+    """Return the existing replicas, and the last few that have ended."""
+    ended = [replica for replica in replicas if replica.phase is ReplicaPhase.GONE]
+    forgotten = {replica.number for replica in ended[:-GONE_KEPT]}
     return tuple(replica for replica in replicas if replica.number not in forgotten)
 
 
 async def _always(_service: Service) -> None:
-    """On one machine everything is its owner's."""
+    """Default on a single machine, where all models belong to its owner."""

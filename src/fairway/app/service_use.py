@@ -1,4 +1,4 @@
-"""What ready replicas use of what they were given, looked at in the background: an engine takes its time to say."""
+"""Resource usage of ready replicas, measured in the background, because the engine may answer slowly."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from fairway.state.task import Task
 from fairway.units import number, quantity
 
 EVERY = 5.0
-"""Seconds between two looks."""
+"""Interval between two measurements, in seconds."""
 
 log = logging.getLogger("fairway.services")
 
 
 class UseWatch:
-    """Asks the engine now and then, never twice at once; holds nobody up."""
+    """Reads the usage from the engine periodically, with at most one request at a time; never blocks the caller."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self.seen: Mapping[str, ReplicaUse] = {}
-        """What was seen last, by run."""
+        """The last measurement, by run."""
         self._engine = engine
         self._clock = clock
         self._looked = float("-inf")
         self._asking: asyncio.Task[None] | None = None
 
     def look(self, running: Mapping[str, tuple[Job, Task]]) -> None:
-        """Begin a look at these runs, when it is time for one."""
+        """Start a measurement of these runs, if it is due."""
         now = self._clock.now()
         if now < self._looked + EVERY or (self._asking is not None and not self._asking.done()):
             return
@@ -39,7 +39,7 @@ class UseWatch:
         self._asking = asyncio.create_task(self._ask(dict(running))) if running else None
 
     async def close(self) -> None:
-        """Stop looking."""
+        """Stop measuring."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
@@ -53,14 +53,14 @@ class UseWatch:
             }
         except (OSError, FairwayError) as error:
             log.warning("what replicas use is not known: %s", error)
-        except Exception:  # Services are planned without it; the next look may succeed.
+        except Exception:  # Services are planned without it; the next measurement may succeed.
             log.exception("what replicas use is not known")
 
 
 def part_of(job: Job, task: Task, used: TaskUsage, now: float) -> ReplicaUse:
-    """What a replica uses, of what it was given. A GPU that it shares says nothing: others compute on it.
+    """Return a replica's usage relative to its limits. The usage of a shared GPU is omitted: other replicas compute on it.
 
-    What is negative or not finite is not known.
+    Negative or non-finite values count as unknown.
     """
     limits = job.spec.roles[task.key.role].limits
     cores = quantity.number(limits.cpu) if limits.cpu else task.need.cpu
@@ -75,5 +75,5 @@ def part_of(job: Job, task: Task, used: TaskUsage, now: float) -> ReplicaUse:
 
 
 def _part(used: float | None, given: float) -> float | None:
-    found = number.ratio(used, given)
-    return found if found is not None and found >= 0.0 else None
+    ratio = number.ratio(used, given)
+    return ratio if ratio is not None and ratio >= 0.0 else None

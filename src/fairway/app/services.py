@@ -1,4 +1,4 @@
-"""What can be asked of services: commands change, queries show."""
+"""Use cases of services: commands change state, queries read it."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from fairway.state.service import ReplicaPhase, Service, ServiceKey
 from fairway.units import suggest
 
 _MOVE_SECONDS = 25.0
-"""How long a change of the address is waited for: routers have 20 seconds to start or to end."""
+"""Timeout for a change of the address, in seconds: routers have 20 seconds to start or to end."""
 _LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAsk:
-    """One service document, and who asks."""
+    """One service document, and the origin of the request."""
 
     document: ModelService
     origin: Origin = Origin()
 
     @property
     def key(self) -> ServiceKey:
-        """The service that it describes."""
+        """The key of the described service."""
         return ServiceKey(self.document.metadata.namespace, self.document.metadata.name)
 
 
 class Services:
-    """The use cases about services."""
+    """The use cases of services."""
 
     def __init__(self, turns: ServiceTurns, secrets: SecretStore, submissions: Submissions) -> None:
         self._turns = turns
@@ -61,32 +61,38 @@ class Services:
         self._submissions = submissions
         self._receipts = Receipts(self._loop.store, self._loop.clock)
         self.routed_by: Callable[[str], str] = lambda _service: ""
-        """Which router a service has, in words; whoever chooses it sets it."""
+        """Describe the router of a service; set by the code that chooses it."""
         self.keys: ServiceKeys | None = None
         """API keys; None where no router checks them."""
         self.access_state: Callable[[str], AccessState] = lambda _service: AccessState()
-        """How the port of a service is protected; the router's owner sets it."""
+        """Return how the port of a service is protected; set by the code that owns the routers."""
         self.check_model: Callable[[ModelVersion, ServiceSpec], Awaitable[None]] = _any_model
-        """Raises what a replica of a model version would end with; who can look at the files sets it."""
+        """Raise the error with which a replica of a model version would end; set by code that can read the files."""
         self.check_endpoint: Callable[[Service], Sequence[str]] = lambda _service: ()
-        """What the endpoint of a document lacks here, each with its fix; the engine sets it."""
+        """Return what the endpoint of a document lacks, each with its fix; set by the engine."""
         self.in_cluster = False
-        """Whether what a service listens on is an address of a cluster, not of this machine; the engine sets it."""
+        """Whether a service listens on an address of a cluster rather than of this machine; set by the engine."""
         self.outcome_token: Callable[[str], str] = lambda _service: ""
-        """What reports of outcomes to a service must show; empty where it is not shown here."""
+        """Return the token that reports of outcomes to a service must carry; empty where it is not available."""
         self.access_folder: Callable[[str], Path | None] = lambda _service: None
-        """Where the access log of a service lies; None where it is not kept here."""
+        """Return the folder of a service's access log; None where it is not stored."""
         self.check_rights: Callable[[ServiceAsk], Awaitable[None]] = _all_rights
-        """Raises `DeniedError` when the asker may not read the model that a document names; the engine with rights sets it."""
+        """Raise `DeniedError` if the caller may not read the model of a document; set by an engine with permissions."""
 
     def guard_following(self, check: Callable[[Service], Awaitable[None]]) -> None:
-        """Ask this before a service follows its model: it raises `DeniedError` when the service's user may not read that."""
+        """Set a check made before a service follows its model.
+
+        It raises `DeniedError` if the service's user may not read the model.
+        """
         self._turns.may_follow = check
 
     # Commands
 
     async def apply(self, ask: ServiceAsk, request: RequestKey | None = None) -> tuple[Service, str]:
-        """Make it so; with a key, once. Returns the service, and `created`, `changed` or `unchanged`."""
+        """Apply the document; with an idempotency key, at most once.
+
+        Return the service, and `created`, `changed` or `unchanged`.
+        """
         async with self._receipts.once(self._asked_by(request), "serve", str(ask.key), self._written(ask)) as once:
             if once.over and once.known is not None:
                 return self.find(ask.key).service, once.known.made[0]
@@ -113,28 +119,28 @@ class Services:
         return after, word
 
     async def _moved(self, key: ServiceKey, begun: float) -> None:
-        """Wait until a change of the address is in force, or has failed, which is then a fault of the service."""
+        """Wait until a change of the address is in force or has failed, which is then a fault of the service."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_MOVE_SECONDS):
                 while (standing := self._turns.known.get(key)) is not None and standing.moving:
                     if any(fault.work == ROUTING and fault.retry_at > begun for fault in self.faults(standing)):
                         return
                     with contextlib.suppress(TimeoutError):
-                        # A fault that fails again for the same cause is no change.
+                        # A fault that recurs with the same cause does not count as a change.
                         async with asyncio.timeout(_LOOK_SECONDS):
                             await self._turns.changed()
 
     def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
-        """The key as it counts: where others know who asks, with the user that they name."""
+        """Return the idempotency key in its stored form; an override adds the authenticated user where there is one."""
         return key
 
     def _written(self, ask: ServiceAsk) -> str:
-        """What is asked for, as text."""
+        """Return the content of the request as text."""
         labels = sorted(ask.document.metadata.labels.items())
         return f"{labels} {ask.document.spec.model_dump_json(exclude_unset=True)}"
 
     async def checked(self, ask: ServiceAsk) -> Service:
-        """The service as an apply would leave it on what there is now; refusals are those of an apply."""
+        """Return the service as an apply would leave it on the current nodes; raises the refusals of an apply."""
         await self.check_rights(ask)
         await self._loop.refresh_nodes()
         after = self.planned(ask)
@@ -142,25 +148,25 @@ class Services:
         return after
 
     async def _check_model(self, before: Service | None, after: Service) -> None:
-        """A model that is released is looked at first; one that is served already is not."""
+        """Check a model before its release; a model that is already served is not checked again."""
         revision = after.revisions[-1]
         if revision.model and (before is None or before.revision(revision.number) is None):
             await self.check_model(self._models.get(self._models.meant(revision.model, after.key.namespace)), revision.spec)
 
     def room(self, before: Service | None, after: Service) -> list[str]:
-        """Which runs would leave for the replicas of the change, or what these would wait for, in words."""
+        """Describe which runs would be preempted for the replicas of the change, or what these would wait for."""
         return planned_room(self._loop, before, after)
 
     def signature_changes(self, before: Service | None, after: Service) -> list[str]:
-        """What the change would mean for clients: inputs and outputs that differ, in words."""
+        """Describe the effect of the change on clients: inputs and outputs that differ."""
         effects = {True: "breaks clients", False: "breaks no client"}
         return [f"{change.text} ({effects[change.breaks]})" for change in signature_changes(self._models, before, after)]
 
     def planned(self, ask: ServiceAsk) -> Service:
-        """The service as an apply would leave it; refusals are those of an apply."""
+        """Return the service as an apply would leave it; raises the refusals of an apply."""
         spec = ask.document.spec
         missing = sorted(set(spec.secrets) - set(self._secrets.names()))
-        # Where others place, secrets are the namespace's own, and the operator must not see them.
+        # In a cluster, secrets belong to the namespace and the operator must not read them.
         if missing and self._loop.places:
             message = f"there is no secret {', '.join(missing)}"
             raise RefusedError(message, fix=f"fairway secret set {missing[0]}")
@@ -184,10 +190,10 @@ class Services:
         return after
 
     def release_ask(self, key: ServiceKey, model: str, strategy: str, *, allow_signature_change: bool = False) -> ServiceAsk:
-        """The document that a release of another version means, the way the service says unless told otherwise.
+        """Return the document for the release of another version, with the service's own strategy unless `strategy` is given.
 
-        Consent to another signature is given for each release anew. Raises `SpecError` when guards of the document do not go with
-        the strategy.
+        Consent to another signature is given separately for each release. Raises `SpecError` if guards of the document are
+        incompatible with the strategy.
         """
         service = self.find(key).service
         if not service.spec.model:
@@ -209,26 +215,26 @@ class Services:
         return ServiceAsk(document, service.origin)
 
     async def scale(self, key: ServiceKey, floor: int) -> Service:
-        """Never fewer replicas than this, until told otherwise."""
+        """Set the minimum number of replicas until it is changed again."""
         return await self._change(key, lambda service: commands.scaled(service, floor), "Floor", f"at least {floor} replicas")
 
     async def pause(self, key: ServiceKey) -> Service:
-        """Hold the release where it is."""
+        """Pause the release at its current step."""
         now = self._loop.clock.now()
         return await self._change(key, lambda service: commands.paused(service, now), "RolloutPaused", "by hand")
 
     async def resume(self, key: ServiceKey, request: RequestKey | None = None) -> Service:
-        """Let the release go on."""
+        """Resume the release."""
         now = self._loop.clock.now()
         return await self._change(key, lambda service: commands.resumed(service, now), "RolloutResumed", "by hand", request)
 
     async def undo(self, key: ServiceKey, request: RequestKey | None = None) -> Service:
-        """Back to the revision before."""
+        """Return to the previous revision."""
         now = self._loop.clock.now()
         return await self._change(key, lambda service: commands.undone(service, now), "RolloutUndone", "by hand", request)
 
     async def delete(self, key: ServiceKey) -> None:
-        """Take it away: routes first, then replicas, each with its grace. Returns when nothing is left."""
+        """Delete a service: first routes, then replicas, each with its grace period. Returns when nothing remains."""
         if self.is_unreadable(key):
             async with self._loop.lock:
                 await self._turns.forget(key)
@@ -240,32 +246,35 @@ class Services:
     # Queries
 
     async def note(self, key: ServiceKey, reason: str, message: str) -> None:
-        """Add an event to the record of a service that is there."""
+        """Add an event to the record of an existing service."""
         async with self._loop.lock:
             if key in self._turns.known:
                 await self._turns.put(self._turns.known[key].service, [(reason, message)])
 
     def is_unreadable(self, key: ServiceKey) -> bool:
-        """Whether there is a record of the service that cannot be read; it can be deleted by its name."""
-        place = ("service", (key.namespace, key.name))
-        return key not in self._turns.known and any((bad.kind, bad.key) == place for bad in self._loop.store.unreadable())
+        """Return whether the service has a record that cannot be read; such a service can be deleted by name."""
+        record_key = ("service", (key.namespace, key.name))
+        return key not in self._turns.known and any((bad.kind, bad.key) == record_key for bad in self._loop.store.unreadable())
 
     def all(self, namespace: str = "") -> list[Standing]:
-        """The services of a namespace, or all, in order of name."""
+        """Return the services of a namespace, or all, in order of name."""
         return [self._turns.known[key] for key in sorted(self._turns.known) if namespace in ("", key.namespace)]
 
     def find(self, key: ServiceKey) -> Standing:
-        """One service."""
-        found = self._turns.known.get(key)
-        if found is None:
-            known = [other.name for other in self._turns.known if other.namespace == key.namespace]
-            hint = suggest.did_you_mean(key.name, known) or "`fairway list services` shows what there is"
+        """Return one service."""
+        standing = self._turns.known.get(key)
+        if standing is None:
+            names = [other.name for other in self._turns.known if other.namespace == key.namespace]
+            hint = suggest.did_you_mean(key.name, names) or "`fairway list services` shows what there is"
             message = f"there is no service {key.name} in namespace {key.namespace}"
             raise NotFoundError(message, fix=hint)
-        return found
+        return standing
 
     def asking(self, question: Callable[[ServiceSpec], str]) -> Callable[[str], str]:
-        """A question about specifications as one about services by name; of one that is not there the answer is empty."""
+        """Turn a function of specifications into a function of service names.
+
+        It returns an empty string for an unknown service.
+        """
 
         def answer(service: str) -> str:
             standing = self._turns.known.get(ServiceKey(*service.split("/", 1)))
@@ -274,11 +283,11 @@ class Services:
         return answer
 
     def is_kept(self, key: ServiceKey) -> bool:
-        """Whether there is a service of that name."""
+        """Return whether a service of that name exists."""
         return key in self._turns.known
 
     def model_of(self, service: Service) -> ModelVersion | None:
-        """The model version that answers now, or will first; None for a command, or when it is gone."""
+        """Return the model version that serves now, or will serve first; None for a command, or if it was deleted."""
         revision = service.revision(service.stable) or (service.revisions[-1] if service.revisions else None)
         if revision is None or not revision.model:
             return None
@@ -288,11 +297,11 @@ class Services:
             return None
 
     def url_of(self, service: Service) -> str:
-        """Where the service is asked; empty until it listens."""
+        """Return the URL of the service; empty until it listens."""
         return service_url(service)
 
     def serving(self, version: ModelVersion) -> str:
-        """Who serves a model version, or could go back to it, in words; empty when nobody does."""
+        """Describe which service serves a model version, or could roll back to it; empty if none."""
         for standing in self.all():
             key = standing.service.key
             for revision in standing.service.revisions:
@@ -301,35 +310,35 @@ class Services:
         return ""
 
     def batching(self, version: ModelVersion) -> str:
-        """Whether replicas batch requests to a model version and why, in words; empty when none reported it yet."""
+        """Describe whether replicas batch requests to a model version and why; empty if none has reported it yet."""
         for standing in self.all():
             for revision in reversed(standing.service.revisions):
-                known = revision.batching is not None and revision.model
-                if known and self._models.meant(revision.model, standing.service.key.namespace) == str(version):
+                reported = revision.batching is not None and revision.model
+                if reported and self._models.meant(revision.model, standing.service.key.namespace) == str(version):
                     return str(revision.batching)
         return ""
 
     def replica_runs(self, standing: Standing) -> list[tuple[str, Job]]:
-        """The replicas that are kept, each with its run, oldest first."""
-        found = []
+        """Return the stored replicas, each with its run, oldest first."""
+        runs = []
         for replica in standing.record.replicas:
             run = self._loop.snapshot.jobs.get(replica.run) or self._loop.store.get_job(replica.run)
             if run is not None:
-                found.append((replica.name, run))
-        return found
+                runs.append((replica.name, run))
+        return runs
 
     def faults(self, standing: Standing) -> tuple[Fault, ...]:
-        """What fails for a service at the moment."""
+        """Return the current faults of a service."""
         return self._loop.faults.of(subject_of(standing))
 
     async def changed(self) -> None:
-        """Wait until something about any service changes."""
+        """Wait until any service changes."""
         await self._turns.changed()
 
     async def settled(self, key: ServiceKey) -> Standing:
-        """The service, as soon as no release is under way and it answers or needs no replica.
+        """Return the service as soon as no release is in progress and it is ready or needs no replica.
 
-        When work on it fails before it listens, it is returned as it is.
+        If work on it fails before it listens, it is returned as it is.
         """
         while True:
             standing = self.find(key)
@@ -343,20 +352,20 @@ class Services:
                 return standing
             await self._turns.changed()
 
-    # Parts
+    # Helpers
 
     async def _received(self, service: Service, origin: Origin) -> Origin:
-        """The origin with the digest of the code, which is kept from now on."""
+        """Return the origin with the digest of the code, which is stored from now on."""
         return await self._submissions.receive(self._submission(service, origin))
 
     async def missing(self, before: Service | None, after: Service, origin: Origin) -> Sequence[str]:
-        """What its replicas would not find, and the port where it is in use; each with its fix."""
+        """Return what the replicas would lack, and the port if it is in use; each with its fix."""
         port = after.spec.port if before is None or before.spec.port != after.spec.port else 0
         return await self._submissions.missing(self._submission(after, origin), port)
 
     @staticmethod
     def _submission(service: Service, origin: Origin) -> Submission:
-        """A replica as a run to submit."""
+        """Return a replica as a run to submit."""
         revision = service.revisions[-1]
         run = replica_run(service, revision, new_replica(service, revision.number, 0, 0.0), "python")
         metadata = {"name": service.key.name, "namespace": service.key.namespace}
@@ -382,15 +391,15 @@ class Services:
             return after
 
     async def _agree(self, before: Service, after: Service) -> None:
-        """Before a change counts: whoever keeps documents elsewhere changes them there, or raises and nothing has changed."""
+        """Called before a change is stored: an override updates documents stored elsewhere, or raises and nothing has changed."""
 
     def _service(self, key: ServiceKey) -> Service | None:
-        known = self._turns.known.get(key)
-        return known.service if known else None
+        standing = self._turns.known.get(key)
+        return standing.service if standing else None
 
     def _check_fit(self, service: Service) -> None:
         if not self._loop.places:
-            return  # A cluster may grow; its scheduler says what is missing.
+            return  # A cluster may grow; its scheduler reports what is missing.
         revision = service.revisions[-1]
         trial = replica_run(service, revision, new_replica(service, revision.number, 0, 0.0), "python")
         snapshot = self._loop.snapshot
@@ -401,8 +410,8 @@ class Services:
 
 
 async def _any_model(_version: ModelVersion, _spec: ServiceSpec) -> None:
-    """Where nothing can look at the files, replicas find out."""
+    """Default where the files cannot be read: replicas detect the errors."""
 
 
 async def _all_rights(_ask: ServiceAsk) -> None:
-    """One machine has one namespace of models, and its owner reads it."""
+    """Default on a single machine: one namespace of models, readable by its owner."""

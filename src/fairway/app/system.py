@@ -1,4 +1,4 @@
-"""What the system itself tells: the time (its only read), and who belongs to which group."""
+"""Information of the operating system: the time (read only here), and the members of groups."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from pathlib import Path
 
 _log = logging.getLogger(__name__)
 CLOCK = "clock.json"
-"""The file of a home by which all clocks of one boot agree."""
+"""The file of a home that keeps all clocks of one boot consistent."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _WORTH_TELLING = 60.0
-"""Seconds by which the wall clock may differ without a line in the log."""
+"""Minimum difference of the wall clock that is logged, in seconds."""
 
 
 class SystemClock:
     """Seconds since the epoch that never jump.
 
-    The wall clock is read once; after that monotonic time is added, so that a corrected or tampered clock neither
-    fires timeouts nor holds them back. With an anchor file this holds for all clocks of one boot of the machine: the
-    next daemon goes on from where the last one read the wall clock. After a boot the wall clock is read again, since
-    nothing else tells how long the machine was off.
+    The wall clock is read once; afterwards monotonic time is added, so that a corrected or tampered clock neither triggers nor
+    delays timeouts. With an anchor file this holds for all clocks of one boot of the machine: the next daemon continues from the
+    last reading of the wall clock. After a boot the wall clock is read again, since nothing else tells how long the machine was
+    off.
     """
 
     def __init__(self, anchor: Path | None = None) -> None:
         self._anchor = anchor
         wall = time.time() - time.monotonic()
-        kept = _read(anchor) if anchor is not None else None
-        self._offset = wall if kept is None else kept
-        if kept is None:
+        stored = _read(anchor) if anchor is not None else None
+        self._offset = wall if stored is None else stored
+        if stored is None:
             self._keep()
-        elif abs(wall - kept) > _WORTH_TELLING:
+        elif abs(wall - stored) > _WORTH_TELLING:
             _log.warning(
-                "the wall clock moved by %+.0f seconds since the first daemon of this boot; runs do not count that", wall - kept
+                "the wall clock moved by %+.0f seconds since the first daemon of this boot; runs do not count that", wall - stored
             )
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         return self._offset + time.monotonic()
 
     def follow_wall(self) -> None:
-        """Read the wall clock again. For a moment in which no run lives, whose durations would be wrong."""
+        """Read the wall clock again. Call it only while no run is active, since it would distort durations."""
         self._offset = time.time() - time.monotonic()
         self._keep()
 
     def _keep(self) -> None:
         if self._anchor is None:
             return
-        # A file that a crash left empty is as good as none: the next clock reads the wall clock.
+        # An empty file left by a crash counts as none: the next clock reads the wall clock.
         with contextlib.suppress(OSError):
             descriptor = os.open(self._anchor, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -61,16 +61,16 @@ class SystemClock:
 
 
 def is_of_this_boot(anchor: Path) -> bool:
-    """Whether a clock of this boot of the machine used the anchor file: processes that were recorded may live."""
+    """Return whether a clock of this boot used the anchor file, so that recorded processes may still be alive."""
     return _read(anchor) is not None
 
 
 def _read(anchor: Path) -> float | None:
-    """The offset that an earlier clock of this boot used; None when there is none."""
+    """Return the offset that an earlier clock of this boot used; None if there is none."""
     try:
-        kept = json.loads(anchor.read_bytes())
-        offset = kept["offset"]
-        if kept["boot"] == _boot_id() != "" and isinstance(offset, float) and math.isfinite(offset):
+        stored = json.loads(anchor.read_bytes())
+        offset = stored["offset"]
+        if stored["boot"] == _boot_id() != "" and isinstance(offset, float) and math.isfinite(offset):
             return offset
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -85,10 +85,10 @@ def _boot_id() -> str:
 
 
 class SystemPeople:
-    """Users and groups of this machine, wherever it gets them from."""
+    """Users and groups of this machine, from any source that the system is configured for."""
 
     def groups_of(self, user: str) -> tuple[str, ...]:
-        """The names of a user's groups; none when nobody is called so. A group without a name goes by its number."""
+        """Return the names of a user's groups; none for an unknown user. A group without a name is given by its number."""
         try:
             numbers = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
         except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""What MLflow clients may tell and ask: experiments and runs. A run of ours is a run of theirs; a series is an experiment."""
+"""Use cases of MLflow clients: experiments and runs. A Fairway run is an MLflow run; a series is an experiment."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["Measured", "RunFacts", "Speaker", "Tracking", "location_of", "points
 SOURCE = "mlflow"
 PARENT = "mlflow.parentRunId"
 RUN_NAME = "mlflow.runName"
-"""The tag that is the title of a run."""
+"""The tag with the title of a run."""
 MOST = MOST_TAGS
-"""Parameters, and tags, of one run."""
+"""Maximum number of parameters, and of tags, of one run."""
 MOST_LISTED = 1000
-"""Runs of one series that a search looks at."""
+"""Maximum number of runs of one series that a search reads."""
 _HISTORY = 25_000
 _NEWEST = 200
-"""Points that are read to find the newest of each curve."""
+"""Number of points read to find the newest of each curve."""
 _STATUS = {
     JobPhase.RUNNING: "RUNNING",
     JobPhase.STOPPING: "RUNNING",
@@ -49,7 +49,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """A run with what its job tells of it."""
+    """A run with the data of its job."""
 
     run: TrackedRun
     status: str
@@ -57,15 +57,15 @@ class RunFacts:
     ended: float | None
     user: str
     metrics: tuple[Measured, ...]
-    """The last of each, by step and then by time."""
+    """The last value of each metric, by step and then by time."""
     best: Mapping[str, float]
-    """The best of each whose direction is known."""
+    """The best value of each metric whose direction is known."""
     deleted: bool = False
-    """Whether it is hidden, or its experiment is."""
+    """Whether the run, or its experiment, is deleted."""
 
     @property
     def shelf(self) -> Shelf:
-        """Where its files lie."""
+        """The location of its files."""
         return Shelf(self.run.namespace, self.run.name, self.run.job)
 
 
@@ -82,10 +82,10 @@ class Tracking:
     # Runs
 
     def run(self, namespace: str, name: str) -> TrackedRun:
-        """A run of ours, or one that a client made."""
-        found = self.store.tracked(TrackedRun, namespace, name)
-        if found is not None:
-            return found
+        """Return a run of a job, or one that a client created."""
+        tracked = self.store.tracked(TrackedRun, namespace, name)
+        if tracked is not None:
+            return tracked
         job = self._job(namespace, name)
         if job is None:
             message = f"Run with id={name} not found"
@@ -93,17 +93,17 @@ class Tracking:
         return _run_of(job)
 
     def is_deleted(self, run: TrackedRun) -> bool:
-        """Whether a run is hidden, by itself or with its experiment."""
+        """Return whether a run is deleted, by itself or with its experiment."""
         group = None if run.deleted else self.store.tracked(Experiment, run.namespace, run.experiment)
         return run.deleted or (group is not None and group.deleted)
 
     def facts(self, run: TrackedRun) -> RunFacts:
-        """The run with what its job tells of it."""
+        """Return the run with the data of its job."""
         job = self._job(run.namespace, run.job) if run.job else None
-        own = job if run.of_job else None
-        summaries = self._summaries(run, own)
-        metrics = tuple(Measured(name, each.last, each.time, each.step or 0) for name, each in summaries.items())
-        best = best_values(summaries, own.spec.stop.goals if own is not None else {})
+        own_job = job if run.of_job else None
+        summaries = self._summaries(run, own_job)
+        metrics = tuple(Measured(name, summary.last, summary.time, summary.step or 0) for name, summary in summaries.items())
+        best = best_values(summaries, own_job.spec.stop.goals if own_job is not None else {})
         user = job.origin.user if job is not None else run.tags.get("mlflow.user", "unknown")
         deleted = self.is_deleted(run)
         if job is None or not run.of_job:
@@ -112,23 +112,23 @@ class Tracking:
         return RunFacts(run, _STATUS.get(job.phase, "SCHEDULED"), started, job.finished, user, metrics, best, deleted)
 
     def history(self, run: TrackedRun, metric: str) -> list[Measured]:
-        """Every value of one metric that is kept, in order of time."""
+        """Return every stored value of one metric, in order of time."""
         points = self.store.points_of(_key(run), metric, _HISTORY)
         return [Measured(metric, point.metrics[metric], point.time, point.step or 0) for point in points]
 
     def runs(self, namespace: str, experiments: Iterable[str]) -> list[TrackedRun]:
-        """The runs of these experiments, newest first; those of jobs also when they never said anything."""
-        found: dict[str, TrackedRun] = {}
+        """Return the runs of these experiments, newest first, including runs of jobs that reported nothing."""
+        by_name: dict[str, TrackedRun] = {}
         for experiment in dict.fromkeys(experiments):
-            found.update((run.name, run) for run in self.store.all_tracked(TrackedRun, namespace, experiment))
+            by_name.update((run.name, run) for run in self.store.all_tracked(TrackedRun, namespace, experiment))
             jobs = self.store.list_jobs(JobFilter(namespace=namespace, series=experiment, limit=MOST_LISTED)).jobs
             for job in jobs:
-                if job.key.name not in found and self.store.tracked(TrackedRun, namespace, job.key.name) is None:
-                    found[job.key.name] = _run_of(job)
-        return sorted(found.values(), key=lambda run: (-run.created, run.name))
+                if job.key.name not in by_name and self.store.tracked(TrackedRun, namespace, job.key.name) is None:
+                    by_name[job.key.name] = _run_of(job)
+        return sorted(by_name.values(), key=lambda run: (-run.created, run.name))
 
     def create_run(self, speaker: Speaker, experiment: str, title: str, started: float, tags: Mapping[str, str]) -> TrackedRun:
-        """A new run. The first that an attempt of a job asks for is the job's own; its next ones, and nested ones, are others."""
+        """Create a run. The first one in an attempt of a job is the job's own run; later and nested ones are new runs."""
         job = self._job(speaker.namespace, speaker.run) if speaker.run else None
         if job is not None and experiment == DEFAULT_EXPERIMENT:
             experiment = job.series
@@ -137,13 +137,13 @@ class Tracking:
         title, tags = _titled(title, tags)
         now = self.clock.now()
         if job is not None and PARENT not in tags:
-            own = self.run(speaker.namespace, speaker.run)
-            if own.attempt < job.attempt:
-                own = replace(own, attempt=job.attempt, experiment=experiment, title=title or own.title)
-                own = replace(own, location=location_of(group.location, own.name))
-                return self._put(replace(own, tags=grown(own.tags, tags, "tags")))
+            own_run = self.run(speaker.namespace, speaker.run)
+            if own_run.attempt < job.attempt:
+                own_run = replace(own_run, attempt=job.attempt, experiment=experiment, title=title or own_run.title)
+                own_run = replace(own_run, location=location_of(group.location, own_run.name))
+                return self._put(replace(own_run, tags=grown(own_run.tags, tags, "tags")))
         name = self._new_id()
-        made = TrackedRun(
+        run = TrackedRun(
             speaker.namespace,
             name,
             experiment=experiment,
@@ -153,22 +153,22 @@ class Tracking:
             tags=grown({}, tags, "tags"),
             location=location_of(group.location, name),
         )
-        return self._put(made)
+        return self._put(run)
 
     def update_run(self, speaker: Speaker, run: TrackedRun, status: str, ended: float | None, title: str) -> TrackedRun:
-        """How it stands and what it is called. How a job's own run stands, the job says."""
+        """Change status and title. The status of a job's own run is always that of the job."""
         self.check_may_write(speaker, run)
         changed = replace(run, title=title or run.title)
         if not run.of_job and status:
             over = status not in ("RUNNING", "SCHEDULED")
             changed = replace(changed, status=status, ended=(ended or self.clock.now()) if over else None)
         elif run.of_job and status == "RUNNING" and (job := self._job(run.namespace, run.job)) is not None:
-            # Somebody who knew its name took it up: whoever asks for a new run now gets another.
+            # A client took the run up by its name: the next request for a new run creates another one.
             changed = replace(changed, attempt=job.attempt)
         return self._put(changed)
 
     def delete_run(self, speaker: Speaker, run: TrackedRun) -> None:
-        """Hide a run."""
+        """Mark a run as deleted."""
         self.check_may_write(speaker, run)
         if run.of_job:
             message = f"{run.name} is the run of a job"
@@ -176,10 +176,10 @@ class Tracking:
         self._put(replace(run, deleted=True))
 
     def restore_run(self, speaker: Speaker, run: TrackedRun) -> None:
-        """Show a run again."""
-        shown = replace(run, deleted=False)
+        """Restore a deleted run."""
+        restored = replace(run, deleted=False)
         self.check_owns(speaker, run)
-        self._put(shown)
+        self._put(restored)
 
     async def log(
         self,
@@ -189,7 +189,7 @@ class Tracking:
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Remember what was said of a run. All of it is checked before any of it is kept."""
+        """Store data about a run. All of it is checked before any of it is stored."""
         self.check_may_write(speaker, run)
         title, tags = _titled("", tags or {})
         changed = replace(
@@ -200,9 +200,9 @@ class Tracking:
         )
         points = points_from(metrics)
         if points and not run.of_job:
-            known = self._summaries(run, None)
-            told = [(point.time, point.step, point.metrics) for point in points]
-            changed = replace(changed, summaries=summarise(known, 0, told))
+            summaries = self._summaries(run, None)
+            values = [(point.time, point.step, point.metrics) for point in points]
+            changed = replace(changed, summaries=summarise(summaries, 0, values))
         if changed != run or (points and not run.of_job):
             self._put(changed)
         if points and run.of_job:
@@ -211,7 +211,7 @@ class Tracking:
             self.store.commit(Changes(points=tuple((_key(run), point) for point in points)))
 
     def drop_tag(self, speaker: Speaker, run: TrackedRun, tag: str) -> None:
-        """Take a tag off a run."""
+        """Remove a tag from a run."""
         self.check_may_write(speaker, run)
         if tag not in run.tags:
             message = f"No tag with name: {tag} in run with id {run.name}"
@@ -226,44 +226,44 @@ class Tracking:
         inputs: Sequence[str],
         model_inputs: Sequence[str] = (),
     ) -> None:
-        """Which models a run logged, and which datasets and models it read."""
+        """Record the models that a run logged, and the datasets and models that it read."""
         self.check_may_write(speaker, run)
-        known = tuple(dict.fromkeys([*run.inputs, *inputs]))
-        read = tuple(dict.fromkeys([*run.model_inputs, *model_inputs]))
-        if max(len(known), len(read), len({*run.outputs, *outputs})) > MOST:
+        all_inputs = tuple(dict.fromkeys([*run.inputs, *inputs]))
+        all_models = tuple(dict.fromkeys([*run.model_inputs, *model_inputs]))
+        if max(len(all_inputs), len(all_models), len({*run.outputs, *outputs})) > MOST:
             message = f"a run has {MOST} inputs and outputs at the most"
             raise UsageError(message, fix="log fewer of them")
-        self._put(replace(run, outputs={**run.outputs, **outputs}, inputs=known, model_inputs=read))
+        self._put(replace(run, outputs={**run.outputs, **outputs}, inputs=all_inputs, model_inputs=all_models))
 
     def note_version(self, speaker: Speaker, run: TrackedRun, version: str) -> None:
-        """What was registered from a run; that of a run within a job is the job's too.
+        """Record a version registered from a run; for a run within a job, also in the job's own run.
 
-        A run that registers what another run logged notes it in its own record: it may not write to the other's.
+        A run that registers a model logged by another run records it in its own record: it may not write to the other's.
         """
         names = (run.name, run.job or run.name) if speaker.made(run.job) else (speaker.run,)
         for name in dict.fromkeys(names):
-            known = self.run(run.namespace, name)
-            self._put(replace(known, versions=tuple(dict.fromkeys([*known.versions, version]))))
+            record = self.run(run.namespace, name)
+            self._put(replace(record, versions=tuple(dict.fromkeys([*record.versions, version]))))
 
     def check_may_write(self, speaker: Speaker, run: TrackedRun) -> None:
-        """A run's token may write to the job's own run, and to the runs that were made within it."""
+        """Check that a run's token writes only to the job's own run and to runs created within it."""
         self.check_owns(speaker, run)
         if self.is_deleted(run):
             message = f"The run {run.name} must be in the 'active' state. Current state is deleted."
             raise UsageError(message, fix="restore the run, or its experiment, first")
 
     def check_owns(self, speaker: Speaker, run: TrackedRun) -> None:
-        """Raises `DeniedError` where a run's token asks for a run of another job."""
+        """Raise `DeniedError` if a run's token is used for a run of another job."""
         if not speaker.made(run.job):
             whose = f"a run of {run.job}" if run.job else "which was made outside of jobs"
             message = f"{speaker.run} may not write to {run.name}, {whose}"
             raise DeniedError(message, fix="log to a run of its own, or from outside of a job")
 
     def job_of(self, run: TrackedRun) -> Job | None:
-        """The run of ours that it is, or within which it was made."""
+        """Return the job's run that it is, or within which it was created."""
         return self._job(run.namespace, run.job) if run.job else None
 
-    # Parts
+    # Helpers
 
     def _job(self, namespace: str, name: str) -> Job | None:
         key = JobKey(namespace, name)
@@ -274,16 +274,16 @@ class Tracking:
         return run
 
     def _summaries(self, run: TrackedRun, job: Job | None) -> Mapping[str, Summary]:
-        """The run's metrics: of its record, and of the points that are kept where the record has none of a metric."""
-        known = run.summaries if job is None else job.progress.summaries
-        if job is None and known:
-            return known
-        kept = self.store.points_of(_key(run), limit=_NEWEST)
-        return {**summarise({}, 0, [(point.time, point.step, point.metrics) for point in kept]), **known}
+        """Return the run's metric summaries: from its record, and from the stored points for metrics that the record lacks."""
+        recorded = run.summaries if job is None else job.progress.summaries
+        if job is None and recorded:
+            return recorded
+        points = self.store.points_of(_key(run), limit=_NEWEST)
+        return {**summarise({}, 0, [(point.time, point.step, point.metrics) for point in points]), **recorded}
 
 
 def _titled(title: str, tags: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-    """The title of a run and its other tags: a client may send the title in either way."""
+    """Return the title of a run and its other tags: a client may send the title either way."""
     tagged = tags.get(RUN_NAME, "")
     if title and tagged and title != tagged:
         message = f"the run is named {title!r} by run_name and {tagged!r} by the tag {RUN_NAME}"
@@ -292,22 +292,22 @@ def _titled(title: str, tags: Mapping[str, str]) -> tuple[str, Mapping[str, str]
 
 
 def location_of(root: str, name: str) -> str:
-    """Where the files of a run or a logged model are, in the place that its experiment names."""
+    """Return the location of the files of a run or a logged model, within the artifact location of its experiment."""
     return f"{root.rstrip('/')}/{name}/artifacts" if root else ""
 
 
 def points_from(metrics: Sequence[Measured]) -> tuple[MetricPoint, ...]:
-    """Values that were measured together make one point, in the order in which they came."""
-    found: list[tuple[float, int, dict[str, float]]] = []
-    for each in metrics:
-        if not found or found[-1][:2] != (each.time, each.step) or each.name in found[-1][2]:
-            found.append((each.time, each.step, {}))
-        found[-1][2][each.name] = each.value
-    return tuple(MetricPoint(time, step, values, source=SOURCE) for time, step, values in found)
+    """Combine values with the same time and step into one point, in order of arrival."""
+    groups: list[tuple[float, int, dict[str, float]]] = []
+    for value in metrics:
+        if not groups or groups[-1][:2] != (value.time, value.step) or value.name in groups[-1][2]:
+            groups.append((value.time, value.step, {}))
+        groups[-1][2][value.name] = value.value
+    return tuple(MetricPoint(time, step, values, source=SOURCE) for time, step, values in groups)
 
 
 def _run_of(job: Job) -> TrackedRun:
-    """A job's own run, of which nothing was said yet."""
+    """Return a job's own run before any client has written to it."""
     name = job.key.name
     return TrackedRun(job.key.namespace, name, experiment=job.series, job=name, title=name, created=job.created)
 
@@ -317,7 +317,7 @@ def _key(run: TrackedRun) -> JobKey:
 
 
 def _agreed(run: TrackedRun, params: Mapping[str, str]) -> Mapping[str, str]:
-    """The parameters; a parameter keeps its first value, save that a job that started again may say it anew."""
+    """Return the parameters. A parameter keeps its first value, except that a restarted job may set it again."""
     for name, value in params.items():
         if run.params.get(name, value) != value and not (run.of_job and run.attempt > 0):
             message = f"parameter {name!r} of {run.name} is {run.params[name]!r} and cannot become {value!r}"

@@ -1,4 +1,4 @@
-"""Experiments of MLflow clients. Every series of jobs is one; clients make others."""
+"""Experiments of MLflow clients. Every series of jobs is one; clients create others."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from fairway.state.tracking import Experiment, TrackedRun
 from fairway.units.names import check_name
 
 DEFAULT_EXPERIMENT = "0"
-"""The experiment of clients that name none."""
+"""The experiment of clients that specify none."""
 MOST_TAGS = 2000
-"""Parameters, and tags, of one record."""
+"""Maximum number of parameters, and of tags, of one record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """Who asks: a run of ours, or the owner of the home."""
+    """The caller: a run of Fairway, or the owner of the home."""
 
     namespace: str
     run: str = ""
     """`mnist-7`; empty: the owner."""
 
     def made(self, maker: str) -> bool:
-        """Whether it may change what the run `maker` made: a run changes what it made itself, the owner changes everything."""
+        """Return whether the caller may change what the run `maker` created: a run only its own objects, the owner all."""
         return self.run in ("", maker)
 
 
 class TrackedExperiments:
-    """Reads and changes experiments. An experiment keeps its id when it gets another name."""
+    """Reads and changes experiments. An experiment keeps its id when it is renamed."""
 
     def __init__(self, store: Store, now: Callable[[], float], job: Callable[[str, str], Job | None]) -> None:
         self._store = store
@@ -40,10 +40,10 @@ class TrackedExperiments:
         self._job = job
 
     def get(self, namespace: str, name: str) -> Experiment:
-        """The experiment of that id; series and the default experiment need no record."""
-        found = self._store.tracked(Experiment, namespace, name)
-        if found is not None:
-            return found
+        """Return the experiment of that id; series and the default experiment need no record."""
+        experiment = self._store.tracked(Experiment, namespace, name)
+        if experiment is not None:
+            return experiment
         if name == DEFAULT_EXPERIMENT:
             return Experiment(namespace, name, title="Default")
         if name in self._store.series_names(namespace):
@@ -52,22 +52,22 @@ class TrackedExperiments:
         raise NotFoundError(message, fix="make it with mlflow.create_experiment, or submit a job of that name")
 
     def titled(self, namespace: str, title: str) -> Experiment:
-        """The experiment with that title."""
-        found = self._titled(namespace, title)
-        if found is None:
+        """Return the experiment with that title."""
+        experiment = self._titled(namespace, title)
+        if experiment is None:
             message = f"there is no experiment {title!r}"
             raise NotFoundError(message, fix="make it with mlflow.create_experiment, or submit a job of that name")
-        return found
+        return experiment
 
     def all(self, namespace: str) -> list[Experiment]:
-        """Those with a record, the newest first, then the series without one, then the default experiment."""
-        made = self._store.all_tracked(Experiment, namespace)
-        known = {experiment.name for experiment in made}
-        others = [name for name in [*self._store.series_names(namespace), DEFAULT_EXPERIMENT] if name not in known]
-        return [*made, *(self.get(namespace, name) for name in others)]
+        """Return experiments with a record, newest first, then series without one, then the default experiment."""
+        recorded = self._store.all_tracked(Experiment, namespace)
+        recorded_names = {experiment.name for experiment in recorded}
+        others = [name for name in [*self._store.series_names(namespace), DEFAULT_EXPERIMENT] if name not in recorded_names]
+        return [*recorded, *(self.get(namespace, name) for name in others)]
 
     def create(self, speaker: Speaker, title: str, tags: Mapping[str, str], location: str = "") -> Experiment:
-        """Make an experiment. `location` is where clients put the files of its runs instead of here."""
+        """Create an experiment. `location` is where clients store the files of its runs, instead of in Fairway."""
         namespace = speaker.namespace
         self._check_free(namespace, title)
         if location.partition(":")[0] in ("runs", "models", "mlflow-artifacts"):
@@ -75,86 +75,88 @@ class TrackedExperiments:
             raise UsageError(message, fix="leave it out, and the files are kept by Fairway")
         name = experiment_name(title)
         if self._store.tracked(Experiment, namespace, name) is not None:
-            # An experiment that has another title now keeps the id.
-            taken = {each.name for each in self._store.all_tracked(Experiment, namespace)}
+            # A renamed experiment keeps its id, so the id may be taken.
+            taken = {item.name for item in self._store.all_tracked(Experiment, namespace)}
             name = next(
-                each for each in (hashed_name(f"{title}\n{count}") for count in range(len(taken) + 1)) if each not in taken
+                item for item in (hashed_name(f"{title}\n{count}") for count in range(len(taken) + 1)) if item not in taken
             )
         now = self._now()
-        made = Experiment(namespace, name, title=title, created=now, tags=dict(tags), maker=speaker.run, location=location)
-        return self._put(made)
+        experiment = Experiment(namespace, name, title=title, created=now, tags=dict(tags), maker=speaker.run, location=location)
+        return self._put(experiment)
 
     def rename(self, speaker: Speaker, name: str, title: str) -> Experiment:
-        """Give an experiment another title. That of a series is the name of its jobs and stays."""
-        found = self._to_change(speaker, name, "rename")
-        self._check_own(found, "renamed")
-        if found.title != title:
-            self._check_free(found.namespace, title)
-        return self._put(replace(found, title=title))
+        """Rename an experiment. The title of a series' experiment is the name of its jobs and cannot change."""
+        experiment = self._to_change(speaker, name, "rename")
+        self._check_own(experiment, "renamed")
+        if experiment.title != title:
+            self._check_free(experiment.namespace, title)
+        return self._put(replace(experiment, title=title))
 
     def delete(self, speaker: Speaker, name: str) -> Experiment:
         """Hide an experiment and its runs until it is restored."""
-        found = self._to_change(speaker, name, "delete")
-        self._check_own(found, "deleted")
-        others = [run for run in self._store.all_tracked(TrackedRun, found.namespace, name) if not speaker.made(run.job)]
-        if others:
-            message = f"{speaker.run} may not delete the experiment {found.title!r}: it holds {others[0].name} of another job"
+        experiment = self._to_change(speaker, name, "delete")
+        self._check_own(experiment, "deleted")
+        runs = [run for run in self._store.all_tracked(TrackedRun, experiment.namespace, name) if not speaker.made(run.job)]
+        if runs:
+            message = f"{speaker.run} may not delete the experiment {experiment.title!r}: it holds {runs[0].name} of another job"
             raise DeniedError(message, fix="delete it from outside of a job")
-        return self._put(replace(found, deleted=True))
+        return self._put(replace(experiment, deleted=True))
 
     def restore(self, speaker: Speaker, name: str) -> Experiment:
-        """Show an experiment and its runs again."""
-        found = self._owned(speaker, name, "restore")
-        if not found.deleted:
+        """Restore an experiment and its runs."""
+        experiment = self._owned(speaker, name, "restore")
+        if not experiment.deleted:
             message = f"No Experiment with id={name} exists among the deleted ones"
             raise NotFoundError(message, fix="it is active: nothing needs to be restored")
-        return self._put(replace(found, deleted=False))
+        return self._put(replace(experiment, deleted=False))
 
     def tag(self, speaker: Speaker, name: str, tags: Mapping[str, str]) -> Experiment:
-        """Put tags on an experiment. A run's token may tag the experiment of its own series, and those that it made."""
-        found = self._to_change(speaker, name, "tag")
-        return self._put(replace(found, tags=grown(found.tags, tags, "tags")))
+        """Set tags on an experiment. A run's token may tag the experiment of its own series, and those it created."""
+        experiment = self._to_change(speaker, name, "tag")
+        return self._put(replace(experiment, tags=grown(experiment.tags, tags, "tags")))
 
     def drop_tag(self, speaker: Speaker, name: str, key: str) -> Experiment:
-        """Take a tag off an experiment."""
-        found = self._to_change(speaker, name, "untag")
-        if key not in found.tags:
+        """Remove a tag from an experiment."""
+        experiment = self._to_change(speaker, name, "untag")
+        if key not in experiment.tags:
             message = f"No tag with name: {key} in experiment with id {name}"
-            raise NotFoundError(message, fix=f"it has {', '.join(found.tags) or 'none'}")
-        return self._put(replace(found, tags={each: value for each, value in found.tags.items() if each != key}))
+            raise NotFoundError(message, fix=f"it has {', '.join(experiment.tags) or 'none'}")
+        return self._put(
+            replace(experiment, tags={tag_name: value for tag_name, value in experiment.tags.items() if tag_name != key})
+        )
 
     def check_active(self, found: Experiment) -> None:
-        """Raises for an experiment that was deleted."""
+        """Raise for a deleted experiment."""
         if found.deleted:
             message = f"The experiment {found.name} must be in the 'active' state. Current state is deleted."
             raise UsageError(message, fix="restore it first")
 
-    # Parts
+    # Helpers
 
     def _titled(self, namespace: str, title: str) -> Experiment | None:
-        known = [each for each in self.all(namespace) if each.title == title]
-        if known:
-            # One that was deleted under an older Fairway rule never stands before an active one.
-            return min(known, key=lambda each: each.deleted)
-        # A record that was renamed still is the experiment of its series.
+        matches = [experiment for experiment in self.all(namespace) if experiment.title == title]
+        if matches:
+            # An experiment deleted under the rules of an older Fairway must never take precedence over an active one.
+            return min(matches, key=lambda experiment: experiment.deleted)
+        # A renamed record is still the experiment of its series.
         is_series = title in self._store.series_names(namespace)
         return self._store.tracked(Experiment, namespace, title) if is_series else None
 
     def _owned(self, speaker: Speaker, name: str, verb: str) -> Experiment:
-        found = self.get(speaker.namespace, name)
+        experiment = self.get(speaker.namespace, name)
         job = self._job(speaker.namespace, speaker.run) if speaker.run else None
-        if not speaker.made(found.maker) and (job is None or job.series != found.name):
-            message = f"{speaker.run} may not {verb} the experiment {found.title or found.name!r}: it did not make it"
+        if not speaker.made(experiment.maker) and (job is None or job.series != experiment.name):
+            message = f"{speaker.run} may not {verb} the experiment {experiment.title or experiment.name!r}: it did not make it"
             raise DeniedError(message, fix=f"{verb} it from outside of a job, or make an experiment in the run")
-        return found
+        return experiment
 
     def _to_change(self, speaker: Speaker, name: str, verb: str) -> Experiment:
-        found = self._owned(speaker, name, verb)
-        self.check_active(found)
-        return found
+        experiment = self._owned(speaker, name, verb)
+        self.check_active(experiment)
+        return experiment
 
     def _check_own(self, found: Experiment, done: str) -> None:
-        """The default experiment and those of series belong to Fairway."""
+        """Raise for the default experiment and those of series, which belong to Fairway."""
         if found.name == DEFAULT_EXPERIMENT:
             message = f"the experiment Default cannot be {done}"
             raise RefusedError(message, fix="use another experiment")
@@ -176,7 +178,7 @@ class TrackedExperiments:
 
 
 def experiment_name(title: str) -> str:
-    """The id of a new experiment with that title; that of a series is the series itself."""
+    """Return the id of a new experiment with that title; for a series, the name of the series."""
     if title == "Default":
         return DEFAULT_EXPERIMENT
     try:
@@ -186,14 +188,14 @@ def experiment_name(title: str) -> str:
 
 
 def hashed_name(title: str) -> str:
-    """An id for a title that is no legal name."""
+    """Return an id for a title that is not a valid name."""
     return f"e{hashlib.sha256(title.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
 
 
 def grown(known: Mapping[str, str], more: Mapping[str, str], what: str) -> dict[str, str]:
-    """Both; raises for more than one record may have."""
-    found = {**known, **more}
-    if len(found) > MOST_TAGS:
+    """Merge both mappings; raise if the result exceeds the limit of one record."""
+    merged = {**known, **more}
+    if len(merged) > MOST_TAGS:
         message = f"one run or experiment has {MOST_TAGS} {what} at the most"
         raise UsageError(message, fix="log fewer, or keep them in a file as an artifact")
-    return found
+    return merged

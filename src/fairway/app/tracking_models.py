@@ -1,4 +1,4 @@
-"""What MLflow clients may tell and ask of models: those that a run logged, and those of the registry."""
+"""Use cases of MLflow clients for models: those that a run logged, and those of the registry."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ from fairway.units.names import is_made, is_name, model_name
 
 LOGGED = "models"
 REGISTERED = "registered"
-"""First parts of the path of an artifact that is no run's: a logged model, a version of the registry."""
+"""First path segments of artifacts that belong to no run: a logged model, a version of the registry."""
 RUN_TAG = "mlflow.runId"
 SOURCE_TAG = "mlflow.source"
 NOTE_TAG = "mlflow.note.content"
 LINK_TAG = "mlflow.runLink"
 MAKER_TAG = "fairway.run"
-"""The run whose token registered the version, `default/mnist-7`: it may put aliases on it. A client cannot choose it."""
+"""The run whose token registered the version, `default/mnist-7`: it may set aliases on it. Clients cannot set this tag."""
 DERIVED_TAGS = (SOURCE_TAG, RUN_TAG, NOTE_TAG, LINK_TAG, MAKER_TAG)
-"""Tags of a version that have fields of their own in the protocol, or are not for clients."""
+"""Tags of a version that have their own fields in the protocol, or that are not for clients."""
 PICKLE_TAG = "fairway.allow_pickle"
-"""A tag of the version that lets files be kept that run code when they are loaded. On a job, a label `allow-pickle` does."""
+"""A tag of the version that allows files that run code when loaded. On a job, the label `allow-pickle` does the same."""
 PICKLE_LABEL = "allow-pickle"
 PROMPT_TAG = "mlflow.prompt.is_prompt"
-"""What clients keep prompts with: as registered models with this tag."""
+"""Clients store prompts as registered models with this tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A version that a client asks for."""
+    """A client's request for a new version."""
 
     name: str
-    """As the client knows the model."""
+    """The client's name of the model."""
     source: str
     run: str = ""
     model: str = ""
-    """The logged model that becomes a version."""
+    """The logged model to be registered as a version."""
     tags: Mapping[str, str] | None = None
     description: str = ""
     link: str = ""
-    """A page about the run, elsewhere."""
+    """URL of an external page about the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is to become a version."""
+    """The content of a new version."""
 
     folder: Path
     run: TrackedRun | None = None
-    """The run that it comes from, as the client says or as it was logged."""
+    """The run that it comes from, as given by the client or as logged."""
     job: str = ""
-    """The run of ours among whose files it lies."""
+    """The job's run whose files contain it."""
     copied: ModelVersion | None = None
-    """The version that it is a copy of."""
+    """The version of which it is a copy."""
 
 
 class TrackedModels:
-    """Logged models, and the registry under the names of clients."""
+    """Logged models, and the registry under the clients' names."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class TrackedModels:
     # Models that runs logged
 
     def log_model(self, speaker: Speaker, draft: LoggedModel) -> LoggedModel:
-        """A new one, without files yet; its name is made up."""
+        """Create a logged model, without files yet, under a generated name."""
         job = speaker.run
         if draft.run:
             maker = self.tracking.run(speaker.namespace, draft.run)
@@ -97,47 +97,53 @@ class TrackedModels:
         group = self.tracking.experiments.get(speaker.namespace, draft.experiment)
         self.tracking.experiments.check_active(group)
         name, now = f"m-{self._new_id()}", self._clock.now()
-        made = replace(
+        model = replace(
             draft, namespace=speaker.namespace, name=name, title=draft.title or name, job=job, created=now, updated=now
         )
-        return self.put(replace(made, location=location_of(group.location, f"models/{name}")))
+        return self.put(replace(model, location=location_of(group.location, f"models/{name}")))
 
     def logged(self, namespace: str, name: str) -> LoggedModel:
-        """The logged model of that name."""
-        found = self._store.tracked(LoggedModel, namespace, name)
-        if found is None or found.deleted:
+        """Return the logged model of that name."""
+        model = self._store.tracked(LoggedModel, namespace, name)
+        if model is None or model.deleted:
             message = f"Logged model with ID {name!r} not found"
             raise NotFoundError(message, fix="log it first")
-        return found
+        return model
 
     def all_logged(self, namespace: str, experiments: list[str]) -> list[LoggedModel]:
-        """The logged models of these experiments, newest first."""
-        known = [model for each in dict.fromkeys(experiments) for model in self._store.all_tracked(LoggedModel, namespace, each)]
-        return [model for model in known if not model.deleted]
+        """Return the logged models of these experiments, newest first."""
+        logged = [
+            model
+            for experiment in dict.fromkeys(experiments)
+            for model in self._store.all_tracked(LoggedModel, namespace, experiment)
+        ]
+        return [model for model in logged if not model.deleted]
 
     def delete_logged(self, speaker: Speaker, name: str) -> None:
-        """Hide a logged model. Its files stay with its run, and the versions made of it stay in the registry."""
-        found = self.logged(speaker.namespace, name)
-        self._check_may_write(speaker, found)
-        self.put(replace(found, deleted=True, updated=self._clock.now()))
+        """Mark a logged model as deleted. Its files stay with its run, and versions created from it stay in the registry."""
+        model = self.logged(speaker.namespace, name)
+        self._check_may_write(speaker, model)
+        self.put(replace(model, deleted=True, updated=self._clock.now()))
 
     def drop_logged_tag(self, speaker: Speaker, name: str, key: str) -> LoggedModel:
-        """Take a tag off a logged model."""
+        """Remove a tag from a logged model."""
         if key not in self.logged(speaker.namespace, name).tags:
             message = f"No tag with key {key!r} found for model with ID {name!r}"
             raise NotFoundError(message, fix="mlflow.get_logged_model shows its tags")
         return self.change_logged(speaker, name, tags={key: None})
 
     def measure_logged(self, speaker: Speaker, name: str, run: str, measured: Measured, dataset: tuple[str, str]) -> None:
-        """Keep a value of a metric of a logged model; `dataset` is the name and the digest of what it was measured on."""
-        found = self.logged(speaker.namespace, name)
-        self._check_may_write(speaker, found)
-        place = json.dumps([measured.name, *dataset])
-        standing = json.loads(found.metrics[place]) if place in found.metrics else None
-        if standing is not None and (standing["step"], standing["time"]) > (measured.step, measured.time):
+        """Store a metric value of a logged model; `dataset` is the name and the digest of the data it was measured on."""
+        model = self.logged(speaker.namespace, name)
+        self._check_may_write(speaker, model)
+        metric_key = json.dumps([measured.name, *dataset])
+        stored = json.loads(model.metrics[metric_key]) if metric_key in model.metrics else None
+        if stored is not None and (stored["step"], stored["time"]) > (measured.step, measured.time):
             return
         value = {"run": run, "value": repr(measured.value), "time": measured.time, "step": measured.step}
-        self.put(replace(found, metrics=grown(found.metrics, {place: json.dumps(value)}, "metrics"), updated=self._clock.now()))
+        self.put(
+            replace(model, metrics=grown(model.metrics, {metric_key: json.dumps(value)}, "metrics"), updated=self._clock.now())
+        )
 
     def change_logged(
         self,
@@ -148,40 +154,44 @@ class TrackedModels:
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str | None] | None = None,
     ) -> LoggedModel:
-        """How it stands, and what is said of it; a tag of None goes."""
-        found = self.logged(speaker.namespace, name)
-        self._check_may_write(speaker, found)
-        now_tags = {key: value for key, value in {**found.tags, **(tags or {})}.items() if value is not None}
-        known = {**found.params, **(params or {})}
-        return self.put(replace(found, status=status or found.status, params=known, tags=now_tags, updated=self._clock.now()))
+        """Change status, parameters and tags; a tag of None is removed."""
+        model = self.logged(speaker.namespace, name)
+        self._check_may_write(speaker, model)
+        now_tags = {key: value for key, value in {**model.tags, **(tags or {})}.items() if value is not None}
+        all_params = {**model.params, **(params or {})}
+        return self.put(
+            replace(model, status=status or model.status, params=all_params, tags=now_tags, updated=self._clock.now())
+        )
 
     # The registry
 
     async def registered(self, namespace: str, name: str) -> RegisteredName:
-        """The model that a client calls so, under that very name; a model answers to its name in the registry, too."""
+        """Return the model that a client refers to, under that very name; its name in the registry is accepted too."""
         return replace(await self.found(namespace, name), name=name)
 
     async def all_registered(self, namespace: str) -> list[RegisteredName]:
-        """All of them, in order of name."""
+        """Return all registered models, in order of name."""
         records = self._store.all_tracked(RegisteredName, namespace)
-        known = {each.model: each for each in records if not each.deleted}
+        by_model = {item.model: item for item in records if not item.deleted}
         for version in await self._models.list(namespace=namespace):
             model = self._models.shown(version, namespace).name
-            known.setdefault(model, RegisteredName(namespace, version.title or model, model=model, created=version.created))
-        return sorted(known.values(), key=lambda each: each.name)
+            by_model.setdefault(model, RegisteredName(namespace, version.title or model, model=model, created=version.created))
+        return sorted(by_model.values(), key=lambda item: item.name)
 
     async def register_name(self, speaker: Speaker, name: str, tags: Mapping[str, str], description: str) -> RegisteredName:
-        """A new name. The registry calls the model by `model_name`."""
+        """Create a registered model. Its name in the registry is `model_name(name)`."""
         namespace = speaker.namespace
         if tags.get(PROMPT_TAG) == "true":
             message = f"{name!r} is a prompt, and Fairway has no prompts"
             raise UsageError(message, fix="keep prompts in files, as artifacts of a run or with the code")
         model = await self.check_free(namespace, name)
-        made = RegisteredName(namespace, name, model=model, created=self._clock.now(), description=description, tags=dict(tags))
-        return self.put(replace(made, maker=speaker.run))
+        registered = RegisteredName(
+            namespace, name, model=model, created=self._clock.now(), description=description, tags=dict(tags)
+        )
+        return self.put(replace(registered, maker=speaker.run))
 
     async def check_free(self, namespace: str, name: str) -> str:
-        """What the registry would call a model of that name; raises where the name is taken or none."""
+        """Return the registry's name for a new model; raise if the name is taken or invalid."""
         if not name.strip() or any(letter in name for letter in "/:"):
             message = f"{name!r} is no name of a registered model: it has no letters, or has '/' or ':' in it"
             raise UsageError(message, fix="choose another name")
@@ -189,39 +199,45 @@ class TrackedModels:
             message = f"Registered Model (name={name}) already exists"
             raise ConflictError(message, fix="make a version of it, or choose another name")
         model = model_name(name)
-        taken = next((each.name for each in await self.all_registered(namespace) if each.model == model), "")
+        taken = next((registered.name for registered in await self.all_registered(namespace) if registered.model == model), "")
         if taken:
             message = f"{name!r} would be called {model} in the registry, as {taken!r} is"
             raise UsageError(message, fix="choose another name")
         return model
 
     async def describe(self, speaker: Speaker, name: str, description: str | None, tags: Mapping[str, str]) -> RegisteredName:
-        """What is said of a model as a whole. A run's token may change that of a model which it made."""
-        found = await self.found(speaker.namespace, name)
-        if not speaker.made(found.maker):
+        """Change description and tags of a model. A run's token may change only a model that it created."""
+        registered = await self.found(speaker.namespace, name)
+        if not speaker.made(registered.maker):
             message = f"{speaker.run} may not describe the model {name!r}: it did not make it"
             raise DeniedError(message, fix="put tags on the version that the run registers, or describe it from outside of a job")
-        said = found.description if description is None else description
-        known = grown(found.tags, tags, "tags")
-        return replace(self.put(replace(found, description=said, tags=known, updated=self._clock.now())), name=name)
+        new_description = registered.description if description is None else description
+        all_tags = grown(registered.tags, tags, "tags")
+        return replace(
+            self.put(replace(registered, description=new_description, tags=all_tags, updated=self._clock.now())), name=name
+        )
 
     async def versions(self, known: RegisteredName) -> list[ModelVersion]:
-        """The versions of a model, oldest first."""
+        """Return the versions of a model, oldest first."""
         return await self._models.list(self._models.own(known.model, known.namespace))
 
     async def all_versions(self, namespace: str) -> list[tuple[RegisteredName, ModelVersion]]:
-        """Every version of every model, models in order of name, the newest version of each first."""
-        found: dict[str, list[ModelVersion]] = {}
+        """Return every version of every model, models in order of name, the newest version of each first."""
+        by_model: dict[str, list[ModelVersion]] = {}
         for version in await self._models.list(namespace=namespace):
-            found.setdefault(self._models.shown(version, namespace).name, []).insert(0, version)
-        return [(known, each) for known in await self.all_registered(namespace) for each in found.get(known.model, ())]
+            by_model.setdefault(self._models.shown(version, namespace).name, []).insert(0, version)
+        return [
+            (registered, model_version)
+            for registered in await self.all_registered(namespace)
+            for model_version in by_model.get(registered.model, ())
+        ]
 
     async def version(self, known: RegisteredName, which: str) -> ModelVersion:
-        """The version of that number or alias."""
+        """Return the version of that number or alias."""
         return await self._models.get(self._models.own(f"{known.model}@{which}", known.namespace))
 
     async def numbered(self, known: RegisteredName, number: str) -> ModelVersion:
-        """The version of that number; no alias."""
+        """Return the version of that number; aliases are not accepted."""
         if not number.isascii() or not number.isdigit():
             message = f"Parameter 'version' must be an integer, got {number[:80]!r}"
             raise UsageError(message, fix="name a version by its number")
@@ -232,19 +248,19 @@ class TrackedModels:
             raise NotFoundError(message, fix=problem.message) from None
 
     async def aliased(self, known: RegisteredName, alias: str) -> ModelVersion:
-        """The version that an alias means."""
-        found = next((each for each in await self.versions(known) if alias in each.aliases), None)
-        if found is not None:
-            return found
+        """Return the version that an alias refers to."""
+        version = next((candidate for candidate in await self.versions(known) if alias in candidate.aliases), None)
+        if version is not None:
+            return version
         if alias.lower() == LATEST:
             return await self.version(known, LATEST)
-        # Clients take this kind of error for "there is none".
+        # Clients interpret this kind of error as "the alias does not exist".
         message = f"Registered model alias {alias} not found"
         raise UsageError(message, fix=f"`fairway model list {known.model}` shows the aliases")
 
     async def register(self, speaker: Speaker, wanted: Wanted) -> ModelVersion:
-        """Keep what a run logged as a version, with where it came from."""
-        known = await self.found(speaker.namespace, wanted.name)
+        """Store a logged model as a version, with its origin."""
+        registered = await self.found(speaker.namespace, wanted.name)
         content = await self._content(speaker, wanted)
         run, copied = content.run, content.copied
         facts = self.tracking.facts(run) if run is not None else None
@@ -253,23 +269,27 @@ class TrackedModels:
         tags |= {RUN_TAG: run.name if run else copied.tags.get(RUN_TAG, "") if copied else ""}
         tags |= {MAKER_TAG: f"{speaker.namespace}/{speaker.run}" if speaker.run else ""}
         pickle = tags.pop(PICKLE_TAG, "") or (job.labels.get(PICKLE_LABEL, "") if job is not None else "")
-        said = ModelFacts(
-            metrics={each.name: each.value for each in facts.metrics if math.isfinite(each.value)} if facts else {},
+        model_facts = ModelFacts(
+            metrics={metric.name: metric.value for metric in facts.metrics if math.isfinite(metric.value)} if facts else {},
             best=dict(facts.best) if facts else {},
             lineage=Lineage(parameters=dict(run.params) if run else {}, source="" if job else wanted.source),
             tags={name: value for name, value in tags.items() if value},
-            title="" if known.name == known.model else known.name,
-            # The content of a version that is there already was consented to when that was registered.
+            title="" if registered.name == registered.model else registered.name,
+            # The content of an existing version was allowed when that version was registered.
             allow_pickle=pickle.lower() == "true" or copied is not None,
             anew=True,
         )
-        asked = Registration(
-            known.model, str(content.folder), said, run=job.key if job is not None else None, namespace=speaker.namespace
+        registration = Registration(
+            registered.model,
+            str(content.folder),
+            model_facts,
+            run=job.key if job is not None else None,
+            namespace=speaker.namespace,
         )
-        # Only what lies among the files of that very run was left by it; a client may name any run.
-        asked = replace(asked, made_here=job is not None and content.job == job.key.name)
+        # Only files within the shelf of that very run were written by it; a client may name any run.
+        registration = replace(registration, made_here=job is not None and content.job == job.key.name)
         try:
-            made = await self._models.register(asked)
+            version = await self._models.register(registration)
         except RefusedError as problem:
             if "--allow-pickle" not in problem.fix:
                 raise
@@ -278,11 +298,14 @@ class TrackedModels:
             )
             raise RefusedError(problem.message, fix=fix) from problem
         if run is not None:
-            self.tracking.note_version(speaker, run, str(self._models.shown(made, speaker.namespace)))
-        return made
+            self.tracking.note_version(speaker, run, str(self._models.shown(version, speaker.namespace)))
+        return version
 
     async def set_alias(self, speaker: Speaker, known: RegisteredName, alias: str, number: str) -> None:
-        """Let an alias mean a version. A run's token may name a version that it made, and take no alias from another's."""
+        """Point an alias to a version.
+
+        A run's token may only use its own versions, and not take an alias from another's version.
+        """
         version = await self.numbered(known, number)
         name = f"{known.model}@{version.version}"
         fix = f"promote it from outside of a job: fairway model promote {name} {alias}"
@@ -293,17 +316,17 @@ class TrackedModels:
         await self._models.promote(str(version), alias)
 
     async def drop_alias(self, speaker: Speaker, known: RegisteredName, alias: str) -> None:
-        """Take an alias away. A run's token may do so where the alias means a version that it made, or the model is its own."""
+        """Remove an alias. A run's token may do so if the alias refers to its own version, or if it created the model."""
         fix = f"take it away from outside of a job: fairway model promote {known.model} {alias} --remove"
         await self.check_may_take(speaker, known, alias, fix)
-        if not any(alias in each.aliases for each in await self.versions(known)):
+        if not any(alias in version.aliases for version in await self.versions(known)):
             return
         await self._models.demote(self._models.own(known.model, known.namespace), alias)
 
     # Files
 
     def shelf(self, namespace: str, path: str) -> tuple[Shelf, str]:
-        """Whose files a path of an artifact means, and the path among them. Versions of the registry are not among these."""
+        """Return the shelf of an artifact path, and the path within it. Versions of the registry are not included."""
         first, _, rest = path.partition("/")
         if first == LOGGED:
             name, _, rest = rest.partition("/")
@@ -312,85 +335,85 @@ class TrackedModels:
         return self.tracking.facts(self.tracking.run(namespace, first)).shelf, rest
 
     async def version_file(self, namespace: str, path: str) -> Path:
-        """A file or folder of a version: `mnist/3/model.onnx`, with the name in the registry."""
+        """Return a file or folder of a version: `mnist/3/model.onnx`, with the name in the registry."""
         name, _, rest = path.partition("/")
         return await self._file_of(RegisteredName(namespace, name, model=name), rest)
 
     def check_may_write(self, speaker: Speaker, path: str) -> None:
-        """A run's token may write the files of its job's own runs and logged models."""
+        """Check that a run's token writes only files of its job's own runs and logged models."""
         first, _, rest = path.partition("/")
         if first == LOGGED:
             self._check_may_write(speaker, self.logged(speaker.namespace, rest.partition("/")[0]))
         else:
             self.tracking.check_may_write(speaker, self.tracking.run(speaker.namespace, first))
 
-    # Parts
+    # Helpers
 
     async def found(self, namespace: str, name: str) -> RegisteredName:
-        """The model that a client means by a name, with the name that it was registered under."""
-        found = await self._registered(namespace, name)
-        if found is None:
+        """Return the model that a client's name refers to, with the name under which it was registered."""
+        registered = await self._registered(namespace, name)
+        if registered is None:
             message = f"Registered Model with name={name} not found"
             raise NotFoundError(message, fix="register one; `fairway model list` shows what there is")
-        return found
+        return registered
 
     async def _registered(self, namespace: str, name: str) -> RegisteredName | None:
-        """As `_found`; None when there is none."""
-        found = self._store.tracked(RegisteredName, namespace, name)
-        if found is not None and found.deleted:
-            found = None
-        if found is None and (is_made(name) or not is_name(name)):
-            # Its record may be in another namespace, or lost; the versions have the name, too.
-            versions = [each for each in await self._models.list(namespace=namespace) if each.title == name]
+        """Return the same as `found`; None if there is none."""
+        registered = self._store.tracked(RegisteredName, namespace, name)
+        if registered is not None and registered.deleted:
+            registered = None
+        if registered is None and (is_made(name) or not is_name(name)):
+            # Its record may be in another namespace, or lost; the versions contain the name as well.
+            versions = [item for item in await self._models.list(namespace=namespace) if item.title == name]
             if versions:
                 model = self._models.shown(versions[0], namespace).name
                 return RegisteredName(namespace, name, model=model, created=versions[0].created)
-        if found is not None or not is_name(name):
-            return found
+        if registered is not None or not is_name(name):
+            return registered
         records = self._store.all_tracked(RegisteredName, namespace)
-        own = next((each for each in records if each.model == name and not each.deleted), None)
-        if own is None and (versions := await self._models.list(self._models.own(name, namespace))):
-            own = RegisteredName(namespace, versions[-1].title or name, model=name, created=versions[0].created)
-        return own
+        result = next((item for item in records if item.model == name and not item.deleted), None)
+        if result is None and (versions := await self._models.list(self._models.own(name, namespace))):
+            result = RegisteredName(namespace, versions[-1].title or name, model=name, created=versions[0].created)
+        return result
 
     async def _file_of(self, known: RegisteredName, path: str) -> Path:
-        """A file or folder of a version: `3/model.onnx`."""
+        """Return a file or folder of a version: `3/model.onnx`."""
         number, _, rest = path.partition("/")
         version = await self.version(known, number)
         root = (await self._models.folder(version)).resolve()
-        found = (root / rest).resolve()
-        if not found.is_relative_to(root) or not found.exists():
+        target = (root / rest).resolve()
+        if not target.is_relative_to(root) or not target.exists():
             message = f"{known.name} version {number} has no file {rest!r}"
             raise NotFoundError(message, fix="list what there is")
-        return found
+        return target
 
     async def check_may_take(self, speaker: Speaker, known: RegisteredName, alias: str, fix: str) -> None:
-        """Raises `DeniedError` where the alias of a model that others made means a version that others made."""
-        standing = next((each for each in await self.versions(known) if alias in each.aliases), None)
-        if standing is not None and not made_by(speaker, standing) and not speaker.made(known.maker):
-            message = f"{speaker.run} may not move the alias {alias} of {known.model}, which is version {standing.version} now"
+        """Raise `DeniedError` if both the model and the version that the alias refers to were created by others."""
+        current = next((version for version in await self.versions(known) if alias in version.aliases), None)
+        if current is not None and not made_by(speaker, current) and not speaker.made(known.maker):
+            message = f"{speaker.run} may not move the alias {alias} of {known.model}, which is version {current.version} now"
             raise DeniedError(message, fix=fix)
 
     async def _content(self, speaker: Speaker, wanted: Wanted) -> Content:
-        """What is to become a version, and where it comes from."""
+        """Return the content of a new version, and its origin."""
         namespace = speaker.namespace
         scheme, _, rest = wanted.source.partition(":/")
         rest = rest.lstrip("/")
         if scheme == "models" and not rest.startswith("m-"):
-            # A version that is there already, under another name: it keeps where it came from only as its source.
+            # A copy of an existing version under another name: its origin is recorded only as its source.
             name, _, rest = rest.partition("/")
-            known = await self.registered(namespace, name)
+            registered = await self.registered(namespace, name)
             number, _, inside = rest.partition("/")
-            copied = None if inside else await self.version(known, number)
-            return Content(await self._file_of(known, rest), copied=copied)
-        places = {"mlflow-artifacts": rest, "runs": rest, "models": f"{LOGGED}/{rest}"}
-        if scheme not in places or re.match(r"[\w-]+://[^/]", wanted.source):
+            copied = None if inside else await self.version(registered, number)
+            return Content(await self._file_of(registered, rest), copied=copied)
+        prefixes = {"mlflow-artifacts": rest, "runs": rest, "models": f"{LOGGED}/{rest}"}
+        if scheme not in prefixes or re.match(r"[\w-]+://[^/]", wanted.source):
             message = f"{wanted.source!r} cannot be registered: it does not lie here"
             raise UsageError(message, fix="log it as an artifact of a run first; for a path: fairway model register NAME PATH")
         if rest.startswith(f"{REGISTERED}/"):
             return Content(await self.version_file(namespace, rest.removeprefix(f"{REGISTERED}/")))
-        shelf, path = self.shelf(namespace, places[scheme])
-        first, _, _ = places[scheme].partition("/")
+        shelf, path = self.shelf(namespace, prefixes[scheme])
+        first, _, _ = prefixes[scheme].partition("/")
         maker = self.logged(namespace, shelf.name).run if first == LOGGED else shelf.name
         name = wanted.run or maker
         run = self.tracking.run(namespace, name) if name else None
@@ -404,11 +427,11 @@ class TrackedModels:
         self.tracking.check_may_write(speaker, owner)
 
     def put(self, record: Kind) -> Kind:
-        """Remember a record."""
+        """Store a record."""
         self._store.commit(Changes(tracked=(record,)))
         return record
 
 
 def made_by(speaker: Speaker, version: ModelVersion) -> bool:
-    """Whether a run registered this version, or the owner asks."""
+    """Return whether the calling run registered this version, or the caller is the owner."""
     return not speaker.run or version.tags.get(MAKER_TAG) == f"{speaker.namespace}/{speaker.run}"

@@ -1,4 +1,4 @@
-"""How far the verification of kept content is. One thread reads content, another asks how far it is and may stop it."""
+"""Progress of the verification of stored content. One thread reads content, another reads the progress and may stop it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class StoppedError(Exception):
 
 @dataclass(slots=True)
 class Course:
-    """Bytes that were read, of those to read."""
+    """Number of bytes read, and to be read."""
 
     done: int = 0
     total: int = 0
     stopped: bool = False
 
     def read(self, count: int) -> None:
-        """So many bytes more. Raises `StoppedError` once it was stopped."""
+        """Add to the number of bytes read. Raises `StoppedError` if the verification was stopped."""
         if self.stopped:
             raise StoppedError
         self.done += count

@@ -1,4 +1,4 @@
-"""What a waiting run may expect: asked of the scheduler that decides, without disturbing it."""
+"""What a waiting run may expect, computed from the state of the scheduler without disturbing it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from fairway.views import expecting
 from fairway.views.waiting import ChangeView, WaitingView
 
 PATIENCE = 0.5
-"""Seconds of computing that an answer may cost."""
+"""CPU time limit for an answer, in seconds."""
 FRESH = 30.0
-"""Seconds for which an answer holds when nothing has changed."""
+"""Seconds for which an answer is reused if nothing has changed."""
 MOST_KEPT = 256
 MOVE_TRIALS = 300
-"""Sets of runs that are tried for moving: the loop waits meanwhile. `defragment` itself tries more."""
+"""Number of sets of runs tried for moving; kept low because the loop waits meanwhile. `defragment` itself tries more."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Generation:
-    """What an answer rests on; equal ones give equal answers."""
+    """The inputs of an answer; equal inputs give equal answers."""
 
     memory: bytes
     nodes: tuple[Node, ...]
@@ -37,7 +37,7 @@ class _Generation:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Why it waits, as things stand, and what it may expect."""
+    """Why a run waits now, and what it may expect."""
 
     hold: Hold
     view: WaitingView
@@ -51,7 +51,7 @@ class _Kept:
 
 
 class Waiting:
-    """Answers about runs that wait; asking twice costs nothing."""
+    """Answers about waiting runs; repeated requests are answered from a cache."""
 
     def __init__(self, loop: Loop, queues: Queues) -> None:
         self._loop = loop
@@ -60,23 +60,23 @@ class Waiting:
         self._one_at_a_time = asyncio.Lock()
 
     async def answer(self, job: Job) -> Answer | None:
-        """What there is to say of a run that waits for places; None of any other."""
+        """Return the answer about a run that waits for resources; None for any other run."""
         async with self._one_at_a_time:
             ledger, now = self._ledger(), self._loop.clock.now()
             request = ledger.room.get(job.key) if ledger is not None else None
             if ledger is None or request is None:
                 return None
             generation = self._generation(ledger)
-            kept = self._kept.get(job.key)
-            if kept is not None and kept.generation == generation and now - kept.at < FRESH:
-                return kept.answer
-            found = explain.obstacles(ledger, [request], now)
+            cached = self._kept.get(job.key)
+            if cached is not None and cached.generation == generation and now - cached.at < FRESH:
+                return cached.answer
+            obstacles = explain.obstacles(ledger, [request], now)
             spared = preempt.spared(ledger, request, now)
-            hold = explain.hold(request, found[ledger.line_key(request, now)], ledger.nodes, spared)
+            hold = explain.hold(request, obstacles[ledger.line_key(request, now)], ledger.nodes, spared)
             of = len(ledger.room.requests(request.queue))
             position = 1 + ledger.room.ahead_of(job.key)
             changes = self._changes(ledger, job, now)
-            # Playing takes long; what is played is a value of its own, and the loop goes on meanwhile.
+            # The simulation takes long; it works on its own copy, and the loop continues meanwhile.
             start = future.situation(ledger, job.key, now)
             prospect = await asyncio.to_thread(_play, start, ledger.memory.calibration)
             answer = Answer(hold, expecting.waiting_view(job, position, of, prospect, changes))
@@ -93,17 +93,17 @@ class Waiting:
         return _Generation(snapshot.memory, snapshot.nodes, frozenset(request.key for request in ledger.room.requests()))
 
     def _changes(self, ledger: Ledger, job: Job, now: float) -> list[ChangeView]:
-        found = whatif.cheapest(ledger, job.key, now, self._open_queues(job))
-        views = [view for change in found if (view := expecting.change_view(job, change)) is not None]
+        changes = whatif.cheapest(ledger, job.key, now, self._open_queues(job))
+        views = [view for change in changes if (view := expecting.change_view(job, change)) is not None]
         plan = defragment.plan_moves(ledger, now, whom=job.key, trials=MOVE_TRIALS)
         if plan is not None:
             dearer = (whatif.Kind.PRIORITY, whatif.Kind.ENDS)
-            at = next((place for place, view in enumerate(views) if view.kind in dearer), len(views))
+            at = next((index for index, view in enumerate(views) if view.kind in dearer), len(views))
             views.insert(at, expecting.moves_view([move.key for move in plan.moves]))
         return views
 
     def _open_queues(self, job: Job) -> list[str]:
-        """The queues that would take the run as it is."""
+        """Return the other queues that would admit the run as it is."""
         return [queue.name for queue in self._queues.all() if queue.name != job.spec.queue and self._takes(queue.name, job)]
 
     def _takes(self, queue: str, job: Job) -> bool:
@@ -119,7 +119,10 @@ class Waiting:
             del self._kept[next(iter(self._kept))]
 
     def _remember(self, key: JobKey, prospect: Prospect, now: float) -> None:
-        """What is said is held against what happens. The scheduler may be another one by now, and the run on its way."""
+        """Record the forecast so that it can be compared with what happens.
+
+        The scheduler may be another one by now, and the run may have started.
+        """
         ledger = self._ledger()
         if ledger is not None and key in ledger.room and prospect.forecast is not None:
             statements.say(ledger.memory, key, prospect.forecast, now)

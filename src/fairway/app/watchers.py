@@ -1,4 +1,4 @@
-"""Waiting for changes of runs."""
+"""Wait for changes of runs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from fairway.state.job import Job, JobKey
 
 
 class Watchers:
-    """Coroutines that wait for a change of a run, and callbacks that hear of every change and every end.
+    """Coroutines that wait for a change of a run, and callbacks for every change and every end.
 
-    A callback that raises is a fault of the loop; the others are called all the same.
+    A callback that raises is a fault of the loop; the other callbacks are called nevertheless.
     """
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
         self._waiting: dict[JobKey, set[asyncio.Future[None]]] = {}
         self.changes: list[Callable[[JobKey], None]] = []
-        """Called with the key of every run of which something has changed. They must not wait."""
+        """Called with the key of every run that has changed. Callbacks must not block."""
         self.over: list[Callable[[Job], None]] = []
-        """Called with every run that has ended, once that is stored. They must not wait, and a crash may skip them."""
+        """Called with every run that has ended, after its end is stored. Callbacks must not block, and a crash may skip them."""
 
     async def changed(self, key: JobKey) -> None:
-        """Wait until something about the run changes."""
+        """Wait until the run changes."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, set()).add(future)
         try:
@@ -33,7 +33,7 @@ class Watchers:
             self._waiting.get(key, set()).discard(future)
 
     def tell(self, keys: Iterable[JobKey]) -> None:
-        """Let everything that waits for these runs look again."""
+        """Wake everything that waits for these runs."""
         for key in keys:
             for call in self.changes:
                 with self._faults.contain(LOOP, "announce change"):

@@ -1,1 +1,4 @@
-"""The composition root: the only package that knows every part. One module a process: the daemon, and a cluster's operator."""
+"""The composition root: the only package that imports all others.
+
+One module per process: the daemon, and a cluster's operator.
+"""

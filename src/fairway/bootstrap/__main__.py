@@ -1,4 +1,4 @@
-"""`python -m fairway.bootstrap serve` is the daemon, `python -m fairway.bootstrap operate` a cluster's operator."""
+"""`python -m fairway.bootstrap serve` runs the daemon, `python -m fairway.bootstrap operate` a cluster's operator."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 
 
 def main() -> int:
-    """Be the process that is asked for."""
+    """Run the process named on the command line."""
     match sys.argv[1:]:
         case ["serve"]:
-            from fairway.bootstrap import startup  # noqa: PLC0415 - each needs packages that the other does without
+            from fairway.bootstrap import startup  # noqa: PLC0415 - each needs packages that the other runs without
 
             return startup.main()
         case ["operate"]:

@@ -1,6 +1,6 @@
-"""API keys of services on a cluster: kept in the operator's home and told to routers at once.
+"""API keys of services in a cluster: stored in the operator's home and sent to routers at once.
 
-For routers that start, their hashes lie in Secrets.
+Routers that start read the keys' hashes from Secrets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("fairway.operator")
 
 
 class ClusterKeys:
-    """Implements `KeyStore` over router pods."""
+    """Implements `KeyStore` for router pods."""
 
     def __init__(self, folder: Path, router: ClusterRouter) -> None:
         self._folder = folder
@@ -30,27 +30,27 @@ class ClusterKeys:
         router.keys = self.rules
 
     def rules(self, key: ServiceKey) -> tuple[KeyRule, ...]:
-        """What routers must know of the keys of a service."""
+        """Return the rules that routers need to check a service's keys."""
         try:
-            return tuple(kept.rule for kept in read_keys(home_of(self._folder, str(key))))
+            return tuple(record.rule for record in read_keys(home_of(self._folder, str(key))))
         except FairwayError as problem:
-            # Without the file no key is valid, and no request is let in.
+            # Without the file no key is valid, and every request is rejected.
             log.warning("%s", problem)
             return ()
 
     def records(self, key: ServiceKey) -> bytes:
-        """What is kept of the keys, as a router pod reads it."""
+        """Return the stored records of the keys, in the format of router pods."""
         try:
             return key_records(home_of(self._folder, str(key)))
         except FairwayError:
             return b"[]"
 
     async def keys(self, service: str) -> tuple[ApiKey, ...]:
-        """What is kept of the keys of a service."""
+        """Return the stored records of a service's keys."""
         return await asyncio.to_thread(read_keys, home_of(self._folder, service))
 
     async def change_keys(self, service: str, change: Callable[[tuple[ApiKey, ...]], tuple[ApiKey, ...]]) -> tuple[ApiKey, ...]:
-        """Change them. Every router pod that runs has heard it when this returns; else `UnavailableError`."""
+        """Change the keys. When this returns, every running router pod has received the change; otherwise `UnavailableError`."""
         async with self._locks.setdefault(service, asyncio.Lock()):
             home = home_of(self._folder, service)
             changed = change(await asyncio.to_thread(read_keys, home))
@@ -59,6 +59,6 @@ class ClusterKeys:
             return changed
 
     def forget(self, service: str) -> None:
-        """The service is gone, and its keys with it."""
+        """Delete the keys of a deleted service."""
         home = home_of(self._folder, service)
         (home / "keys.json").unlink(missing_ok=True)

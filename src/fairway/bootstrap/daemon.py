@@ -1,4 +1,4 @@
-"""The daemon: the application over the local engine."""
+"""The daemon: the application with the local engine."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ from fairway.stores.sqlite.upkeep import Upkeep, is_suspect
 from fairway.version import VERSION
 
 MOST_RESTARTS = 5
-"""So often one process opens its record again after it was found damaged."""
+"""Maximum number of times one process reopens its database after damage."""
 
 
 def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
-    """The application over the local engine, and who looks after its record."""
+    """Build the application with the local engine, and the upkeep of its database."""
     home = Home.open(settings.home)
     clock = SystemClock(settings.home / CLOCK)
     blobs = open_blobs(home.path / "blobs", settings.blobs)
-    kept = LocalKept(home, clock)
-    opened = open_store(home.path / DATABASE, clock.now(), kept.any, suspect=is_suspect(home.path))
+    kept_runs = LocalKept(home, clock)
+    opened = open_store(home.path / DATABASE, clock.now(), kept_runs.any, suspect=is_suspect(home.path))
     store = opened.store
     if opened.recovery is None and not store.active_jobs():
         clock.follow_wall()
@@ -83,9 +83,9 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
         held=door.held,
     )
     models = Models(home.path, blobs)
-    # Sockets have short paths only, so they lie beside the daemon's own.
-    own = LocalRouter(home.path / ROUTERS, settings.socket.parent, clock, hosts=settings.hosts)
-    router = choose_router(settings, home, clock, own)
+    # Socket paths must be short, so they are placed beside the daemon's own socket.
+    own_router = LocalRouter(home.path / ROUTERS, settings.socket.parent, clock, hosts=settings.hosts)
+    router = choose_router(settings, home, clock, own_router)
     application = Application(
         store,
         engine,
@@ -101,20 +101,20 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
     engine.is_over = application.is_over
     engine.forgetting = lambda key: store.mark_deleted([key])
     application.loop.watchers.over.append(engine.note_end)
-    upkeep = attach(application, opened, kept, home.path, clock)
+    upkeep = attach(application, opened, kept_runs, home.path, clock)
     if application.services is not None:
         router.reason = application.services.asking(needs_own)
         application.services.routed_by = router.told
         application.services.check_model = ModelAdmission(models.folder).check
         application.services.outcome_token = router.outcome_token
-        guard_endpoints(application.services, own, clock)
+        guard_endpoints(application.services, own_router, clock)
         application.services.access_folder = router.access_folder
     application.models.output_of = lambda key, name: str(home.job(key) / "outputs" / name)
     return application, upkeep
 
 
 def guard_endpoints(services: Services, own: LocalRouter, clock: SystemClock) -> None:
-    """Let services have API keys and certificates, which their router keeps and checks."""
+    """Give services API keys and certificates, which their router stores and checks."""
     services.keys = ServiceKeys(own, clock, secrets.token_hex)
     services.keys.noted = lambda service, reason, message: services.note(ServiceKey(*service.split("/", 1)), reason, message)
     services.access_state = own.access_state
@@ -122,14 +122,14 @@ def guard_endpoints(services: Services, own: LocalRouter, clock: SystemClock) ->
 
 
 def choose_router(settings: Settings, home: Home, clock: SystemClock, own: LocalRouter) -> ChosenRouter:
-    """Our own router and Envoy, and which of them new services get."""
+    """Build Fairway's own router and Envoy, and choose which of them new services get."""
     program: Path | None = None
     try:
         program = find_envoy()
     except UnavailableError:
         if settings.router == "envoy":
             raise
-    # Also where it is not wanted, or not there any more: what it was told before must be ended.
+    # Also if Envoy is not wanted or no longer installed: routers started earlier must be ended.
     envoy = EnvoyRouter(program or Path("envoy"), home.path / "envoys", settings.socket.parent, clock, settings.hosts)
     return ChosenRouter(
         own, envoy, wanted=program is not None and settings.router != "fairway", tokens=own.outcome_token, logs=own.access_folder
@@ -137,17 +137,17 @@ def choose_router(settings: Settings, home: Home, clock: SystemClock, own: Local
 
 
 def about(settings: Settings) -> About:
-    """What the daemon says of itself."""
+    """Return information about the daemon."""
     try:
-        found = f"Envoy at {find_envoy()}"
+        envoy = f"Envoy at {find_envoy()}"
     except UnavailableError as problem:
-        found = problem.fix
-    uses_envoy = settings.router != "fairway" and found.startswith("Envoy")
-    return About(VERSION, os.getpid(), str(settings.home), "envoy" if uses_envoy else "fairway", found)
+        envoy = problem.fix
+    uses_envoy = settings.router != "fairway" and envoy.startswith("Envoy")
+    return About(VERSION, os.getpid(), str(settings.home), "envoy" if uses_envoy else "fairway", envoy)
 
 
 def build_mlflow(application: Application, settings: Settings, door: Door) -> SecondServer:
-    """What listens behind the door for MLflow clients."""
+    """Build the server for MLflow clients."""
     artifacts = LocalArtifacts(Home.open(settings.home))
     artifacts.forget_halves()
     models = TrackedModels(Tracking(application.loop), artifacts, application.models)
@@ -159,58 +159,58 @@ def build_mlflow(application: Application, settings: Settings, door: Door) -> Se
 
 
 async def serve(settings: Settings) -> bool:
-    """Be the daemon until told to end. Tasks outlive it. True: its record was damaged, and it must start again."""
+    """Run the daemon until it is stopped. Tasks outlive it. True: the database is damaged, and the daemon must start again."""
     door = Door.open(settings.home)
     application, upkeep = build(settings, door)
     await application.loop.start()
     await application.models.start()
     forget_environments(Home.open(settings.home), application.is_over)
-    turning = asyncio.create_task(application.loop.run())
-    # Only now: whoever can connect gets an answer.
-    listening = _listen(settings)
+    loop_task = asyncio.create_task(application.loop.run())
+    # Listen only now, so that every client that can connect gets a response.
+    listener = _listen(settings)
     server = DaemonServer(config(make_api(application, about(settings))))
-    beside = build_mlflow(application, settings, door)
-    await beside.open(door.listening)
+    mlflow_server = build_mlflow(application, settings, door)
+    await mlflow_server.open(door.listening)
     upkeep.restart = lambda: server.handle_exit(0, None)
-    keeping = asyncio.create_task(upkeep.run())
-    # What was loaded until here stays for good: let the collector not look at it again.
+    upkeep_task = asyncio.create_task(upkeep.run())
+    # Everything loaded so far is permanent: exclude it from garbage collection.
     gc.collect()
     gc.freeze()
     try:
-        await server.serve(sockets=[listening])
+        await server.serve(sockets=[listener])
     finally:
         with contextlib.suppress(FileNotFoundError):
             settings.socket.unlink()
-        await beside.close(door.listening)
+        await mlflow_server.close(door.listening)
         await application.loop.close()
-        await turning
+        await loop_task
         upkeep.close()
-        await keeping
+        await upkeep_task
         application.store.close()
     return bool(upkeep.damage)
 
 
 def _listen(settings: Settings) -> socket.socket:
-    """The daemon's socket, for its owner alone. The caller holds the home's lock, so an old socket is nobody's."""
+    """Create the daemon's socket, accessible only to its owner. The caller holds the home's lock, so an old socket is unused."""
     place.make_runtime_folder(str(settings.socket.parent))
     with contextlib.suppress(FileNotFoundError):
         settings.socket.unlink()
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    old_umask = os.umask(0o177)
     try:
-        listening.bind(str(settings.socket))
+        listener.bind(str(settings.socket))
     finally:
-        os.umask(before)
-    listening.listen(512)
+        os.umask(old_umask)
+    listener.listen(512)
     link = settings.home / place.SOCKET_LINK
-    fresh = settings.home / f".{place.SOCKET_LINK}.{os.getpid()}"
-    fresh.symlink_to(settings.socket)
-    fresh.replace(link)
-    return listening
+    new_link = settings.home / f".{place.SOCKET_LINK}.{os.getpid()}"
+    new_link.symlink_to(settings.socket)
+    new_link.replace(link)
+    return listener
 
 
 def run(settings: Settings) -> int:
-    """Be the daemon until it is to end; the exit code. The caller holds the home."""
+    """Run the daemon until it ends; return the exit code. The caller holds the home's lock."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         for _ in range(MOST_RESTARTS):
             if not runner.run(serve(settings)):

@@ -1,4 +1,4 @@
-"""What the daemon must not keep of the command that happened to start it: its priority, CPUs and limits."""
+"""Reset what the daemon inherits from the command that started it: priority, CPU affinity and resource limits."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import resource
 
 _USUAL_STACK = 8 << 20
-"""Bytes. An unlimited stack changes how the kernel lays out the memory of everything that is started."""
+"""Stack limit in bytes. An unlimited stack changes the memory layout of all child processes."""
 
 
 def shed() -> None:
-    """Run at usual priority on all CPUs, with the soft limits raised as far as this user may.
+    """Reset to normal priority and all CPUs, and raise the soft limits as far as this user may.
 
-    Runs get the conditions of their own callers. A hard limit that was lowered stays, unless this is root.
+    Runs get the limits of their own callers. A lowered hard limit stays, unless this is root.
     """
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, 0)

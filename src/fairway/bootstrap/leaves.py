@@ -1,4 +1,4 @@
-"""Certificates for the pods that the operator asks, and where agents find its authority."""
+"""Certificates for pods to which the operator connects, and the publication of its authority for agents."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from fairway.runtime.secured.leaf import PATH
 
 MANAGER = "fairway-operator"
 AGAIN = 5.0
-"""Seconds until the authority is written again where that failed."""
+"""Delay before writing the authority is retried, in seconds."""
 
 log = logging.getLogger("fairway.operator")
 
 
 class Leaves:
-    """Answers pods: each gets a certificate with its own name, and no other."""
+    """Issues certificates to pods: each gets a certificate with its own name, and no other."""
 
     def __init__(self, proof: Proof, authority: Authority) -> None:
         self._proof = proof
         self._authority = authority
 
     async def leaf(self, request: Request) -> Response:
-        """A new key, and a certificate. Only over TLS: the key is in the answer."""
+        """Return a new key and certificate. Only over TLS: the response contains the key."""
         if request.url.scheme != "https":
             return Response("ask by https: the answer has a key in it\n", 403)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -41,17 +41,17 @@ class Leaves:
             name = await self._proof.name_of(token if scheme == "Bearer" else "")
         except FairwayError as error:
             return refusal(error)
-        made = self._authority.issue(name)
-        pem = (made.key + made.certificate).decode()
+        issued = self._authority.issue(name)
+        pem = (issued.key + issued.certificate).decode()
         return JSONResponse({"pem": pem, "renew_after": POD_RENEW}, headers={"Cache-Control": "no-store"})
 
     def routes(self) -> list[Route]:
-        """Where it answers."""
+        """Return the routes."""
         return [Route(PATH, self.leaf, methods=["POST"])]
 
 
 async def publish(client: Client, namespace: str, authority: Authority) -> None:
-    """Write the authority where the pods of agents have it mounted; tried until it is there."""
+    """Write the authority to the ConfigMap that the agents' pods mount; retry until it succeeds."""
     head = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": AUTHORITY, "namespace": namespace}}
     body = {**head, "data": {AUTHORITY_FILE: authority.certificates}}
     while True:

@@ -1,4 +1,4 @@
-"""A cluster's operator: the same loop, store and application as the daemon's, over pods."""
+"""A cluster's operator: the same loop, store and application as the daemon's, with pods as tasks."""
 
 from __future__ import annotations
 
@@ -84,26 +84,26 @@ LEASE = "fairway-operator"
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """What the operator's Deployment says."""
+    """The settings in the operator's Deployment."""
 
     installation: Path
     """`FAIRWAY_INSTALLATION`: the administrator's file."""
     home: Path
-    """`FAIRWAY_HOME`: the record, on a volume."""
+    """`FAIRWAY_HOME`: folder of the database, on a volume."""
     runs: Path
-    """`FAIRWAY_RUNS`: where the volume that runs share is mounted here."""
+    """`FAIRWAY_RUNS`: mount point of the volume that runs share."""
     port: int
-    """`FAIRWAY_OPERATOR_PORT`: where pods tell of themselves."""
+    """`FAIRWAY_OPERATOR_PORT`: the port to which pods report."""
     endpoint: str
-    """`FAIRWAY_OPERATOR_ENDPOINT`: that address as pods know it."""
+    """`FAIRWAY_OPERATOR_ENDPOINT`: the address of that port for pods."""
     crash_at: str
     identity: str
     health_port: str = ""
-    """`FAIRWAY_HEALTH_PORT`: where kubelets ask."""
+    """`FAIRWAY_HEALTH_PORT`: the port for health checks of kubelets."""
 
     @classmethod
     def from_environment(cls, given: Mapping[str, str]) -> OperatorSettings:
-        """Read them."""
+        """Read the settings from environment variables."""
         return cls(
             installation=Path(given.get("FAIRWAY_INSTALLATION") or "/etc/fairway/installation.json"),
             home=Path(given.get("FAIRWAY_HOME") or "/var/lib/fairway"),
@@ -117,7 +117,7 @@ class OperatorSettings:
 
 
 class ClusterRuns:
-    """What the intake asks of the application."""
+    """The use cases of the application that the intake needs."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -127,37 +127,37 @@ class ClusterRuns:
         return await self._application.submit(submission)
 
     async def delete(self, key: JobKey) -> None:
-        """Forget a run; one that is gone already is forgotten."""
+        """Delete a run; a missing run is not an error."""
         with contextlib.suppress(NotFoundError):
             await self._application.delete(key)
 
     async def stop(self, key: JobKey) -> Job:
-        """Ask a run to save and end."""
+        """Stop a run; it may save first."""
         return await self._application.stop(key)
 
     async def resume(self, key: JobKey) -> Job:
-        """Let it go on."""
+        """Resume a run."""
         return await self._application.resume(key)
 
     async def resize(self, key: JobKey, sizes: Mapping[str, Replicas]) -> Job | None:
-        """Let it save and start again with other sizes."""
+        """Let a run save and restart with other sizes."""
         application = self._application
         return await resize(application.loop, application.store, application.clock, key, sizes)
 
     def known(self, key: JobKey) -> Job | None:
-        """The run of that name."""
+        """Return the run of that name."""
         return self._application.loop.snapshot.jobs.get(key) or self._application.store.get_job(key)
 
     def events(self, job: Job) -> list[Event]:
-        """What has happened to it."""
+        """Return the run's events."""
         return self._application.store.events_of(str(job.key))
 
     def tasks(self, job: Job) -> list[Task]:
-        """Every attempt of every task."""
+        """Return every attempt of every task."""
         return self._application.tasks(job)
 
     def faults(self, job: Job) -> tuple[Fault, ...]:
-        """What fails for it at the moment."""
+        """Return the run's current faults."""
         return self._application.loop.faults.of(str(job.key))
 
 
@@ -195,17 +195,17 @@ class Operator:
         self._refused: Refused = lambda _run, _task, _words: None
 
     async def run(self) -> None:
-        """Follow the cluster; act while it is the leader."""
+        """Watch the cluster; act while this process is the leader."""
         mirrors = (self._pods, self._nodes, self._gpu_nodes, self._objects, *self._record.mirrors, *self._served.all)
-        following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
-        following += [asyncio.create_task(self._outside.run()), asyncio.create_task(self._stuck.run())]
-        following.append(asyncio.create_task(health.answer(self._settings.health_port, health.Health(mirrors, self._leader))))
+        watchers = [asyncio.create_task(mirror.run()) for mirror in mirrors]
+        watchers += [asyncio.create_task(self._outside.run()), asyncio.create_task(self._stuck.run())]
+        watchers.append(asyncio.create_task(health.answer(self._settings.health_port, health.Health(mirrors, self._leader))))
         try:
             await all_synced(*mirrors)
             await self._leader.run(self._lead)
         finally:
-            for one in following:
-                one.cancel()
+            for watcher in watchers:
+                watcher.cancel()
 
     async def _lead(self) -> None:
         secret = _kept_secret(self._settings.home)
@@ -223,7 +223,7 @@ class Operator:
             self._settings.home,
         )
         application, upkeep = self._build(serving, keeping)
-        # A new process opens the record anew, and puts it in order.
+        # The restarted process reopens the database and repairs it.
         upkeep.restart = lambda: os.kill(os.getpid(), signal.SIGTERM)
         self._registry.take_up(application.store)
         await application.loop.start()
@@ -244,7 +244,7 @@ class Operator:
         self._objects.noted.append(lambda found: faults.fail(key_of(found.head), "read object", ValueError(found.cause)))
         self._pods.noted.append(lambda found: _note_pod(faults, found))
         for key in application.store.job_keys():
-            controller.add(str(key))  # Its object may have gone while nobody looked.
+            controller.add(str(key))  # Its object may have been deleted while no operator ran.
         await self._record.open(application, self._objects, self._gangs, self._rights)
         if application.services is not None:
             application.services.guard_following(following(self._rights, self._served.objects))
@@ -267,11 +267,11 @@ class Operator:
             application.store.close()
 
     def _answers(self, application: Application, serving: ClusterServing, secret: bytes) -> ASGIApp:
-        """Everything that pods are answered."""
+        """Build the application that handles all requests of pods."""
         sampled = samples_of(application, self._samples, serving.replica_in, secret)
         entitled = entitling(application, self._rights, self._objects, self._served.objects)
-        given = given_to_pods(self._settings.home, application, self._carried, sampled, secret, self._registry, entitled)
-        answers = make_told(application.loop.report, secret, given, self._refused)
+        downloads = given_to_pods(self._settings.home, application, self._carried, sampled, secret, self._registry, entitled)
+        answers = make_told(application.loop.report, secret, downloads, self._refused)
         answers = plain_of_older(answers, application, self._authority, secret)
         if self._authority is None:
             return answers
@@ -284,8 +284,8 @@ class Operator:
 
     def _build(self, serving: ClusterServing, keeping: Keeping) -> tuple[Application, Upkeep]:
         home = self._settings.home
-        kept = ClusterKept(self._objects, self._pods, keeping)
-        opened = open_store(home / DATABASE, self._clock.now(), kept.any, suspect=is_suspect(home))
+        kept_runs = ClusterKept(self._objects, self._pods, keeping)
+        opened = open_store(home / DATABASE, self._clock.now(), kept_runs.any, suspect=is_suspect(home))
         store, submissions = opened.store, ClusterSubmissions(self._rights)
         self._pods.listen(keeping.tailing.notice)
         engine = KubernetesEngine(
@@ -317,25 +317,25 @@ class Operator:
         serving.attach(application)
         engine.may_end = lambda key: self._is_settled(store, key)
         engine.forgetting = lambda key: store.mark_deleted([key])
-        upkeep = attach(application, opened, kept, home, self._clock)
+        upkeep = attach(application, opened, kept_runs, home, self._clock)
         application.queues.theirs = bool(self._installation.queueing)
         runs = self._settings.runs
         application.models.output_of = lambda key, name: output_place(self._carried, runs, key, name)
         return application, upkeep
 
     def _is_settled(self, store: SqliteStore, key: JobKey) -> bool:
-        """Whether pods of the run may go once nothing is asked of them: it is recorded, was deleted, or its object is gone."""
+        """Return whether unneeded pods of the run may be deleted: it is stored, was deleted, or its object was deleted."""
         return store.has_job(key) or store.was_deleted(key) or self._objects.get(str(key)) is None
 
     def _owner_of(self, key: JobKey) -> dict[str, Any] | None:
-        """The object that a run comes from, as its children name it."""
-        found = self._objects.get(str(key))
-        return _reference(found) if found is not None else None
+        """Return the owner reference to the object of a run."""
+        custom = self._objects.get(str(key))
+        return _reference(custom) if custom is not None else None
 
     def _around(self, job: Job, secret: bytes) -> Surroundings:
-        found = self._objects.get(str(job.key))
-        owner = _reference(found) if found is not None and found.metadata.uid == job.labels.get(UID) else None
-        code = found.metadata.annotations.get(CODE, "") if found is not None else ""
+        custom = self._objects.get(str(job.key))
+        owner = _reference(custom) if custom is not None and custom.metadata.uid == job.labels.get(UID) else None
+        code = custom.metadata.annotations.get(CODE, "") if custom is not None else ""
         code = BLOB + job.origin.code_digest if code.startswith(BLOB) else code
         token = token_of(secret, Speaker(job.key.namespace, job.key.name))
         find = self._registry.finder(job.key.namespace)
@@ -354,14 +354,14 @@ def _reference(found: Custom) -> dict[str, Any]:
 
 
 def _note_pod(faults: Faults, found: Unreadable) -> None:
-    """A pod that cannot be read is a fault of its run."""
+    """Record a fault of the run for a pod that cannot be read."""
     metadata = found.head.metadata
     run = metadata.labels.get(RUN, metadata.name)
     faults.fail(f"{metadata.namespace}/{run}", "read pod", ValueError(f"{metadata.name}: {found.cause}"))
 
 
 def _kept_secret(home: Path) -> bytes:
-    """What tokens of runs are proved with; made once."""
+    """Return the secret that signs tokens of runs; created once."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = home / "token-secret"
     try:
@@ -374,14 +374,14 @@ def _kept_secret(home: Path) -> bytes:
 
 
 async def operate(settings: OperatorSettings) -> None:
-    """Be the operator until told to end. Pods outlive it."""
+    """Run the operator until it is stopped. Pods outlive it."""
     target = clusters.find(environment())
     async with Connection(target, SystemClock()) as connection:
         await until_told(Operator(settings, connection).run())
 
 
 def main() -> int:
-    """The operator's entry point."""
+    """Entry point of the operator."""
     settings = OperatorSettings.from_environment(environment())
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     try:

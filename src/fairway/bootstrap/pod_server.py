@@ -1,6 +1,6 @@
-"""Where pods reach the operator: TLS and, for pods of an earlier version, plain HTTP at the same port.
+"""The operator's server for pods: TLS and, for pods of an earlier version, plain HTTP on the same port.
 
-A TLS connection begins with the byte 22, and no request of HTTP does: the first byte of a connection decides.
+A TLS connection begins with the byte 22, which no HTTP request does: the first byte of a connection decides.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ log = logging.getLogger("fairway.operator")
 
 BACKLOG = 512
 TLS = b"\x16"
-"""The first byte of a handshake."""
+"""The first byte of a TLS handshake."""
 GREETING = 10.0
-"""Seconds until the first byte of a connection, and for the handshake."""
+"""Timeout for the first byte of a connection, and for the handshake, in seconds."""
 MOST_SILENT = 1024
-"""Connections that have said nothing yet, at the most; others wait to be accepted."""
+"""Maximum number of connections that have not sent anything yet; others wait to be accepted."""
 RENEW_EVERY = 3600.0
 PAUSE = 0.1
-"""Seconds until the next try when no connection can be accepted: there are too many open files."""
+"""Seconds until the next attempt if no connection can be accepted because too many files are open."""
 
 
 class PodServer:
-    """Answers pods. Without an authority all is plain HTTP."""
+    """Serves pods. Without an authority it uses plain HTTP only."""
 
     def __init__(self, app: ASGIApp, port: int, authority: Authority | None) -> None:
         self._server = SecondServer(config(app))
@@ -43,24 +43,24 @@ class PodServer:
 
     @property
     def port(self) -> int:
-        """Where it listens, once it is open."""
-        found: int = self._listening.getsockname()[1] if self._listening is not None else 0
-        return found
+        """The port on which it listens, once it is open."""
+        number: int = self._listening.getsockname()[1] if self._listening is not None else 0
+        return number
 
     async def open(self) -> None:
-        """Begin to answer."""
-        # Pods of other nodes come here.
-        listening = self._listening = socket.create_server(("", self._port), backlog=BACKLOG)
-        listening.setblocking(False)
+        """Start serving."""
+        # Pods on other nodes connect to it.
+        listener = self._listening = socket.create_server(("", self._port), backlog=BACKLOG)
+        listener.setblocking(False)
         if self._authority is None:
-            await self._server.open(listening)
+            await self._server.open(listener)
             return
         await self._server.open_without_listening()
-        self._start(self._accept(listening))
+        self._start(self._accept(listener))
         self._start(self._renew(self._authority))
 
     async def close(self) -> None:
-        """Finish what is being answered."""
+        """Stop, after requests in progress have finished."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -87,7 +87,7 @@ class PodServer:
             self._start(self._begin(connection))
 
     async def _begin(self, connection: socket.socket) -> None:
-        """Hand the connection to the server, decrypted where it is encrypted."""
+        """Pass the connection to the server, with TLS if the client uses it."""
         assert self._authority is not None
         try:
             async with asyncio.timeout(GREETING):
@@ -97,7 +97,7 @@ class PodServer:
             loop = asyncio.get_running_loop()
             await loop.connect_accepted_socket(self._server.protocol, connection, ssl=tls, ssl_handshake_timeout=limit)
         except OSError as error:
-            # Also a handshake that failed, and silence.
+            # Also on a failed handshake and on a timeout.
             log.debug("a connection of a pod ended before it began: %s", error)
             connection.close()
         except asyncio.CancelledError:
@@ -109,17 +109,17 @@ class PodServer:
     async def _renew(self, authority: Authority) -> None:
         while True:
             await asyncio.sleep(RENEW_EVERY)
-            with contextlib.suppress(OSError):  # Tried again, weeks before it matters.
+            with contextlib.suppress(OSError):  # Retried, weeks before the certificate expires.
                 if authority.renew():
                     log.info("the certificate that pods see was renewed")
 
 
 async def _readable(connection: socket.socket) -> None:
-    """Wait until there is something to read, and leave it there."""
+    """Wait until there is something to read, without reading it."""
     loop = asyncio.get_running_loop()
-    came: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(connection, lambda: None if came.done() else came.set_result(None))
+    readable: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(connection, lambda: None if readable.done() else readable.set_result(None))
     try:
-        await came
+        await readable
     finally:
         loop.remove_reader(connection)

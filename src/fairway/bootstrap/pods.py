@@ -1,4 +1,4 @@
-"""What the operator gives to pods, made of the registry and the record."""
+"""The operator's services for pods, built on the registry and the database."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fairway.state.job import Job, JobKey
 from fairway.state.service import Service, ServiceKey
 
 SERVICE = "service:"
-"""Before the name of a service, where a token names a run."""
+"""Prefix of a service's name where a token names a run."""
 
 
 def given_to_pods(
@@ -43,38 +43,41 @@ def given_to_pods(
     registry: Registry,
     entitled: Entitled,
 ) -> ASGIApp:
-    """The routes by which pods get code, models and datasets, bring checkpoints, outputs and samples, and speak MLflow."""
+    """Build the routes for downloads of code, models and datasets, for uploads of pods, and for MLflow."""
     contents = Handing(registry.blobs, registry.models, registry.datasets)
 
     def own_code(speaker: Speaker) -> tuple[str, ...]:
-        known = [one.removeprefix(BLOB) for one in code_of(application, speaker)]
-        return tuple(one for one in known if registry.possession.has_code(_owners(application, speaker), one))
+        digests = [digest.removeprefix(BLOB) for digest in code_of(application, speaker)]
+        return tuple(digest for digest in digests if registry.possession.has_code(_owners(application, speaker), digest))
 
-    given = Given(contents, own_code, entitled, secret)
+    downloads = Given(contents, own_code, entitled, secret)
     carried.tidy()
-    brought = Brought(carried, application.store.get_job, newest_of(application), application.loop.report, secret)
-    return make_given([*given.routes(), *brought.routes(), *sampled.routes()], tracked(home, application, secret))
+    uploads = Brought(carried, application.store.get_job, newest_of(application), application.loop.report, secret)
+    return make_given([*downloads.routes(), *uploads.routes(), *sampled.routes()], tracked(home, application, secret))
 
 
 def entitling(application: Application, rights: Rights, jobs: Mirror[Custom], services: Mirror[Custom]) -> Entitled:
-    """What pods may have: the versions that the document of their run or service names, as far as its user may read them."""
+    """Return a function that resolves versions for pods.
+
+    A pod may read only versions that the document of its run or service names and that its user may read.
+    """
 
     async def entitled(speaker: Speaker, kind: str, reference: str) -> str:
         namespace, name = speaker.namespace, speaker.run.removeprefix(SERVICE)
-        served = speaker.run.startswith(SERVICE)
-        found = (services if served else jobs).get(f"{namespace}/{name}")
-        caller = vouched(found.metadata.annotations if found is not None else {}, namespace)
+        is_service = speaker.run.startswith(SERVICE)
+        custom = (services if is_service else jobs).get(f"{namespace}/{name}")
+        caller = vouched(custom.metadata.annotations if custom is not None else {}, namespace)
         return await rights.entitled(caller, namespace, _inputs(application, speaker), kind, reference)
 
     return entitled
 
 
 def following(rights: Rights, services: Mirror[Custom]) -> Callable[[Service], Awaitable[None]]:
-    """Raises `DeniedError` when the user of a service may not read the model that it follows."""
+    """Return a check that raises `DeniedError` if the user of a service may not read the model that it follows."""
 
     async def check(service: Service) -> None:
-        found = services.get(str(service.key))
-        caller = vouched(found.metadata.annotations if found is not None else {}, service.key.namespace)
+        custom = services.get(str(service.key))
+        caller = vouched(custom.metadata.annotations if custom is not None else {}, service.key.namespace)
         if service.spec.model:
             await rights.check_reads(caller, service.key.namespace, {"model": f"{MODEL}{service.spec.model}"})
 
@@ -82,7 +85,7 @@ def following(rights: Rights, services: Mirror[Custom]) -> Callable[[Service], A
 
 
 def _inputs(application: Application, speaker: Speaker) -> dict[str, str]:
-    """The inputs of a run; of a service the models of its revisions."""
+    """Return the inputs of a run; of a service, the models of its revisions."""
     if speaker.run.startswith(SERVICE):
         revisions = [revision for service in _services(application, speaker) for revision in service.revisions]
         return {str(revision.number): f"{MODEL}{revision.model}" for revision in revisions if revision.model}
@@ -91,7 +94,7 @@ def _inputs(application: Application, speaker: Speaker) -> dict[str, str]:
 
 
 def _owners(application: Application, speaker: Speaker) -> list[str]:
-    """Who may have sent the code of a run or a service."""
+    """Return the possible uploaders of the code of a run or a service."""
     if speaker.run.startswith(SERVICE):
         users = {revision.origin.user for service in _services(application, speaker) for revision in service.revisions}
     else:
@@ -111,16 +114,16 @@ def samples_of(
     replica_in: Callable[[ServiceKey, str], tuple[JobKey, bool]],
     secret: bytes,
 ) -> Sampled:
-    """Takes the samples of services."""
+    """Build the handler for samples of services."""
 
     def replica(speaker: Speaker, pod: str) -> tuple[Job, bool]:
         key = ServiceKey(speaker.namespace, speaker.run.removeprefix(SERVICE))
-        run, going = replica_in(key, pod) if speaker.run.startswith(SERVICE) else (None, False)
+        run, ends = replica_in(key, pod) if speaker.run.startswith(SERVICE) else (None, False)
         job = application.store.get_job(run) if run is not None else None
         if job is None or job.labels.get(SERVICE_LABEL) != key.name:
             message = f"{speaker.namespace}/{speaker.run} has no replica in {pod}"
             raise NotFoundError(message, fix="use the token that the service's pods were given")
-        return job, going
+        return job, ends
 
     def came(job: Job, last: bool) -> None:
         if application.samples is not None:
@@ -131,7 +134,7 @@ def samples_of(
 
 
 def plain_of_older(app: ASGIApp, application: Application, authority: Authority | None, secret: bytes) -> ASGIApp:
-    """The same, and plain HTTP for those alone whose pods may have been made before there was TLS; all where there is none."""
+    """Wrap the application so that plain HTTP is accepted only for runs and services from before TLS; without TLS, for all."""
     if authority is None:
         return app
     since = authority.since
@@ -139,7 +142,7 @@ def plain_of_older(app: ASGIApp, application: Application, authority: Authority 
     def older(speaker: Speaker) -> bool:
         if speaker.run.startswith(SERVICE):
             key = ServiceKey(speaker.namespace, speaker.run.removeprefix(SERVICE))
-            return any(one.service.key == key and one.service.created < since for one in application.store.services())
+            return any(record.service.key == key and record.service.created < since for record in application.store.services())
         job = application.store.get_job(JobKey(speaker.namespace, speaker.run))
         return job is not None and job.created < since
 
@@ -147,22 +150,25 @@ def plain_of_older(app: ASGIApp, application: Application, authority: Authority 
 
 
 def newest_of(application: Application) -> Callable[[Job, str], int]:
-    """Knows the newest attempt of each task of a run."""
-    return lambda job, task: max((one.key.attempt for one in application.tasks(job) if one.key.task == task), default=0)
+    """Return a function for the newest attempt of a task of a run."""
+    return lambda job, task: max((item.key.attempt for item in application.tasks(job) if item.key.task == task), default=0)
 
 
 def output_place(carried: Carried, runs: Path, key: JobKey, name: str) -> str:
-    """Where an output of a run lies: brought here by its pods, else on the volume that they share."""
-    brought = carried.output(key.namespace, key.name, name)
-    return str(brought if brought.is_dir() else runs / key.namespace / key.name / "outputs" / name)
+    """Return the folder of a run's output: uploaded by its pods, else on the volume that they share."""
+    uploaded = carried.output(key.namespace, key.name, name)
+    return str(uploaded if uploaded.is_dir() else runs / key.namespace / key.name / "outputs" / name)
 
 
 def code_of(application: Application, speaker: Speaker) -> tuple[str, ...]:
-    """The digests of the code of a run, or of each revision of a service, the newest first; none: it has none in the blobs."""
+    """Return the code digests of a run, or of each revision of a service, newest first.
+
+    None if the code is not in the blob store.
+    """
     if speaker.run.startswith(SERVICE):
         services = _services(application, speaker)
-        found = [revision.origin.code_digest for service in services for revision in reversed(service.revisions)]
+        digests = [revision.origin.code_digest for service in services for revision in reversed(service.revisions)]
     else:
         job = application.store.get_job(JobKey(speaker.namespace, speaker.run))
-        found = [job.origin.code_digest] if job is not None else []
-    return tuple(digest for digest in found if digest)
+        digests = [job.origin.code_digest] if job is not None else []
+    return tuple(digest for digest in digests if digest)

@@ -1,4 +1,4 @@
-"""The operator's record as an API of the cluster: a server that only the API server may talk to, and word that it is there."""
+"""The operator's API as an API of the cluster: a server that accepts only the API server, and its registration."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SUBJECT = "companion:record"
 
 
 class Record:
-    """The server, and the queues that it shows. `open` when the application is there; `close` before it goes."""
+    """The server, and the queues that it shows. `open` it once the application exists; `close` it before the application ends."""
 
     def __init__(self, reading: Client, acting: Client, clock: Clock, installation: Installation, home: Path) -> None:
         self._queues: Mirror[Custom] = Mirror(reading, kinds.JOB_QUEUES)
@@ -62,7 +62,7 @@ class Record:
         self._announcing: asyncio.Task[None] | None = None
 
     async def open(self, application: Application, objects: Mirror[Custom], gangs: Gangs, rights: Rights) -> None:
-        """Answer from now on, and tell the API server by which certificate it knows us."""
+        """Start serving, and register the server's certificate with the API server."""
         faults, queues = application.loop.faults, QueueObjects(self._client, application, self._queues)
         self._follower = follower = Controller(
             "JobQueue",
@@ -79,7 +79,7 @@ class Record:
         if not front.authority:
             log.warning("the API server has no front proxy (--requestheader-client-ca-file): `fairway use` does not work here")
             return
-        own = certificate.make([f"{parts.SERVICE}.{self._installation.namespace}.svc"], self._clock.now())
+        server_certificate = certificate.make([f"{parts.SERVICE}.{self._installation.namespace}.svc"], self._clock.now())
         blobs = open_blobs(self._home / "blobs", "")
         codes, uploads = Codes(blobs, self._home / "received"), Uploads(blobs, self._clock)
         await uploads.tidy()
@@ -87,19 +87,19 @@ class Record:
         about = About(VERSION, 0, "", image=self._installation.image)
         app = make_aggregated(make_api(callers, about), codes, uploads, rights, lambda: front, VERSION)
         self._server = SecondServer(config(app, _only(front)))
-        # The API server comes here, from whatever node it runs on.
+        # The API server connects from any node.
         self._listening = socket.create_server(("", int(port)), backlog=128)
         self._listening.setblocking(False)
-        await self._server.open(self._listening, certificate.server_context(own, front.authority))
-        self._announcing = asyncio.create_task(self._announce(own.certificate, faults))
+        await self._server.open(self._listening, certificate.server_context(server_certificate, front.authority))
+        self._announcing = asyncio.create_task(self._announce(server_certificate.certificate, faults))
 
     async def run(self) -> None:
-        """Keep the queues in step with their objects."""
+        """Keep the queues in sync with their objects."""
         assert self._follower is not None
         await self._follower.run()
 
     async def _announce(self, authority: bytes, faults: Faults) -> None:
-        """Give the API server the certificate, again and again until it takes it: `fairway use` needs that."""
+        """Register the certificate with the API server, and retry until it succeeds: `fairway use` needs it."""
         announced = False
         while not announced:
             with faults.contain(SUBJECT, "announce certificate"):
@@ -109,7 +109,7 @@ class Record:
                 await asyncio.sleep(max(0.0, fault.retry_at - self._clock.now()))
 
     async def close(self) -> None:
-        """Finish what is being answered."""
+        """Stop, after requests in progress have finished."""
         if self._announcing is not None:
             self._announcing.cancel()
             await asyncio.gather(self._announcing, return_exceptions=True)
@@ -117,7 +117,7 @@ class Record:
             await self._server.close(self._listening)
 
     async def _tell(self, authority: bytes) -> None:
-        """Only the certificate is ours to write; the rest is the installation's."""
+        """Write only the certificate; all other fields belong to the installation."""
         group, version = parts.GROUP, parts.VERSION
         body: dict[str, Any] = {
             "apiVersion": API_SERVICES.api_version,
@@ -125,7 +125,7 @@ class Record:
             "metadata": {"name": NAME},
             "spec": {
                 "caBundle": base64.b64encode(authority).decode(),
-                # Required of whoever writes anything; the same as the installation says.
+                # Required in every write; the same values as in the installation.
                 **{"group": group, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 15},
             },
         }
@@ -133,7 +133,7 @@ class Record:
 
 
 def _only(front: Front) -> type[HttpToolsProtocol]:
-    """HTTP for the API server: whoever shows a certificate with another name is shown the door."""
+    """Return an HTTP protocol for the API server only: a client whose certificate has another name is disconnected."""
 
     class FrontProtocol(HttpToolsProtocol):
         known = False

@@ -1,4 +1,4 @@
-"""The operator's registry: models and datasets of all namespaces, and what there was before these had any."""
+"""The operator's registry: models and datasets of all namespaces, and the migration of a registry without namespaces."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """All parts of it, over the same files."""
+    """All parts of the registry, on the same files."""
 
     blobs: Blobs
     namespaces: Namespaces
@@ -38,17 +38,17 @@ class Registry:
 
     @classmethod
     def open(cls, home: Path) -> Registry:
-        """That of the operator's home."""
+        """Open the registry of the operator's home."""
         blobs, namespaces = open_blobs(home / "blobs", ""), Namespaces(home, several=True)
         models, datasets = Models(home, blobs, namespaces), Datasets(home, blobs, namespaces)
         return cls(blobs, namespaces, models, datasets, Possession(home, blobs, namespaces))
 
     def rights(self, client: Client, clock: Clock) -> Rights:
-        """Who may read what."""
+        """Return the permissions on models and datasets."""
         return Rights(client, {MODELS: self.models, DATASETS: self.datasets}, self.possession, clock)
 
     def finder(self, namespace: str) -> Find:
-        """Looks up what the inputs of runs of a namespace name; whether they may have it was asked before."""
+        """Return a function that resolves the inputs of a namespace's runs; permissions were checked before."""
 
         def find(reference: str) -> Version:
             if reference.startswith(MODEL):
@@ -61,38 +61,38 @@ class Registry:
         return find
 
     def take_up(self, store: Store) -> None:
-        """Once: note what objects used of a registry without namespaces, and which code their namespaces have had.
+        """Record once which content of a registry without namespaces was used, and which code each namespace has had.
 
-        What that registry holds is of the namespace `default` from then on.
+        The content of that registry belongs to the namespace `default` from then on.
         """
         if self.namespaces.knows_earlier():
             return
         kinds: dict[str, dict[str, set[str]]] = {MODELS: {}, DATASETS: {}}
-        known = {kind: set(self.namespaces.names(kind, DEFAULT)) for kind in kinds}
+        known_names = {kind: set(self.namespaces.names(kind, DEFAULT)) for kind in kinds}
         for namespace, data, code in _used(store):
             if is_digest(code):
                 self.possession.note_code([namespace_owner(namespace)], code)
             for kind, reference in versions_in(data).values():
                 name = reference.partition("@")[0]
-                if namespace != DEFAULT and name in known[kind]:
+                if namespace != DEFAULT and name in known_names[kind]:
                     kinds[kind].setdefault(name, set()).add(namespace)
         self.namespaces.keep_earlier({kind: {name: sorted(used[name]) for name in sorted(used)} for kind, used in kinds.items()})
 
 
 class ClusterSubmissions:
-    """The `Submissions` port: an object and what it names hold everything. What its user may not have is refused."""
+    """The `Submissions` port: the object, and what it references, contains everything. Checks the permissions of its user."""
 
     def __init__(self, rights: Rights) -> None:
         self._rights = rights
 
     async def receive(self, submission: Submission) -> Origin:
-        """Nothing comes from a caller's folder; every task gets a pod of its own."""
+        """Check permissions and code. Nothing is read from the caller's folder; every task gets its own pod."""
         document, origin = submission.document, submission.origin
         namespace = document.metadata.namespace
         self._rights.check_code(origin.user, namespace, origin.code_digest.removeprefix(BLOB))
         await self._rights.check_reads(asking(namespace), namespace, document.spec.data)
-        found = examine(document.spec, lambda _file: None)
-        return replace(origin, spread=True, starters=found.starters, cautions=found.cautions)
+        report = examine(document.spec, lambda _file: None)
+        return replace(origin, spread=True, starters=report.starters, cautions=report.cautions)
 
     async def check_service(self, ask: ServiceAsk) -> None:
         """Refuse a service whose user may not read its model."""
@@ -101,23 +101,23 @@ class ClusterSubmissions:
             await self._rights.check_reads(asking(namespace), namespace, {"model": f"{MODEL}{model}"})
 
     async def missing(self, submission: Submission, port: int = 0) -> Sequence[str]:
-        """Nothing is known here of the images and volumes that pods will have."""
+        """Return nothing: the images and volumes of future pods are unknown here."""
         return ()
 
     def keep(self, key: JobKey, submission: Submission) -> None:
-        """Nothing to keep."""
+        """Do nothing: there is nothing to store."""
 
     async def fingerprint(self, job: Job) -> str:
-        """The code's ConfigMap says what it is."""
+        """Return the digest from the code's ConfigMap."""
         return job.origin.code_digest
 
 
 def _used(store: Store) -> Iterator[tuple[str, dict[str, str], str]]:
-    """What services and runs use: namespace, inputs, code."""
+    """Yield what services and runs use: namespace, inputs, code."""
     for record in store.services():
         service = record.service
-        named = [service.spec.model, *(revision.model for revision in service.revisions)]
-        yield service.key.namespace, {str(at): f"{MODEL}{model}" for at, model in enumerate(named) if model}, ""
+        references = [service.spec.model, *(revision.model for revision in service.revisions)]
+        yield service.key.namespace, {str(number): f"{MODEL}{model}" for number, model in enumerate(references) if model}, ""
         for revision in service.revisions:
             yield service.key.namespace, {}, revision.origin.code_digest.removeprefix(BLOB)
     page = store.list_jobs(JobFilter(limit=_PAGE))

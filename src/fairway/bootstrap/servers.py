@@ -1,4 +1,4 @@
-"""Servers of HTTP, as the processes run them: none ends before everything is closed, and none wakes up by itself."""
+"""HTTP servers of the processes: none ends before everything is closed, and none has periodic wake-ups."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from fairway.sdk import wire
 from fairway.version import VERSION
 
 GRACE_FOR_STREAMS = 1
-"""Seconds that open log streams get when the daemon ends."""
+"""Grace period for open log streams when the daemon ends, in seconds."""
 
 
 class DaemonServer(uvicorn.Server):
-    """A server that only ends when a signal says so: uvicorn's own would raise it again, before anything is closed."""
+    """A server that ends only on a signal: uvicorn's own would raise the signal again, before everything is closed."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Finish what is being answered, then return from `serve`."""
+        """Finish the requests in progress, then return from `serve`."""
         del sig, frame
         self.should_exit = True
 
 
 class SecondServer(uvicorn.Server):
-    """A server beside the daemon's own: it minds no signals, and nothing in it wakes up by itself."""
+    """An additional server that ignores signals and has no periodic wake-ups."""
 
     async def open(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Begin to answer."""
+        """Start serving."""
         self.config.load()
         self.config.ssl = tls
         self.lifespan = self.config.lifespan_class(self.config)
         await self.startup(sockets=[listening])
 
     async def open_without_listening(self) -> None:
-        """Begin to answer at connections that are accepted elsewhere, each by a `protocol` of its own."""
+        """Start serving connections that are accepted elsewhere, each with its own `protocol`."""
         self.config.load()
         self.lifespan = self.config.lifespan_class(self.config)
         await self.startup(sockets=[])
 
     def protocol(self) -> asyncio.Protocol:
-        """What answers at one connection."""
-        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+        """Return the protocol of one connection."""
+        protocol_of_connection: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
-        return made
+        return protocol_of_connection
 
     async def close(self, listening: socket.socket) -> None:
-        """Finish what is being answered."""
+        """Stop, after requests in progress have finished."""
         await self.shutdown(sockets=[listening])
 
 
 def config(app: ASGIApp, http: type[asyncio.Protocol] | Literal["auto"] = "auto") -> uvicorn.Config:
-    """How all of them answer."""
+    """Return the configuration of all servers."""
     return uvicorn.Config(
         app,
         http=http,
@@ -66,6 +66,6 @@ def config(app: ASGIApp, http: type[asyncio.Protocol] | Literal["auto"] = "auto"
         log_config=None,
         ws="none",
         timeout_graceful_shutdown=GRACE_FOR_STREAMS,
-        # Clients that are newer see by it that the daemon is due for a restart.
+        # Newer clients detect by this header that the daemon needs a restart.
         headers=[(wire.VERSION_HEADER, VERSION)],
     )

@@ -1,4 +1,4 @@
-"""Serving on a cluster, put together: what the operator adds to its loop so that ModelService objects become services."""
+"""Assembles serving in a cluster: what the operator adds to its loop so that ModelService objects become services."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ from fairway.state.service import Service, ServiceKey
 from fairway.state.snapshot import Snapshot
 
 TOLD = 100
-"""Events of a service that are looked at: those that are new are among the last."""
+"""Number of a service's latest events that are checked for new ones."""
 
 
 class ServingMirrors:
-    """What the operator follows for services, beside pods."""
+    """The mirrors of objects needed for services, besides pods."""
 
     def __init__(self, client: Client, gpu_nodes: Mirror[GpuNode]) -> None:
         self.gpu_nodes = gpu_nodes
@@ -64,12 +64,12 @@ class ServingMirrors:
 
     @property
     def all(self) -> tuple[Mirror[Deployment], Mirror[ServiceObject], Mirror[Custom]]:
-        """Each of them."""
+        """All mirrors."""
         return self.deployments, self.services, self.objects
 
 
 class ClusterServing:
-    """Services on a cluster, for one term of the leader."""
+    """Services in a cluster, for one term of the leader."""
 
     def __init__(
         self,
@@ -104,20 +104,20 @@ class ClusterServing:
         self._writing = Controller("services", self._objects.look)
 
     def engine(self, jobs: KubernetesEngine) -> ClusterEngine:
-        """The engine for jobs and replicas."""
+        """Return the engine for jobs and replicas."""
         return ClusterEngine(jobs, self._replicas)
 
     def serving(self, models: ModelCatalogue, samples: ReceivedSamples) -> Serving:
-        """What the application needs to serve models."""
+        """Return what the application needs to serve models."""
         self._replicas.forgotten = samples.forget
         return Serving(self._router, self._watch, models, PYTHON, samples)
 
     def replica_in(self, key: ServiceKey, pod: str) -> tuple[JobKey, bool]:
-        """The replica that a pod of a service is, and whether it was told to end. Raises `FairwayError` when it is none."""
+        """Return the replica of a service's pod, and whether it was asked to end. Raises `FairwayError` if there is none."""
         return self._replicas.run_in(key, pod)
 
     async def run(self, application: Application, happenings: Happenings) -> None:
-        """Keep objects and services in step until cancelled."""
+        """Keep objects and services in sync until cancelled."""
         services = application.services
         assert services is not None
 
@@ -126,33 +126,33 @@ class ClusterServing:
 
         intake = ServiceIntake(self._client, self._mirrors.objects, services, self, self._installation, self._clock, said)
         faults = application.loop.faults
-        taking = Controller(
+        intake_controller = Controller(
             "ModelService",
             intake.look,
             failed=lambda key, error: faults.fail(f"service:{key}", "follow object", error),
             succeeded=lambda key: faults.clear(f"service:{key}", "follow object"),
         )
-        poke = self._poking(taking)
-        self._objects.way_changed(lambda key: taking.add(str(key)))
-        self._mirrors.objects.listen(lambda key, _before, _now: taking.add(key))
+        poke = self._poking(intake_controller)
+        self._objects.way_changed(lambda key: intake_controller.add(str(key)))
+        self._mirrors.objects.listen(lambda key, _before, _now: intake_controller.add(key))
         self._mirrors.deployments.listen(lambda _key, before, now: poke(_service_of(now or before)))
         self._mirrors.services.listen(lambda _key, before, now: poke(_service_of(now or before)))
         for standing in services.all():
-            poke(standing.service.key)  # Its object may have gone while nobody looked.
+            poke(standing.service.key)  # Its object may have been deleted while no operator ran.
 
         async def tell() -> None:
             while True:
                 await services.changed()
                 for standing in services.all():
-                    taking.add(str(standing.service.key))
+                    intake_controller.add(str(standing.service.key))
 
         async with asyncio.TaskGroup() as group:
             group.create_task(self._writing.run())
-            group.create_task(taking.run())
+            group.create_task(intake_controller.run())
             group.create_task(tell())
 
     def attach(self, application: Application) -> None:
-        """What is wanted comes from this application."""
+        """Connect to the application that holds the desired state."""
         self._application = application
         self._replicas.snapshot = self.snapshot
         if application.services is not None:
@@ -161,7 +161,7 @@ class ClusterServing:
         self._replicas.changed = self._router.changed = lambda key: self._writing.add(str(key))
 
     def _guard(self, services: Services) -> None:
-        """Let services have API keys; what of an endpoint is for one machine is refused."""
+        """Give services API keys; endpoint fields that apply only to a single machine are refused."""
         services.keys = ServiceKeys(self._router_keys, self._clock, secrets.token_hex)
         services.keys.noted = lambda service, reason, message: services.note(ServiceKey(*service.split("/", 1)), reason, message)
         services.access_state = lambda service: AccessState(len(self._router_keys.rules(ServiceKey(*service.split("/", 1)))))
@@ -177,46 +177,46 @@ class ClusterServing:
 
         return poke
 
-    # What is wanted, and what is known
+    # Desired state and known state
 
     def service(self, key: ServiceKey) -> Service | None:
-        """The service of that name."""
+        """Return the service of that name."""
         services = self._application.services if self._application is not None else None
         return services.find(key).service if services is not None and services.is_kept(key) else None
 
     def plan(self, key: ServiceKey) -> RoutePlan | None:
-        """Where its requests go."""
+        """Return the routes of the service."""
         return self._router.plans.get(key)
 
     def plan_text(self, plan: RoutePlan) -> bytes:
-        """The plan as routers read it."""
+        """Encode the plan for routers."""
         return encode_plan(plan)
 
     def snapshot(self) -> Snapshot:
-        """The runs, of which some are replicas."""
+        """Return the runs, including replicas."""
         return self._application.loop.snapshot if self._application is not None else Snapshot()
 
     def tokens(self, key: ServiceKey) -> tuple[str, str]:
-        """What its pods prove themselves with, and what its router asks for."""
-        given = token_of(self._secret, Speaker(key.namespace, f"service:{key.name}"))
-        return given, token_of(self._secret, Speaker(key.namespace, f"router:{key.name}"))
+        """Return the token of the service's pods, and the token that its router requires."""
+        pod_token = token_of(self._secret, Speaker(key.namespace, f"service:{key.name}"))
+        return pod_token, token_of(self._secret, Speaker(key.namespace, f"router:{key.name}"))
 
     def key_records(self, key: ServiceKey) -> bytes:
-        """What is kept of its API keys, as routers read it."""
+        """Return the records of the service's API keys, in the format of routers."""
         return self._router_keys.records(key)
 
     def front(self, key: ServiceKey) -> str:
-        """The name of the Service that people ask."""
+        """Return the name of the Service for clients."""
         return self._objects.fronts.get(key, "")
 
     def way(self, key: ServiceKey) -> Way:
-        """By whom it is asked."""
+        """Return how requests reach the service: through a gateway or through Fairway's own router."""
         return self._objects.way(key)
 
     def trouble(self, key: ServiceKey) -> str:
-        """Why its objects are not as they should be."""
-        counted = self._router.refused.get(key, "")
-        return self._objects.trouble.get(key, "") or (f"a router counts what cannot be: {counted}" if counted else "")
+        """Return why the service's objects are not in the desired state."""
+        refused = self._router.refused.get(key, "")
+        return self._objects.trouble.get(key, "") or (f"a router counts what cannot be: {refused}" if refused else "")
 
 
 def _service_of(found: Deployment | ServiceObject | None) -> ServiceKey | None:

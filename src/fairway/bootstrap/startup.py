@@ -1,4 +1,4 @@
-"""The daemon's entry point: it takes the home and opens the ports of services, and only then imports the rest."""
+"""Entry point of the daemon: locks the home and opens the ports of services, and only then imports the rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fairway.settings import Settings, environment
 
 
 def main() -> int:
-    """Be the daemon of the home in force; the exit code."""
+    """Run the daemon of the configured home; return the exit code."""
     try:
         settings = Settings.from_environment(environment())
     except FairwayError as error:
@@ -45,7 +45,7 @@ def main() -> int:
 
 def _run(settings: Settings) -> int:
     starts = _reopen_ports(settings)
-    # The import takes longer than a keeper and a router need to begin.
+    # The import takes longer than the start of a keeper and a router.
     from fairway.bootstrap import daemon  # noqa: PLC0415
 
     await_starts(starts)
@@ -53,7 +53,10 @@ def _run(settings: Settings) -> int:
 
 
 def _reopen_ports(settings: Settings) -> list[subprocess.Popen[bytes]]:
-    """Open the ports that were open when the daemon ended. After a boot the recorded addresses of replicas mean nothing."""
+    """Open the ports that were open when the daemon ended.
+
+    Not after a reboot: then the recorded addresses of replicas are invalid.
+    """
     if not is_of_this_boot(settings.home / CLOCK):
         return []
     place.make_runtime_folder(str(settings.socket.parent))
@@ -61,7 +64,7 @@ def _reopen_ports(settings: Settings) -> list[subprocess.Popen[bytes]]:
 
 
 def hold_home(home: Path) -> int:
-    """Take the home for this process's life, or say who has it."""
+    """Lock the home for the lifetime of this process, or raise an error that another daemon holds it."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.chmod(0o700)

@@ -1,4 +1,4 @@
-"""What pods that speak MLflow find at the operator: the same door as on one machine, beside what else pods ask for."""
+"""The MLflow interface of the operator for pods: the same routes as on a single machine, beside the other routes for pods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairway.state.job import JobKey
 
 
 def tracked(home: Path, application: Application, secret: bytes) -> ASGIApp:
-    """The routes of MLflow, by the token of a run; files that clients send lie in the operator's home."""
+    """Build the MLflow routes, authorised by the token of a run; uploaded files are stored in the operator's home."""
     artifacts = LocalArtifacts(Home(home))
     artifacts.forget_halves()
     models = TrackedModels(Tracking(application.loop), artifacts, application.models)

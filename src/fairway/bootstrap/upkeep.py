@@ -1,4 +1,4 @@
-"""The record of a home: opened whatever became of it, taken up with what the engine keeps, and looked after."""
+"""Connects the database of a home to the application: recovery, upkeep and condition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECOVERIES = "recoveries.json"
 
 
 def attach(application: Application, opened: Opened, kept: Kept | None, home: Path, clock: Clock) -> Upkeep:
-    """Let the application take up what is kept, and say how its record is."""
+    """Let the application recover the runs that the engine keeps, and report the condition of its database."""
     clear_suspicion(home)
     upkeep = Upkeep(opened, clock)
     recoveries = Recoveries(home / RECOVERIES)

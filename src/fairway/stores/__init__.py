@@ -1,1 +1,1 @@
-"""Stores remember. Each implements the `Store` port of `app`."""
+"""Persistent stores. Each implements the `Store` port of `app`."""

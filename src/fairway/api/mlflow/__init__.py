@@ -1,1 +1,1 @@
-"""The face for MLflow clients: the REST routes that they call, over `app.tracking`. No MLflow is needed for it."""
+"""The interface for MLflow clients: the REST routes that they call, over `app.tracking`. It does not need MLflow."""

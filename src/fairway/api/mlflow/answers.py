@@ -1,4 +1,4 @@
-"""What is answered, in the words of the protocol."""
+"""Responses in the format of the MLflow protocol."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ Json = dict[str, Any]
 
 
 def answer(body: Mapping[str, Any] | None = None, status: int = 200) -> Response:
-    """JSON, as protocol buffers read it."""
+    """Return JSON as protocol buffers parse it."""
     return Response(json.dumps(body or {}), status, media_type="application/json")
 
 
 def milliseconds(seconds: float) -> int:
-    """A moment on the wire."""
+    """Convert a time to its wire format."""
     return round(seconds * 1000)
 
 
 def pairs(values: Mapping[str, str]) -> list[Json]:
-    """A mapping as a list of keys and values."""
+    """Return a mapping as a list of keys and values."""
     return [{"key": key, "value": value} for key, value in values.items()]
 
 
 def experiment_json(experiment: Experiment) -> Json:
-    """One experiment."""
+    """Return one experiment."""
     return {
         "experiment_id": experiment.name,
         "name": experiment.title or experiment.name,
-        # Runs say themselves where their files are.
+        # The location of a run's files is part of the run.
         "artifact_location": experiment.location or f"mlflow-artifacts:/{experiment.name}",
         "lifecycle_stage": "deleted" if experiment.deleted else "active",
         "creation_time": milliseconds(experiment.created),
@@ -48,7 +48,7 @@ def experiment_json(experiment: Experiment) -> Json:
 
 
 def run_json(facts: RunFacts) -> Json:
-    """One run with all that was said of it."""
+    """Return one run with all its data."""
     run = facts.run
     info: Json = {
         "run_id": run.name,
@@ -64,23 +64,23 @@ def run_json(facts: RunFacts) -> Json:
     if facts.ended is not None:
         info["end_time"] = milliseconds(facts.ended)
     tags = {"mlflow.runName": run.title or run.name, **({"fairway.job": run.job} if run.job else {}), **run.tags}
-    data = {"metrics": [metric_json(each) for each in facts.metrics], "params": pairs(run.params), "tags": pairs(tags)}
+    data = {"metrics": [metric_json(item) for item in facts.metrics], "params": pairs(run.params), "tags": pairs(tags)}
     inputs = {
-        "dataset_inputs": [json.loads(each) for each in run.inputs],
-        "model_inputs": [{"model_id": each} for each in run.model_inputs],
+        "dataset_inputs": [json.loads(item) for item in run.inputs],
+        "model_inputs": [{"model_id": item} for item in run.model_inputs],
     }
     outputs = {"model_outputs": [{"model_id": name, "step": step} for name, step in run.outputs.items()]}
     return {"run": {"info": info, "data": data, "inputs": inputs, "outputs": outputs}}
 
 
 def metric_json(measured: Measured) -> Json:
-    """One value."""
+    """Return one value of a metric."""
     time = milliseconds(measured.time)
     return {"key": measured.name, "value": number_json(measured.value), "timestamp": time, "step": measured.step}
 
 
 def number_json(value: float) -> float | str:
-    """A number. JSON has no word for what is no number; protocol buffers do."""
+    """Return a number. JSON has no representation of NaN and infinity; protocol buffers use these strings."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -89,7 +89,7 @@ def number_json(value: float) -> float | str:
 
 
 def logged_json(model: LoggedModel) -> Json:
-    """A model that a run logged."""
+    """Return a model that a run logged."""
     info = {
         "model_id": model.name,
         "experiment_id": model.experiment,
@@ -102,7 +102,7 @@ def logged_json(model: LoggedModel) -> Json:
         "source_run_id": model.run,
         "tags": pairs(model.tags),
     }
-    metrics = [_model_metric(model, place, json.loads(text)) for place, text in model.metrics.items()]
+    metrics = [_model_metric(model, metric_key, json.loads(text)) for metric_key, text in model.metrics.items()]
     return {"model": {"info": info, "data": {"params": pairs(model.params), "metrics": metrics}}}
 
 
@@ -114,8 +114,8 @@ def _model_metric(model: LoggedModel, place: str, value: Json) -> Json:
 
 
 def registered_json(known: RegisteredName, versions: Sequence[ModelVersion], latest: Sequence[ModelVersion]) -> Json:
-    """A model of the registry, with the newest version of each stage and its aliases."""
-    times = (known.created, known.updated, *(each.created for each in versions))
+    """Return a model of the registry, with the newest version of each stage and its aliases."""
+    times = (known.created, known.updated, *(item.created for item in versions))
     return {
         "name": known.name,
         "creation_timestamp": milliseconds(known.created),
@@ -123,12 +123,12 @@ def registered_json(known: RegisteredName, versions: Sequence[ModelVersion], lat
         "description": known.description,
         "tags": pairs(known.tags),
         "latest_versions": [version_json(known, version) for version in latest],
-        "aliases": [{"alias": alias, "version": str(each.version)} for each in versions for alias in each.aliases],
+        "aliases": [{"alias": alias, "version": str(item.version)} for item in versions for alias in item.aliases],
     }
 
 
 def version_json(known: RegisteredName, version: ModelVersion) -> Json:
-    """A version of a model of the registry."""
+    """Return a version of a model of the registry."""
     source = source_of(known, version)
     scheme, _, rest = source.partition(":/")
     logged = rest.strip("/") if scheme == "models" and rest.lstrip("/").startswith("m-") else ""
@@ -150,25 +150,25 @@ def version_json(known: RegisteredName, version: ModelVersion) -> Json:
 
 
 def client_tags(version: ModelVersion) -> dict[str, str]:
-    """The tags of a version that clients see."""
+    """Return the tags of a version that clients see."""
     return {name: value for name, value in version.tags.items() if name not in DERIVED_TAGS}
 
 
 def run_of(version: ModelVersion) -> str:
-    """The run that a version comes from; empty: none that is known here."""
+    """Return the run that a version comes from; empty if unknown."""
     return version.tags.get(RUN_TAG) or version.lineage.run.rpartition("/")[2]
 
 
 def source_of(known: RegisteredName, version: ModelVersion) -> str:
-    """Where a version came from, as its client named it."""
+    """Return the source of a version, as its client gave it."""
     return version.tags.get(SOURCE_TAG) or version_uri(known, version)
 
 
 def changed(known: RegisteredName, version: ModelVersion) -> float:
-    """When a version changed last."""
+    """Return the time of a version's last change."""
     return max(version.created, known.touched.get(str(version.version), 0.0))
 
 
 def version_uri(known: RegisteredName, version: ModelVersion) -> str:
-    """Where the files of a version can be read."""
+    """Return the URI of a version's files."""
     return f"mlflow-artifacts:/{REGISTERED}/{known.model}/{version.version}"

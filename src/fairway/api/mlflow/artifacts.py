@@ -1,4 +1,4 @@
-"""Routes about files: those of runs, of models that runs logged, and of versions of the registry."""
+"""Routes of files: those of runs, of models that runs logged, and of versions of the registry."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FILES = "mlflow-artifacts/artifacts"
 
 
 class ArtifactFiles:
-    """The routes about files."""
+    """The routes of files."""
 
     def __init__(self, models: TrackedModels) -> None:
         self._models = models
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """By method and path below `/api/2.0/`."""
+        """Return the routes by method and path below `/api/2.0/`."""
         return {
             ("GET", FILES): self.list,
             ("GET", f"{FILES}/{{path:path}}"): self.read,
@@ -39,7 +39,7 @@ class ArtifactFiles:
         }
 
     async def write(self, request: Request) -> Response:
-        """Keep a file."""
+        """Store a file."""
         path = str(request.path_params["path"])
         if path.partition("/")[0] == REGISTERED:
             message = f"{path[:80]!r} is a file of a registered version, which never changes"
@@ -50,7 +50,7 @@ class ArtifactFiles:
         return answer()
 
     async def delete(self, request: Request) -> Response:
-        """Remove a file, or a folder with all that is in it."""
+        """Remove a file, or a folder with its content."""
         path = str(request.path_params["path"])
         if path.partition("/")[0] == REGISTERED:
             message = f"{path[:80]!r} is a file of a registered version, which never changes"
@@ -61,34 +61,34 @@ class ArtifactFiles:
         return answer()
 
     async def read(self, request: Request) -> Response:
-        """A file."""
+        """Return a file."""
         path = str(request.path_params["path"])
-        found = await self._find(speaker(request).namespace, path)
-        if not found.is_file():
+        target = await self._find(speaker(request).namespace, path)
+        if not target.is_file():
             message = f"{path[:80]!r} is no file"
             raise NotFoundError(message, fix="list what is in it")
-        return FileResponse(found, media_type="application/octet-stream")
+        return FileResponse(target, media_type="application/octet-stream")
 
     async def list(self, request: Request) -> Response:
-        """What lies in a folder."""
+        """List the entries of a folder."""
         fields = await Fields.of(request)
         return answer({"files": await self._listed(speaker(request).namespace, fields.text("path", ""))})
 
     async def list_of_run(self, request: Request) -> Response:
-        """What lies in a folder of a run, with the way to it."""
+        """List the entries of a folder of a run, with their paths."""
         fields = await Fields.of(request)
         return await self._with_root(request, run_id(fields), fields.text("path", ""))
 
     async def list_of_model(self, request: Request) -> Response:
-        """What lies in a folder of a logged model, with the way to it."""
+        """List the entries of a folder of a logged model, with their paths."""
         fields = await Fields.of(request)
         return await self._with_root(
             request, f"{LOGGED}/{request.path_params['model']}", fields.text("artifact_directory_path", "")
         )
 
     async def _with_root(self, request: Request, root: str, path: str) -> Response:
-        found = await self._listed(speaker(request).namespace, f"{root}/{path}" if path else root)
-        files = [{**each, "path": f"{path}/{each['path']}" if path else each["path"]} for each in found]
+        entries = await self._listed(speaker(request).namespace, f"{root}/{path}" if path else root)
+        files = [{**entry, "path": f"{path}/{entry['path']}" if path else entry["path"]} for entry in entries]
         return answer({"root_uri": f"mlflow-artifacts:/{root}", "files": files})
 
     async def _find(self, namespace: str, path: str) -> Path:
@@ -100,8 +100,8 @@ class ArtifactFiles:
     async def _listed(self, namespace: str, path: str) -> builtins.list[dict[str, Any]]:
         first, _, rest = path.partition("/")
         if first == REGISTERED:
-            return [_entry_json(each) for each in _entries(await self._models.version_file(namespace, rest))]
-        return [_entry_json(each) for each in self._models.artifacts.list(*self._models.shelf(namespace, path))]
+            return [_entry_json(entry) for entry in _entries(await self._models.version_file(namespace, rest))]
+        return [_entry_json(entry) for entry in self._models.artifacts.list(*self._models.shelf(namespace, path))]
 
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:
@@ -114,8 +114,8 @@ def _entries(folder: Path) -> list[ArtifactEntry]:
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:
-        known = sorted(entries, key=lambda entry: entry.name)
-    return [ArtifactEntry(each.name, each.is_dir(), 0 if each.is_dir() else each.stat().st_size) for each in known]
+        items = sorted(entries, key=lambda entry: entry.name)
+    return [ArtifactEntry(item.name, item.is_dir(), 0 if item.is_dir() else item.stat().st_size) for item in items]
 
 
 def _entry_json(entry: ArtifactEntry) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""All routes as one ASGI application, behind a gate that lets nobody in without a token."""
+"""All routes as one ASGI application, behind a gate that rejects requests without a valid token."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CODES: tuple[tuple[type[FairwayError], str, int], ...] = (
 
 
 def make_mlflow(models: TrackedModels, secret: bytes, is_there: Callable[[Speaker], bool]) -> ASGIApp:
-    """Every route. `is_there` says whether a speaker still is one: the token of a run that was deleted opens nothing."""
+    """Build the application. `is_there` returns whether the caller still exists: the token of a deleted run is rejected."""
     routes: list[BaseRoute] = [
         Route(f"{root}/{path}", handler, methods=[method])
         for root in ROOTS
@@ -48,7 +48,7 @@ def make_mlflow(models: TrackedModels, secret: bytes, is_there: Callable[[Speake
 
 
 def all_routes(models: TrackedModels) -> dict[tuple[str, str], Handler]:
-    """Every route by method and path below `/api/2.0/`. What a run's token may do at each is tested against a table."""
+    """Return every route by method and path below `/api/2.0/`. A test checks the permissions of a run's token against a table."""
     tracking = models.tracking
     changes = TrackedVersions(models, models.registry)
     tables = (
@@ -59,14 +59,14 @@ def all_routes(models: TrackedModels) -> dict[tuple[str, str], Handler]:
         RegisteredModels(models, changes).routes(),
         ModelVersions(models, changes).routes(),
     )
-    found: dict[tuple[str, str], Handler] = {
+    routes: dict[tuple[str, str], Handler] = {
         (method, f"mlflow/{path}"): handler for table in tables for (method, path), handler in table.items()
     }
-    return found | ArtifactFiles(models).routes()
+    return routes | ArtifactFiles(models).routes()
 
 
 class Gate:
-    """Around all routes: it knows who speaks, and tells what went wrong in the words of the protocol."""
+    """Wraps all routes: authenticates the caller, and reports errors in the format of the protocol."""
 
     def __init__(self, app: ASGIApp, secret: bytes, is_there: Callable[[Speaker], bool]) -> None:
         self._app = app
@@ -74,7 +74,7 @@ class Gate:
         self._is_there = is_there
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             return
         begun = False
@@ -84,26 +84,26 @@ class Gate:
             begun = begun or message["type"] == "http.response.start"
             await send(message)
 
-        who = self._speaker(scope)
-        if who is None:
+        caller = self._speaker(scope)
+        if caller is None:
             await _told("UNAUTHENTICATED", "the token is missing or not one of this Fairway", 401)(scope, receive, send)
             return
-        scope["fairway.speaker"] = who
-        scope["app"] = self  # Routes raise for a wrong method only when they know of an application around them.
+        scope["fairway.speaker"] = caller
+        scope["app"] = self  # Routes raise for a wrong method only if the scope contains an application.
         try:
             await self._app(scope, receive, noting)
         except ClientDisconnect:
             return
-        except Exception as problem:  # Whatever it is, the client gets an answer and the daemon goes on.
+        except Exception as problem:  # Whatever it is, the client gets a response and the daemon continues.
             if begun:
                 raise
             await _answer_to(problem, scope)(scope, receive, send)
 
     def _speaker(self, scope: Scope) -> Speaker | None:
-        given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        kind, _, token = given.decode("latin-1").partition(" ")
-        found = speaker_of(self._secret, token.strip()) if kind.lower() == "bearer" else None
-        return found if found is not None and self._is_there(found) else None
+        header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        kind, _, token = header.decode("latin-1").partition(" ")
+        speaker = speaker_of(self._secret, token.strip()) if kind.lower() == "bearer" else None
+        return speaker if speaker is not None and self._is_there(speaker) else None
 
 
 async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,9 +114,9 @@ async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
 def _answer_to(problem: Exception, scope: Scope) -> ASGIApp:
     if isinstance(problem, HTTPException):
         return _told("ENDPOINT_NOT_FOUND", f"there is nothing at {scope['method']} {scope['path']}", 404)
-    known = describe(problem)
-    code, status = next((code, status) for kind, code, status in _CODES if isinstance(known, kind))
-    return _told(code, f"{known.message}; {known.fix}" if known.fix else known.message, status)
+    error = describe(problem)
+    code, status = next((code, status) for kind, code, status in _CODES if isinstance(error, kind))
+    return _told(code, f"{error.message}; {error.fix}" if error.fix else error.message, status)
 
 
 def _told(code: str, message: str, status: int) -> ASGIApp:

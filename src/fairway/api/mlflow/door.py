@@ -1,15 +1,14 @@
-"""Where MLflow clients connect: a port on loopback that stays the same, and the secret that tokens are proved with.
+"""The endpoint for MLflow clients: a persistent port on loopback, and the secret that signs tokens.
 
-mlflow/port     the port of the last time; taken again where it is free, so that running tasks find it after a restart
-mlflow/secret   32 bytes in hex, for the owner alone
-mlflow/boot     the boot of the machine in which the secret was used
-mlflow/held-N   locked by all who hold port N: the daemon, and the supervisor of each task
-mlflow/env      the owner's own address and token, for scripts outside of jobs: `. ~/.local/state/fairway/mlflow/env`
+mlflow/port     the last port; reused if it is free, so that running tasks find it after a restart mlflow/secret   32 bytes in
+hex, readable only by the owner mlflow/boot     the boot of the machine in which the secret was used mlflow/held-N   locked by all
+holders of port N: the daemon, and the supervisor of each task mlflow/env      the owner's own address and token, for scripts
+outside of jobs: `. ~/.local/state/fairway/mlflow/env`
 
-Clients send their token to this port without a proof of who listens there. Promises:
-1. While a task runs, no other user can listen at its port, also when the daemon was killed: the supervisor of each task
+Clients send their token to this port without verifying the listener. Guarantees:
+1. While a task runs, no other user can listen on its port, even if the daemon was killed: the supervisor of each task
    holds a second socket that is bound to the port and never listens. The kernel lets only the same user bind it again.
-2. A token that was sent to the port while neither a daemon nor a task held it is void: then the next daemon makes a new secret.
+2. A token sent to the port while neither a daemon nor a task held it becomes void: the next daemon creates a new secret.
 """
 
 from __future__ import annotations
@@ -32,32 +31,32 @@ FOLDER = "mlflow"
 _SECRET_LENGTH = 32
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _EARLIER = "earlier"
-"""Marks the boot in which tasks of an earlier version may run, whose supervisors do not hold the port."""
+"""Marks a boot in which tasks of an earlier version may run, whose supervisors do not hold the port."""
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A port that the daemon listens at."""
+    """The port on which the daemon listens."""
 
     listening: socket.socket
     reservation: socket.socket
-    """Bound to the same port, and never listening."""
+    """Bound to the same port, never listening."""
     lock: int
-    """Shows the next daemon that the port was held all the time."""
+    """Proves to the next daemon that the port was held all the time."""
     secret: bytes
 
     @classmethod
     def open(cls, home: Path) -> Door:
-        """Listen, at the port of the last time where it is free."""
+        """Listen, on the last port if it is free."""
         folder = home / FOLDER
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        wanted, earlier = _kept_port(folder), _is_earlier(folder, _boot_id())
-        listening = _listen(wanted)
+        last_port, earlier = _kept_port(folder), _is_earlier(folder, _boot_id())
+        listening = _listen(last_port)
         port: int = listening.getsockname()[1]
         reservation = _reserve(port)
         lock, unbroken = _hold(folder, port)
-        if port != wanted or not (unbroken or earlier):
-            # Another user may have listened there, and tokens may have been sent to it.
+        if port != last_port or not (unbroken or earlier):
+            # Another user may have listened there and received tokens.
             (folder / "secret").unlink(missing_ok=True)
         door = cls(listening, reservation, lock, _kept_secret(folder))
         _keep(folder / "port", f"{door.port}\n")
@@ -67,9 +66,9 @@ class Door:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
-        found: int = self.listening.getsockname()[1]
-        return found
+        """The port on which it listens."""
+        number: int = self.listening.getsockname()[1]
+        return number
 
     @property
     def uri(self) -> str:
@@ -78,32 +77,32 @@ class Door:
 
     @property
     def held(self) -> tuple[int, ...]:
-        """Descriptors that the supervisor of each task must hold."""
+        """File descriptors that the supervisor of each task must hold."""
         return (self.reservation.fileno(), self.lock)
 
     def close(self) -> None:
-        """Give the port up, unless a task holds it."""
+        """Release the port, unless a task holds it."""
         self.listening.close()
         self.reservation.close()
         os.close(self.lock)
 
     def variables(self, job: Job) -> dict[str, str]:
-        """Address and token for a run."""
+        """Return the variables with address and token for a run."""
         token = token_of(self.secret, Speaker(job.key.namespace, job.key.name))
-        # The client would print links to pages that are not there.
+        # The client would print links to pages that do not exist.
         return {URI: self.uri, TOKEN: token, EXPERIMENT: job.series, "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
 
 
 def _listen(port: int) -> socket.socket:
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    # The address may be used again by what is left of old connections, the port by the sockets that hold it for us.
+    # SO_REUSEADDR: old connections do not block the address. SO_REUSEPORT: neither do our own sockets that hold the port.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listening.bind((HOST, port))
         listening.listen(512)
     except OSError:
-        # Another user has it by now; those who know the old one have to be started again.
+        # Another user has taken the port; tasks that use the old address have to be restarted.
         listening.close()
         if not port:
             raise
@@ -119,7 +118,7 @@ def _reserve(port: int) -> socket.socket:
     try:
         reservation.bind((HOST, port))
     except OSError:
-        # Old connections of an earlier version are in the way for a minute.
+        # For a minute, old connections of an earlier version prevent this.
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reservation.bind((HOST, port))
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
@@ -127,7 +126,7 @@ def _reserve(port: int) -> socket.socket:
 
 
 def _hold(folder: Path, port: int) -> tuple[int, bool]:
-    """The lock of all who hold the port, and whether another one held it before: then it was held all the time."""
+    """Lock the file of the port's holders; return the lock, and whether the port was held all the time, by another holder."""
     path = folder / f"held-{port}"
     for other in folder.glob("held-*"):
         if other != path:
@@ -143,13 +142,13 @@ def _hold(folder: Path, port: int) -> tuple[int, bool]:
 
 
 def _is_earlier(folder: Path, boot: str) -> bool:
-    """Whether tasks of an earlier version, which hold no port, may run: then their tokens stay valid in this boot."""
+    """Return whether tasks of an earlier version, which do not hold the port, may run: their tokens stay valid in this boot."""
     try:
-        known = (folder / "boot").read_text().split()
+        recorded = (folder / "boot").read_text().split()
     except OSError:
-        known = [boot, _EARLIER] if (folder / "secret").exists() else [boot]
-    _keep(folder / "boot", " ".join([boot, *known[1:]] if known[:1] == [boot] else [boot]) + "\n")
-    return known == [boot, _EARLIER]
+        recorded = [boot, _EARLIER] if (folder / "secret").exists() else [boot]
+    _keep(folder / "boot", " ".join([boot, *recorded[1:]] if recorded[:1] == [boot] else [boot]) + "\n")
+    return recorded == [boot, _EARLIER]
 
 
 def _boot_id() -> str:
@@ -169,16 +168,16 @@ def _kept_port(folder: Path) -> int:
 def _kept_secret(folder: Path) -> bytes:
     path = folder / "secret"
     with contextlib.suppress(FileNotFoundError, ValueError):
-        found = bytes.fromhex(path.read_text())
-        if len(found) == _SECRET_LENGTH:
-            return found
-    made = secrets.token_bytes(_SECRET_LENGTH)
-    _keep(path, made.hex())
-    return made
+        stored = bytes.fromhex(path.read_text())
+        if len(stored) == _SECRET_LENGTH:
+            return stored
+    secret = secrets.token_bytes(_SECRET_LENGTH)
+    _keep(path, secret.hex())
+    return secret
 
 
 def _keep(path: Path, text: str) -> None:
-    """Whole or not at all, for the owner alone."""
+    """Write a file atomically, readable only by the owner."""
     aside = path.with_name(f".{path.name}-{secrets.token_hex(6)}")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""What a request says: a query or a JSON body, read field by field; what is wrong is told by name and value."""
+"""Parameters of a request: a query or a JSON body, read field by field; errors contain name and value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BODY_LIMIT = 16 << 20
 VIEWS = ("ACTIVE_ONLY", "DELETED_ONLY", "ALL")
 KEY_LIMIT, VALUE_LIMIT = 250, 8000
 MODEL_LIMIT = 256
-"""Characters of the name of a registered model."""
+"""Maximum number of characters of the name of a registered model."""
 _ENTITY = re.compile(r"[/\w.\- :]*")
 _SHOWN = 300
 _LATEST = 253_402_300_799
@@ -34,7 +34,7 @@ class Fields:
 
     @classmethod
     async def of(cls, request: Request) -> Fields:
-        """The query of a GET, the body of anything else."""
+        """Return the query of a GET, the body of any other request."""
         if request.method == "GET":
             query = request.query_params
             return cls({key: values if len(values := query.getlist(key)) > 1 else values[0] for key in query})
@@ -55,23 +55,23 @@ class Fields:
         return cls(data)
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A text; without a default it must be there."""
-        found = self._data.get(name)
-        if default is None and found in (None, ""):
+        """Return a string; without a default it is required."""
+        value = self._data.get(name)
+        if default is None and value in (None, ""):
             raise self.missing(name)
-        if found is None:
+        if value is None:
             return default or ""
-        if not isinstance(found, str):
+        if not isinstance(value, str):
             raise self.wrong(name, "it is no text")
-        return found
+        return value
 
     def number(self, name: str, default: int = 0) -> int:
-        """A whole number; protocol buffers write large ones as text."""
-        found = self._data.get(name)
-        if found is None:
+        """Return an integer; protocol buffers write large ones as strings."""
+        value = self._data.get(name)
+        if value is None:
             return default
         try:
-            whole = int(found) if isinstance(found, str) else found
+            whole = int(value) if isinstance(value, str) else value
         except ValueError:
             whole = None
         number = numbers.int64(whole)
@@ -80,25 +80,25 @@ class Fields:
         return number
 
     def seconds(self, name: str) -> float:
-        """A time, sent in milliseconds, in seconds since the epoch; 0 when it is missing."""
+        """Return a time in seconds since the epoch, which is sent in milliseconds; 0 if it is missing."""
         sent = self.number(name)
         if not 0 <= sent <= _LATEST * 1000:
             raise self.wrong(name, "it is no time in milliseconds since 1970")
         return sent / 1000
 
     def moment(self, name: str) -> float:
-        """A time as `seconds`, which must be there."""
+        """Return a required time, as `seconds` does."""
         if not self.has(name):
             raise self.missing(name)
         return self.seconds(name)
 
     def real(self, name: str) -> float:
-        """A number, also one that is none: `"NaN"`, `"Infinity"`."""
-        found = self._data.get(name)
-        if found is None:
+        """Return a number, including `"NaN"` and `"Infinity"`."""
+        value = self._data.get(name)
+        if value is None:
             raise self.missing(name)
         try:
-            number = float(found) if isinstance(found, str) else numbers.real(found)
+            number = float(value) if isinstance(value, str) else numbers.real(value)
         except ValueError:
             number = None
         if number is None:
@@ -106,107 +106,107 @@ class Fields:
         return number
 
     def flag(self, name: str) -> bool:
-        """Yes or no."""
-        found = self._data.get(name)
-        if not isinstance(found, bool | None) and str(found).lower() not in ("true", "false"):
+        """Return a boolean."""
+        value = self._data.get(name)
+        if not isinstance(value, bool | None) and str(value).lower() not in ("true", "false"):
             raise self.wrong(name, "it is neither true nor false")
-        return str(found).lower() == "true"
+        return str(value).lower() == "true"
 
     def texts(self, name: str) -> list[str]:
-        """Texts, in order."""
-        found = self._data.get(name) or []
-        listed = found if isinstance(found, list) else [found]
-        if not all(isinstance(each, str) for each in listed):
+        """Return a list of strings."""
+        value = self._data.get(name) or []
+        strings = value if isinstance(value, list) else [value]
+        if not all(isinstance(item, str) for item in strings):
             raise self.wrong(name, "it is no list of texts")
-        return listed
+        return strings
 
     def parts(self, name: str, most: int = 1000) -> list[Fields]:
-        """Objects, in order."""
-        found = self._data.get(name) or []
-        if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        """Return a list of objects."""
+        value = self._data.get(name) or []
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self.wrong(name, "it is no list of objects")
-        if len(found) > most:
-            message = f"{self._place}{name} has {len(found)} entries, and one request can contain at most {most}"
+        if len(value) > most:
+            message = f"{self._place}{name} has {len(value)} entries, and one request can contain at most {most}"
             raise UsageError(message, fix="send them in several requests")
-        return [Fields(each, f"{self._place}{name}[{number}].") for number, each in enumerate(found)]
+        return [Fields(item, f"{self._place}{name}[{number}].") for number, item in enumerate(value)]
 
     def part(self, name: str) -> Fields:
-        """One object; an empty one where it is missing."""
-        found = self._data.get(name) or {}
-        if not isinstance(found, dict):
+        """Return one object; an empty one if it is missing."""
+        value = self._data.get(name) or {}
+        if not isinstance(value, dict):
             raise self.wrong(name, "it is no object")
-        return Fields(found, f"{self._place}{name}.")
+        return Fields(value, f"{self._place}{name}.")
 
     def pairs(self, name: str, most: int = 1000, value_limit: int = VALUE_LIMIT) -> dict[str, str]:
-        """`[{"key": ..., "value": ...}]` as a mapping."""
-        return dict(each.pair(value_limit) for each in self.parts(name, most))
+        """Return `[{"key": ..., "value": ...}]` as a mapping."""
+        return dict(item.pair(value_limit) for item in self.parts(name, most))
 
     def pair(self, value_limit: int = VALUE_LIMIT) -> tuple[str, str]:
-        """`key` and `value`, the name and the value of a tag or a parameter."""
+        """Return `key` and `value`, the name and the value of a tag or a parameter."""
         return self.entity("key"), self.value("value", value_limit)
 
     def entity(self, name: str) -> str:
-        """A name of a metric, a parameter or a tag: no other name than its own when it is read as a path."""
-        found = self.key(name)
-        if not _ENTITY.fullmatch(found):
+        """Return a name of a metric, a parameter or a tag, which as a path must not denote another name."""
+        entity_name = self.key(name)
+        if not _ENTITY.fullmatch(entity_name):
             raise self.wrong(name, "a name has letters, digits, spaces and the marks _ - . : / only")
-        if posixpath.normpath(found) != found or found == "." or found.startswith(("..", "/")):
+        if posixpath.normpath(entity_name) != entity_name or entity_name == "." or entity_name.startswith(("..", "/")):
             raise self.wrong(name, "as a path it would mean another name")
-        return found
+        return entity_name
 
     def key(self, name: str, most: int = KEY_LIMIT) -> str:
-        """A name of one line."""
-        found = self.text(name)
-        if len(found) > most:
+        """Return a name of one line."""
+        text = self.text(name)
+        if len(text) > most:
             message = f"'{self._place}{name}' exceeds the maximum length of {most} characters"
             raise UsageError(message, fix="choose a shorter one")
-        if any(ord(letter) < 32 for letter in found):
+        if any(ord(letter) < 32 for letter in text):
             raise self.wrong(name, "it has characters that cannot be printed")
-        return found
+        return text
 
     def value(self, name: str, limit: int = VALUE_LIMIT) -> str:
-        """A value of a parameter or a tag."""
-        found = self.text(name, "")
-        if len(found) > limit:
-            message = f"'{self._place}{name}' exceeds the maximum length of {limit} characters: it has {len(found)}"
+        """Return the value of a parameter or a tag."""
+        text = self.text(name, "")
+        if len(text) > limit:
+            message = f"'{self._place}{name}' exceeds the maximum length of {limit} characters: it has {len(text)}"
             raise UsageError(message, fix="keep it in a file as an artifact")
-        return found
+        return text
 
     def has(self, name: str) -> bool:
-        """Whether it is there."""
+        """Return whether the field is present."""
         return self._data.get(name) is not None
 
     def plain(self) -> Mapping[str, Any]:
-        """All of it, as it came."""
+        """Return the whole object, unparsed."""
         return self._data
 
     def missing(self, name: str) -> UsageError:
-        """The refusal of a request without that field."""
+        """Return the error for a missing field."""
         return UsageError(f"Missing value for required parameter '{self._place}{name}'", fix="see the REST API of MLflow")
 
     def wrong(self, name: str, why: str) -> UsageError:
-        """The refusal of a request for the value of that field."""
+        """Return the error for an invalid value of a field."""
         text = json.dumps(self._data.get(name), separators=(",", ":"), sort_keys=True, default=str)
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
         return UsageError(f"Invalid value {shown} for parameter '{self._place}{name}' supplied: {why}")
 
 
 def run_id(fields: Fields) -> str:
-    """The run that is meant: newer and older clients call it differently, and send both."""
-    found = fields.text("run_id", "") or fields.text("run_uuid", "")
-    if not found:
+    """Return the run's id: newer and older clients use different names for it, and send both."""
+    value = fields.text("run_id", "") or fields.text("run_uuid", "")
+    if not value:
         raise fields.missing("run_id")
-    return found
+    return value
 
 
 def is_viewed(view: str, deleted: bool) -> bool:
-    """Whether a view shows what is deleted, or is not."""
+    """Return whether a view includes deleted, or active, objects."""
     return view == "ALL" or deleted == (view == "DELETED_ONLY")
 
 
 def one_of(fields: Fields, name: str, choices: Sequence[str]) -> str:
-    """A word of a few; empty when it is missing."""
-    found = fields.text(name, "")
-    if found and found not in choices:
+    """Return a string that must be one of `choices`; empty if it is missing."""
+    word = fields.text(name, "")
+    if word and word not in choices:
         raise fields.wrong(name, f"use one of {', '.join(choices)}")
-    return found
+    return word

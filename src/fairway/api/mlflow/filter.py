@@ -1,4 +1,4 @@
-"""The filters and orders of searches: `metrics.acc > 0.9 and params."learning rate" = '0.1'`. Pure."""
+"""Filters and sort orders of searches: `metrics.acc > 0.9 and params."learning rate" = '0.1'`. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from fairway.errors import UsageError
 
 Values = Mapping[str, Mapping[str, Any]]
-"""What is known of one thing: `attributes`, `metrics`, `params`, `tags`."""
+"""The values of one object: `attributes`, `metrics`, `params`, `tags`."""
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -41,28 +41,29 @@ class Clause:
     value: Any
 
     def holds(self, values: Values) -> bool:
-        """Whether it is so; nothing is true of what is not there, save that it is not there."""
-        found = values.get(self.group, {}).get(self.name)
-        if isinstance(found, list):
-            return any(_COMPARE[self.operator](each, self.value) for each in found)
+        """Return whether the comparison holds; for a missing value only IS NULL holds."""
+        value = values.get(self.group, {}).get(self.name)
+        if isinstance(value, list):
+            return any(_COMPARE[self.operator](item, self.value) for item in value)
         if self.operator in ("IS NULL", "IS NOT NULL"):
-            return (found is None) == (self.operator == "IS NULL")
-        return found is not None and _COMPARE[self.operator](found, self.value)
+            return (value is None) == (self.operator == "IS NULL")
+        return value is not None and _COMPARE[self.operator](value, self.value)
 
 
 def _alike(flags: int) -> Callable[[Any, Any], bool]:
     def compare(found: Any, pattern: Any) -> bool:
         parts = str(pattern).split("%")
-        read = [re.compile("".join("." if each == "_" else re.escape(each) for each in part), flags | re.S) for part in parts]
+        read = [re.compile("".join("." if char == "_" else re.escape(char) for char in part), flags | re.S) for part in parts]
         return _in_order(read, [len(part) for part in parts], str(found))
 
     return compare
 
 
 def _in_order(parts: Sequence[re.Pattern[str]], lengths: Sequence[int], text: str) -> bool:
-    """Whether the parts follow each other in a text, the first at its begin, the last at its end.
+    """Return whether the parts follow each other in a text, the first at its beginning, the last at its end.
 
-    Each is taken where it comes first, which leaves most to the others: one expression with gaps would try every place of each.
+    Each part is matched at its first position, which leaves the most text to the others: one expression with gaps would try every
+    position of each.
     """
     if len(parts) == 1:
         return parts[0].fullmatch(text) is not None
@@ -101,15 +102,15 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a search knows of its things. A filter that names anything else is refused: it would silently find nothing."""
+    """The fields of the searched objects. A filter with any other field is refused: it would silently match nothing."""
 
     attributes: Mapping[str, type]
-    """The type of each: `str` or `int`."""
+    """The type of each attribute: `str` or `int`."""
     groups: tuple[str, ...] = ()
-    """`metrics`, `params`, `tags`, `datasets`: those that things have."""
+    """The groups that the objects have: `metrics`, `params`, `tags`, `datasets`."""
 
     def check(self, clause: Clause) -> None:
-        """Raises `UsageError` for a comparison that can never be meant."""
+        """Raise `UsageError` for a comparison that makes no sense."""
         self.check_key(clause.group, clause.name)
         kind = self.attributes[clause.name] if clause.group == "attributes" else int if clause.group == "metrics" else str
         allowed = _OF_NUMBERS if kind is int else _OF_NAMES if clause.group in ("attributes", "datasets") else _OF_TEXTS
@@ -124,7 +125,7 @@ class Searched:
             raise UsageError(message, fix="put the value in quotes")
 
     def check_key(self, group: str, name: str) -> None:
-        """Raises `UsageError` for what is not known of these things."""
+        """Raise `UsageError` for an unknown field."""
         if group != "attributes" and group not in self.groups:
             message = f"Invalid entity type {group!r}: these things have no {group}"
             raise UsageError(message, fix=f"use one of {', '.join(('attributes', *self.groups))}")
@@ -141,7 +142,7 @@ _OF_NAMES = ("=", "!=", "LIKE", "ILIKE", "IN", "NOT IN")
 
 
 def read_filter(text: str, searched: Searched | None = None) -> tuple[Clause, ...]:
-    """The comparisons of a filter, all of which must hold."""
+    """Return the comparisons of a filter, all of which must hold."""
     if not text.strip():
         return ()
     reader = _Reader(text)
@@ -158,28 +159,28 @@ def read_filter(text: str, searched: Searched | None = None) -> tuple[Clause, ..
 def ordered(
     things: Sequence[Any], orders: Sequence[str], values: Callable[[Any], Values], searched: Searched | None = None
 ) -> list[Any]:
-    """The things in the orders asked for, the first the strongest; what is no number, and then what lacks a value, comes last."""
-    found = list(things)
+    """Sort by the given orders, the first being the most significant; NaN, and then missing values, come last."""
+    result = list(things)
     keys = [_read_order(order) for order in orders]
     for group, name, down in reversed(keys):
         if searched is not None:
             searched.check_key(group, name)
-        known = {id(thing): _single(values(thing).get(group, {}).get(name)) for thing in found}
-        there = [thing for thing in found if known[id(thing)] is not None]
-        numbers = [thing for thing in there if known[id(thing)] == known[id(thing)]]
-        odd = [thing for thing in there if known[id(thing)] != known[id(thing)]]
-        numbers.sort(key=lambda thing: _sortable(known[id(thing)]), reverse=down)
-        found = [*numbers, *odd, *(thing for thing in found if known[id(thing)] is None)]
-    return found
+        by_id = {id(thing): _single(values(thing).get(group, {}).get(name)) for thing in result}
+        present = [thing for thing in result if by_id[id(thing)] is not None]
+        numbers = [thing for thing in present if by_id[id(thing)] == by_id[id(thing)]]
+        not_numbers = [thing for thing in present if by_id[id(thing)] != by_id[id(thing)]]
+        numbers.sort(key=lambda thing: _sortable(by_id[id(thing)]), reverse=down)
+        result = [*numbers, *not_numbers, *(thing for thing in result if by_id[id(thing)] is None)]
+    return result
 
 
 def _single(value: Any) -> Any:
-    """What a thing is ordered by, where it has several values."""
+    """Return the value by which an object with several values is sorted."""
     return (value[0] if value else None) if isinstance(value, list) else value
 
 
 def _read_order(text: str) -> tuple[str, str, bool]:
-    """The group, the name, and whether the order is a falling one."""
+    """Return the group, the name, and whether the order is descending."""
     reader = _Reader(text)
     group, name = reader.key()
     down = not reader.at_end and reader.word("ASC", "DESC") == "DESC"
@@ -196,7 +197,7 @@ def _is_number(value: Any) -> bool:
 
 
 class _Reader:
-    """Reads a filter from left to right."""
+    """Parses a filter from left to right."""
 
     def __init__(self, text: str) -> None:
         if len(text) > _LONGEST:
@@ -216,16 +217,16 @@ class _Reader:
 
     @property
     def at_end(self) -> bool:
-        """Whether all was read."""
+        """Whether all tokens were read."""
         return self._next >= len(self._tokens)
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Raise if more tokens follow."""
         if not self.at_end:
             raise self._wrong()
 
     def clause(self) -> Clause:
-        """The next comparison."""
+        """Read the next comparison."""
         group, name = self.key()
         kind, operator = self._take("op", "word")
         operator = {"<>": "!="}.get(operator, operator.upper())
@@ -243,7 +244,7 @@ class _Reader:
         return Clause(group, name, operator, float(value) if kind == "number" else _unquoted(value))
 
     def key(self) -> tuple[str, str]:
-        """What is compared: its group and its name."""
+        """Read the field of a comparison: its group and its name."""
         kind, first = self._take("word", "text")
         group, mark, name = first.partition(".") if kind == "word" else ("", "", _unquoted(first))
         if mark and not name:
@@ -256,19 +257,19 @@ class _Reader:
         return _GROUPS[group], _OTHER_NAMES.get(name, name)
 
     def word(self, *choices: str) -> str:
-        """One of these words."""
-        found = self._take("word")[1].upper()
-        if found not in choices:
+        """Read one of these words."""
+        token = self._take("word")[1].upper()
+        if token not in choices:
             raise self._wrong()
-        return found
+        return token
 
     def _several(self) -> tuple[str, ...]:
-        found = []
+        values = []
         mark = self._take("mark")[1]
         while mark in "(,":
-            found.append(_unquoted(self._take("text", "number")[1]))
+            values.append(_unquoted(self._take("text", "number")[1]))
             mark = self._take("mark")[1]
-        return tuple(found)
+        return tuple(values)
 
     def _take(self, *kinds: str) -> tuple[str, str]:
         if self.at_end or self._tokens[self._next][0] not in kinds:

@@ -1,4 +1,4 @@
-"""Routes about the values of metrics over time, and about the datasets of experiments."""
+"""Routes of metric values over time, and of the datasets of experiments."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MOST_RUNS, MOST_VALUES, MOST_SAMPLED, MOST_EXPERIMENTS, MOST_DATASETS = 100, 25_
 
 
 class Histories:
-    """The routes about values over time."""
+    """The routes of values over time."""
 
     def __init__(self, tracking: Tracking) -> None:
         self._tracking = tracking
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """By method and path."""
+        """Return the routes by method and path."""
         return {
             ("GET", "metrics/get-history"): self.of_run,
             ("GET", "metrics/get-history-bulk"): self.of_runs,
@@ -36,14 +36,14 @@ class Histories:
         }
 
     async def of_run(self, request: Request) -> Response:
-        """Every value of one metric, a page at a time where the client asks for pages."""
+        """Return every value of one metric, in pages if the client requests pages."""
         fields = await Fields.of(request)
-        found = self._values(request, run_id(fields), fields.text("metric_key"))
-        shown, following = page_of(found, fields, usual=max(1, len(found)), most=max(MOST_VALUES, len(found)))
-        return answer({"metrics": [metric_json(each) for each in shown], **following})
+        values = self._values(request, run_id(fields), fields.text("metric_key"))
+        page, following = page_of(values, fields, usual=max(1, len(values)), most=max(MOST_VALUES, len(values)))
+        return answer({"metrics": [metric_json(value) for value in page], **following})
 
     async def of_runs(self, request: Request) -> Response:
-        """Every value of one metric of several runs."""
+        """Return every value of one metric of several runs."""
         fields = await Fields.of(request)
         runs = self._runs(fields, "run_id", "GetMetricHistoryBulk")
         if not fields.has("metric_key"):
@@ -52,11 +52,11 @@ class Histories:
         most = min(fields.number("max_results", MOST_VALUES), MOST_VALUES)
         if most < 1:
             raise fields.wrong("max_results", "It must be a positive integer")
-        found = [each for run in sorted(runs) for each in self._shown(request, run, fields.text("metric_key"))]
-        return answer({"metrics": found[:most]})
+        values = [value for run in sorted(runs) for value in self._shown(request, run, fields.text("metric_key"))]
+        return answer({"metrics": values[:most]})
 
     async def sampled(self, request: Request) -> Response:
-        """Values of one metric of several runs at some steps, the same ones of all runs."""
+        """Return values of one metric of several runs at selected steps, which are the same for all runs."""
         fields = await Fields.of(request)
         if not fields.has("run_ids"):
             raise fields.missing("run_ids")
@@ -71,18 +71,18 @@ class Histories:
         if bounds is not None and bounds[0] > bounds[1]:
             message = f"end_step must be greater than start_step. They are {bounds[1]} and {bounds[0]}"
             raise UsageError(message, fix="exchange them")
-        known = {run: self._values(request, run, key) for run in runs}
-        chosen = {run: chosen_steps(sorted({each.step for each in values}), bounds, most) for run, values in known.items()}
-        found = [
-            {**metric_json(each), "run_id": run}
-            for run, values in known.items()
-            for each in sorted(values, key=lambda each: (each.step, each.time))
-            if each.step in chosen[run]
+        by_run = {run: self._values(request, run, key) for run in runs}
+        chosen = {run: chosen_steps(sorted({value.step for value in values}), bounds, most) for run, values in by_run.items()}
+        sampled_values = [
+            {**metric_json(value), "run_id": run}
+            for run, values in by_run.items()
+            for value in sorted(values, key=lambda value: (value.step, value.time))
+            if value.step in chosen[run]
         ]
-        return answer({"metrics": found[:MOST_VALUES]})
+        return answer({"metrics": sampled_values[:MOST_VALUES]})
 
     async def datasets(self, request: Request) -> Response:
-        """What the runs of some experiments read."""
+        """Return the datasets that the runs of some experiments read."""
         fields = await Fields.of(request)
         experiments = fields.texts("experiment_ids")
         if not experiments:
@@ -91,41 +91,41 @@ class Histories:
         if len(experiments) > MOST_EXPERIMENTS:
             message = f"SearchDatasets request cannot specify more than {MOST_EXPERIMENTS} experiment_ids"
             raise UsageError(message, fix="ask several times")
-        found: dict[str, dict[str, Any]] = {}
+        summaries: dict[str, dict[str, Any]] = {}
         for run in self._tracking.runs(speaker(request).namespace, experiments):
-            for each in map(json.loads, run.inputs if not self._tracking.is_deleted(run) else ()):
-                known = {
+            for dataset_input in map(json.loads, run.inputs if not self._tracking.is_deleted(run) else ()):
+                summary = {
                     "experiment_id": run.experiment,
-                    **{key: each.get("dataset", {}).get(key, "") for key in ("name", "digest")},
+                    **{key: dataset_input.get("dataset", {}).get(key, "") for key in ("name", "digest")},
                 }
-                context = [tag.get("value", "") for tag in each.get("tags", []) if tag.get("key") == CONTEXT_TAG]
-                known |= {"context": context[0]} if context else {}
-                found.setdefault(json.dumps(known), known)
-        return answer({"dataset_summaries": list(found.values())[:MOST_DATASETS]})
+                context = [tag.get("value", "") for tag in dataset_input.get("tags", []) if tag.get("key") == CONTEXT_TAG]
+                summary |= {"context": context[0]} if context else {}
+                summaries.setdefault(json.dumps(summary), summary)
+        return answer({"dataset_summaries": list(summaries.values())[:MOST_DATASETS]})
 
     def _runs(self, fields: Fields, name: str, request: str) -> list[str]:
-        found = list(dict.fromkeys(fields.texts(name)))
-        if not found:
+        runs = list(dict.fromkeys(fields.texts(name)))
+        if not runs:
             message = f"{request} request must specify at least one run_id"
             raise UsageError(message, fix="name a run")
-        if len(found) > MOST_RUNS:
+        if len(runs) > MOST_RUNS:
             which = "cannot specify more than" if name == "run_id" else "must specify at most"
             message = (
-                f"{request} request {which} {MOST_RUNS} {name}{'s' if name == 'run_id' else ''}. Received {len(found)} of them"
+                f"{request} request {which} {MOST_RUNS} {name}{'s' if name == 'run_id' else ''}. Received {len(runs)} of them"
             )
             raise UsageError(message, fix="ask several times")
-        return found
+        return runs
 
     def _values(self, request: Request, run: str, key: str) -> list[Measured]:
-        found = self._tracking.history(self._tracking.run(speaker(request).namespace, run), key)
-        return sorted(found, key=lambda each: (each.time, each.step))
+        values = self._tracking.history(self._tracking.run(speaker(request).namespace, run), key)
+        return sorted(values, key=lambda value: (value.time, value.step))
 
     def _shown(self, request: Request, run: str, key: str) -> list[dict[str, Any]]:
-        return [{**metric_json(each), "run_id": run} for each in self._values(request, run, key)]
+        return [{**metric_json(value), "run_id": run} for value in self._values(request, run, key)]
 
 
 def chosen_steps(steps: list[int], bounds: tuple[int, int] | None, most: int) -> set[int]:
-    """At most `most` of the steps between two of them, evenly spread, and the last one always."""
+    """Return at most `most` of the steps within the bounds, evenly spread and always including the last one."""
     within = steps[bisect_left(steps, bounds[0]) : bisect_left(steps, bounds[1] + 1)] if bounds else steps
     if len(within) <= most:
         return set(within)

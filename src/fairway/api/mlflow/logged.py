@@ -1,4 +1,4 @@
-"""Routes about models that runs logged."""
+"""Routes of models that runs logged."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STATUSES = ("LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_F
 
 
 class LoggedModels:
-    """The routes about models that runs logged."""
+    """The routes of models that runs logged."""
 
     def __init__(self, models: TrackedModels) -> None:
         self._models = models
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """By method and path."""
+        """Return the routes by method and path."""
         return {
             ("POST", "logged-models"): self.create,
             ("POST", "logged-models/search"): self.search,
@@ -43,7 +43,7 @@ class LoggedModels:
         }
 
     async def create(self, request: Request) -> Response:
-        """A new one; its files follow."""
+        """Create a logged model; its files are uploaded later."""
         fields = await Fields.of(request)
         draft = LoggedModel(
             speaker(request).namespace,
@@ -58,54 +58,54 @@ class LoggedModels:
         return answer(logged_json(self._models.log_model(speaker(request), draft)))
 
     async def get(self, request: Request) -> Response:
-        """One of them."""
+        """Return one logged model."""
         return answer(logged_json(self._models.logged(speaker(request).namespace, _name(request))))
 
     async def search(self, request: Request) -> Response:
-        """Those of some experiments that a filter lets through."""
+        """Return logged models of some experiments that match a filter."""
         fields = await Fields.of(request)
         clauses = read_filter(fields.text("filter", ""), SEARCHED)
-        known = self._models.all_logged(speaker(request).namespace, fields.texts("experiment_ids"))
-        datasets = [(each.text("dataset_name"), each.text("dataset_digest", "")) for each in fields.parts("datasets")]
+        candidates = self._models.all_logged(speaker(request).namespace, fields.texts("experiment_ids"))
+        datasets = [(item.text("dataset_name"), item.text("dataset_digest", "")) for item in fields.parts("datasets")]
 
         def values(model: LoggedModel) -> Values:
             return _values(model, datasets)
 
-        found = [each for each in known if all(clause.holds(values(each)) for clause in clauses)]
-        found.sort(key=lambda each: (-each.created, each.name))
+        matches = [item for item in candidates if all(clause.holds(values(item)) for clause in clauses)]
+        matches.sort(key=lambda item: (-item.created, item.name))
         for order in reversed(fields.parts("order_by")):
             of = [(order.text("dataset_name"), order.text("dataset_digest", ""))] if order.has("dataset_name") else []
             rising = order.flag("ascending") or not order.has("ascending")
             text = f"{order.text('field_name')} {'ASC' if rising else 'DESC'}"
-            found = ordered(found, [text], partial(_values, datasets=of), SEARCHED)
-        shown, following = page_of(found, fields, usual=100)
-        return answer({"models": [logged_json(each)["model"] for each in shown], **following})
+            matches = ordered(matches, [text], partial(_values, datasets=of), SEARCHED)
+        page, following = page_of(matches, fields, usual=100)
+        return answer({"models": [logged_json(item)["model"] for item in page], **following})
 
     async def finish(self, request: Request) -> Response:
-        """Its files are there, or never will be."""
+        """Set the final status: its files are complete, or their upload has failed."""
         fields = await Fields.of(request)
         status = one_of(fields, "status", STATUSES)
         return answer(logged_json(self._models.change_logged(speaker(request), _name(request), status=status)))
 
     async def delete(self, request: Request) -> Response:
-        """Hide a logged model."""
+        """Mark a logged model as deleted."""
         self._models.delete_logged(speaker(request), _name(request))
         return answer()
 
     async def log_params(self, request: Request) -> Response:
-        """Its parameters."""
+        """Set parameters."""
         fields = await Fields.of(request)
         self._models.change_logged(speaker(request), _name(request), params=fields.pairs("params"))
         return answer()
 
     async def set_tags(self, request: Request) -> Response:
-        """Its tags."""
+        """Set tags."""
         fields = await Fields.of(request)
         changed = self._models.change_logged(speaker(request), _name(request), tags=fields.pairs("tags"))
         return answer(logged_json(changed))
 
     async def delete_tag(self, request: Request) -> Response:
-        """Take a tag off."""
+        """Remove a tag."""
         self._models.drop_logged_tag(speaker(request), _name(request), str(request.path_params["tag"]))
         return answer()
 
@@ -115,15 +115,15 @@ def _name(request: Request) -> str:
 
 
 def _title(fields: Fields) -> str:
-    """The name of a new logged model: one that a path and a URI can hold."""
-    found = fields.value("name")
-    if any(mark in found for mark in "/:.%\"'"):
+    """Return the name of a new logged model, which must be usable in a path and a URI."""
+    title = fields.value("name")
+    if any(mark in title for mark in "/:.%\"'"):
         raise fields.wrong("name", "it must not contain any of / : . % and quotes")
-    return found
+    return title
 
 
 def _values(model: LoggedModel, datasets: Sequence[tuple[str, str]] = ()) -> Values:
-    known = {
+    attributes = {
         "model_id": model.name,
         "name": model.title,
         "model_name": model.title,
@@ -138,8 +138,8 @@ def _values(model: LoggedModel, datasets: Sequence[tuple[str, str]] = ()) -> Val
         "creation_timestamp_ms": milliseconds(model.created),
     }
     metrics: dict[str, list[float]] = {}
-    for place, text in model.metrics.items():
-        name, dataset, digest = json.loads(place)
-        if not datasets or any(dataset == wanted and of in ("", digest) for wanted, of in datasets):
+    for metric_key, text in model.metrics.items():
+        name, dataset, digest = json.loads(metric_key)
+        if not datasets or any(dataset == dataset_name and of in ("", digest) for dataset_name, of in datasets):
             metrics.setdefault(name, []).append(float(json.loads(text)["value"]))
-    return {"attributes": known, "metrics": metrics, "params": model.params, "tags": model.tags}
+    return {"attributes": attributes, "metrics": metrics, "params": model.params, "tags": model.tags}

@@ -1,4 +1,4 @@
-"""One page of an answer, and where the next begins."""
+"""Pagination of responses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from fairway.api.mlflow.fields import Fields
 
 USUAL, MOST = 1000, 50_000
-"""Things on one page: where the client names no number, and at the most."""
+"""Number of items on one page: by default, and at most."""
 
 _Thing = TypeVar("_Thing")
 
@@ -16,7 +16,7 @@ _Thing = TypeVar("_Thing")
 def page_of(
     things: Sequence[_Thing], fields: Fields, usual: int = USUAL, most: int = MOST
 ) -> tuple[list[_Thing], dict[str, Any]]:
-    """As many as were asked for, from where the page before ended."""
+    """Return the requested page, and the token of the next one."""
     begin = Fields({"page_token": fields.text("page_token", "") or "0"}).number("page_token")
     if begin < 0:
         raise fields.wrong("page_token", "it is not one that Fairway gave")

@@ -1,4 +1,4 @@
-"""How a request finds its route: who speaks is known before anything else is looked at."""
+"""Types and helpers of route handlers: the caller is authenticated before a handler runs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def speaker(request: Request) -> Speaker:
-    """Who asks; the gate has looked at the token."""
-    found: Speaker = request.scope["fairway.speaker"]
-    return found
+    """Return the caller; the gate has verified the token."""
+    caller: Speaker = request.scope["fairway.speaker"]
+    return caller

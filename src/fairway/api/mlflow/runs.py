@@ -1,4 +1,4 @@
-"""Routes about runs: what is said of them, and what is asked."""
+"""Routes of runs: logging and queries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
 TEXTS = ("run_id", "run_name", "status", "user_id", "artifact_uri")
 SEARCHED = Searched({**dict.fromkeys(TEXTS, str), "start_time": int, "end_time": int}, ("metrics", "params", "tags", "datasets"))
 BATCH, BATCH_OF_TEXTS = 1000, 100
-"""What one request may log: all together, and of parameters and of tags each."""
+"""Maximum number of entries of one request: in total, and of parameters and of tags each."""
 _AT_ONCE = 20
 _HISTORY_TAG = "mlflow.log-model.history"
 CONTEXT_TAG = "mlflow.data.context"
@@ -35,14 +35,14 @@ _DATASET_LIMITS = {
 
 
 class Runs:
-    """The routes about runs."""
+    """The routes of runs."""
 
     def __init__(self, models: TrackedModels) -> None:
         self._models = models
         self._tracking = models.tracking
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """By method and path."""
+        """Return the routes by method and path."""
         return {
             ("POST", "runs/create"): self.create,
             ("POST", "runs/update"): self.update,
@@ -61,19 +61,19 @@ class Runs:
         }
 
     async def create(self, request: Request) -> Response:
-        """A run to log to: the first that a job asks for is its own."""
+        """Create a run; the first one that a job creates is the job's own run."""
         fields = await Fields.of(request)
-        made = self._tracking.create_run(
+        run = self._tracking.create_run(
             speaker(request),
             fields.text("experiment_id", "") or "0",
             fields.value("run_name"),
             fields.seconds("start_time"),
             _with_user(fields),
         )
-        return answer(run_json(self._tracking.facts(made)))
+        return answer(run_json(self._tracking.facts(run)))
 
     async def update(self, request: Request) -> Response:
-        """How it stands."""
+        """Change the status."""
         fields = await Fields.of(request)
         ended = fields.seconds("end_time") if fields.has("end_time") else None
         status = one_of(fields, "status", STATUSES)
@@ -81,45 +81,45 @@ class Runs:
         return answer({"run_info": run_json(self._tracking.facts(changed))["run"]["info"]})
 
     async def get(self, request: Request) -> Response:
-        """One run with all that was said of it."""
+        """Return one run with all its data."""
         fields = await Fields.of(request)
         return answer(run_json(self._tracking.facts(self._run(request, fields))))
 
     async def search(self, request: Request) -> Response:
-        """Runs of some experiments that a filter lets through."""
+        """Return runs of some experiments that match a filter."""
         fields = await Fields.of(request)
         clauses, orders = read_filter(fields.text("filter", ""), SEARCHED), fields.texts("order_by")
         view = one_of(fields, "run_view_type", VIEWS) or VIEWS[0]
-        known = self._tracking.runs(speaker(request).namespace, fields.texts("experiment_ids"))
-        chosen = [run for run in known if is_viewed(view, self._tracking.is_deleted(run))]
+        candidates = self._tracking.runs(speaker(request).namespace, fields.texts("experiment_ids"))
+        chosen = [run for run in candidates if is_viewed(view, self._tracking.is_deleted(run))]
         if not clauses and not orders:
-            # Nothing needs to be known of those that are not shown.
+            # Only the runs of the page need their facts.
             page, following = page_of(chosen, fields)
             shown = await self._facts(page)
         else:
-            found = [each for each in await self._facts(chosen) if all(clause.holds(_values(each)) for clause in clauses)]
-            found.sort(key=lambda each: (-each.started, each.run.name))
-            shown, following = page_of(ordered(found, orders, _values, SEARCHED), fields)
-        return answer({"runs": [run_json(each)["run"] for each in shown], **following})
+            matches = [facts for facts in await self._facts(chosen) if all(clause.holds(_values(facts)) for clause in clauses)]
+            matches.sort(key=lambda facts: (-facts.started, facts.run.name))
+            shown, following = page_of(ordered(matches, orders, _values, SEARCHED), fields)
+        return answer({"runs": [run_json(facts)["run"] for facts in shown], **following})
 
     async def delete(self, request: Request) -> Response:
-        """Hide a run."""
+        """Mark a run as deleted."""
         self._tracking.delete_run(speaker(request), self._run(request, await Fields.of(request)))
         return answer()
 
     async def restore(self, request: Request) -> Response:
-        """Show a run again."""
+        """Restore a run."""
         self._tracking.restore_run(speaker(request), self._run(request, await Fields.of(request)))
         return answer()
 
     async def log_parameter(self, request: Request) -> Response:
-        """One parameter."""
+        """Store one parameter."""
         fields = await Fields.of(request)
         await self._tracking.log(speaker(request), self._run(request, fields), params=dict([fields.pair()]))
         return answer()
 
     async def log_metric(self, request: Request) -> Response:
-        """One value of one metric."""
+        """Store one value of one metric."""
         fields = await Fields.of(request)
         run, measured = self._run(request, fields), self._measured(fields)
         of_models = self._of_models(request, [fields])
@@ -128,7 +128,7 @@ class Runs:
         return answer()
 
     async def log_batch(self, request: Request) -> Response:
-        """Many values, parameters and tags; all or none."""
+        """Store many values, parameters and tags; all or none."""
         fields = await Fields.of(request)
         run = self._run(request, fields)
         metrics, params = fields.parts("metrics", BATCH), fields.parts("params", BATCH_OF_TEXTS)
@@ -136,63 +136,63 @@ class Runs:
         if len(metrics) + len(params) + len(tags) > BATCH:
             message = f"a batch logging request can contain at most {BATCH} metrics, params, and tags together"
             raise UsageError(message, fix="send them in several requests")
-        pairs = [each.pair() for each in params]
+        pairs = [item.pair() for item in params]
         if len(dict(pairs)) < len(pairs):
-            twice = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-            message = f"Duplicate parameter keys have been submitted: {', '.join(twice)[:200]}"
+            duplicates = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+            message = f"Duplicate parameter keys have been submitted: {', '.join(duplicates)[:200]}"
             raise UsageError(message, fix="send one value of each parameter")
-        measured, of_models = [self._measured(each) for each in metrics], self._of_models(request, metrics)
+        measured, of_models = [self._measured(item) for item in metrics], self._of_models(request, metrics)
         await self._tracking.log(speaker(request), run, measured, dict(pairs), tags)
         self._measure_models(request, run, of_models)
         return answer()
 
     async def set_tag(self, request: Request) -> Response:
-        """One tag."""
+        """Set one tag."""
         fields = await Fields.of(request)
         await self._tracking.log(speaker(request), self._run(request, fields), tags=dict([fields.pair()]))
         return answer()
 
     async def delete_tag(self, request: Request) -> Response:
-        """Take a tag off."""
+        """Remove a tag."""
         fields = await Fields.of(request)
         self._tracking.drop_tag(speaker(request), self._run(request, fields), fields.key("key"))
         return answer()
 
     async def log_inputs(self, request: Request) -> Response:
-        """Which datasets it read."""
+        """Record the datasets that the run read."""
         fields = await Fields.of(request)
         run = self._run(request, fields)
         if not fields.has("datasets") and not fields.has("models"):
             raise fields.missing("datasets")
-        inputs = [_dataset_input(each) for each in fields.parts("datasets")]
-        models = [each.text("model_id") for each in fields.parts("models")]
+        inputs = [_dataset_input(item) for item in fields.parts("datasets")]
+        models = [item.text("model_id") for item in fields.parts("models")]
         self._tracking.note(speaker(request), run, {}, inputs, models)
         return answer()
 
     async def log_outputs(self, request: Request) -> Response:
-        """Which models it logged."""
+        """Record the models that the run logged."""
         fields = await Fields.of(request)
-        outputs = {each.text("model_id"): each.number("step") for each in fields.parts("models")}
+        outputs = {item.text("model_id"): item.number("step") for item in fields.parts("models")}
         self._tracking.note(speaker(request), self._run(request, fields), outputs, [])
         return answer()
 
     async def log_model(self, request: Request) -> Response:
-        """That it logged a model, as older clients tell it: a tag in which they look for it."""
+        """Record a logged model in the way of older clients: in a tag in which they look for it."""
         fields = await Fields.of(request)
         run = self._run(request, fields)
-        said = _read_models(run.tags.get(_HISTORY_TAG, "[]"))
-        said.append(Fields({"model": _read_json(fields.text("model_json"))}).part("model").plain())
-        await self._tracking.log(speaker(request), run, tags={_HISTORY_TAG: json.dumps(said)})
+        models = _read_models(run.tags.get(_HISTORY_TAG, "[]"))
+        models.append(Fields({"model": _read_json(fields.text("model_json"))}).part("model").plain())
+        await self._tracking.log(speaker(request), run, tags={_HISTORY_TAG: json.dumps(models)})
         return answer()
 
     async def _facts(self, runs: list[TrackedRun]) -> list[RunFacts]:
-        """What is known of each. Others are answered in between: there may be many."""
-        found = []
+        """Return the data of each run. Other requests are served in between, because there may be many runs."""
+        facts = []
         for run in runs:
-            found.append(self._tracking.facts(run))
-            if len(found) % _AT_ONCE == 0:
+            facts.append(self._tracking.facts(run))
+            if len(facts) % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-        return found
+        return facts
 
     def _run(self, request: Request, fields: Fields) -> TrackedRun:
         return self._tracking.run(speaker(request).namespace, run_id(fields))
@@ -202,13 +202,13 @@ class Runs:
         return Measured(key, value, fields.moment("timestamp"), fields.number("step"))
 
     def _of_models(self, request: Request, metrics: Sequence[Fields]) -> list[tuple[str, Measured, tuple[str, str]]]:
-        """The metrics that belong to a logged model, too; raises when there is no such model."""
-        found = []
-        for each in metrics:
-            if model := each.text("model_id", ""):
+        """Return the metrics that also belong to a logged model; raise if there is no such model."""
+        measured = []
+        for item in metrics:
+            if model := item.text("model_id", ""):
                 self._models.logged(speaker(request).namespace, model)
-                found.append((model, self._measured(each), (each.value("dataset_name"), each.value("dataset_digest"))))
-        return found
+                measured.append((model, self._measured(item), (item.value("dataset_name"), item.value("dataset_digest"))))
+        return measured
 
     def _measure_models(
         self, request: Request, run: TrackedRun, metrics: Sequence[tuple[str, Measured, tuple[str, str]]]
@@ -225,18 +225,18 @@ def _read_json(text: str) -> Any:
 
 
 def _read_models(text: str) -> list[Any]:
-    found = _read_json(text)
-    return found if isinstance(found, list) else []
+    models = _read_json(text)
+    return models if isinstance(models, list) else []
 
 
 def _with_user(fields: Fields) -> dict[str, str]:
-    """The tags of a new run; older clients name its user in a field of its own."""
+    """Return the tags of a new run; older clients send its user in a separate field."""
     tags, user = fields.pairs("tags"), fields.value("user_id")
     return {"mlflow.user": user, **tags} if user and user != "unknown" else tags
 
 
 def _dataset_input(fields: Fields) -> str:
-    """What a run read, as it is kept."""
+    """Return a dataset that a run read, in its stored form."""
     dataset = fields.part("dataset")
     for name, limit in _DATASET_LIMITS.items():
         dataset.value(name, limit)
@@ -248,20 +248,20 @@ def _dataset_input(fields: Fields) -> str:
 
 
 def _datasets(run: TrackedRun) -> dict[str, list[str]]:
-    """Names, digests and contexts of what a run read, for filters."""
-    known = [json.loads(each) for each in run.inputs]
-    contexts = [tag.get("value", "") for each in known for tag in each.get("tags", []) if tag.get("key") == CONTEXT_TAG]
-    datasets = [each.get("dataset", {}) for each in known]
+    """Return names, digests and contexts of the datasets that a run read, for filters."""
+    inputs = [json.loads(item) for item in run.inputs]
+    contexts = [tag.get("value", "") for item in inputs for tag in item.get("tags", []) if tag.get("key") == CONTEXT_TAG]
+    datasets = [item.get("dataset", {}) for item in inputs]
     return {
-        "name": [each.get("name", "") for each in datasets],
-        "digest": [each.get("digest", "") for each in datasets],
+        "name": [item.get("name", "") for item in datasets],
+        "digest": [item.get("digest", "") for item in datasets],
         "context": contexts,
     }
 
 
 def _values(facts: RunFacts) -> Values:
     run = facts.run
-    known: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "run_id": run.name,
         "run_name": run.title or run.name,
         "status": facts.status,
@@ -270,6 +270,6 @@ def _values(facts: RunFacts) -> Values:
         "end_time": None if facts.ended is None else milliseconds(facts.ended),
         "artifact_uri": run.location or f"mlflow-artifacts:/{run.name}",
     }
-    metrics = {each.name: each.value for each in facts.metrics}
+    metrics = {metric.name: metric.value for metric in facts.metrics}
     tags = {"mlflow.runName": run.title or run.name, "fairway.job": run.job or None, **run.tags}
-    return {"attributes": known, "metrics": metrics, "params": run.params, "tags": tags, "datasets": _datasets(run)}
+    return {"attributes": attributes, "metrics": metrics, "params": run.params, "tags": tags, "datasets": _datasets(run)}

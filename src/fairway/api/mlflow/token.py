@@ -1,4 +1,4 @@
-"""Who speaks: a token names a run and proves it, and opens nothing but the routes of this package."""
+"""Tokens of runs: a token names a run, is signed, and is valid only for the routes of this package."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _LONGEST = 512
 
 
 def token_of(secret: bytes, speaker: Speaker) -> str:
-    """`default/mnist-7.PROOF`, with HMAC-SHA256 over the name as the proof; the owner's has no run in it."""
+    """Return `default/mnist-7.PROOF`, with an HMAC-SHA256 of the name as the proof; the owner's token contains no run."""
     name = f"{speaker.namespace}/{speaker.run}"
     return f"{name}.{_proof(secret, name)}"
 
 
 def speaker_of(secret: bytes, token: str) -> Speaker | None:
-    """Who speaks; None when the token proves nothing."""
+    """Return the caller; None if the token is invalid."""
     name, _, proof = token.rpartition(".")
     if len(token) > _LONGEST or not token.isascii() or not hmac.compare_digest(_proof(secret, name), proof):
         return None

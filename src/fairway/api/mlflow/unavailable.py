@@ -1,4 +1,4 @@
-"""Parts of MLflow's REST API that Fairway does not have: each answers with an MLflow error that names the part."""
+"""Parts of MLflow's REST API that Fairway does not implement: each responds with an MLflow error that names the part."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from starlette.types import Receive, Scope, Send
 from fairway.api.mlflow.answers import answer
 
 STATUS = 501
-"""Clients do not send such a request again."""
+"""Clients do not retry a request with this status."""
 _NO_MULTIPART = "Multipart upload is not supported for the current artifact repository"
-"""Clients look for these words, and send the file in one piece."""
+"""Clients look for this message, and then send the file in one piece."""
 _PARTS = {
     "mlflow/traces": ("traces", "keep them in a server of OpenTelemetry or MLflow: MLFLOW_TRACKING_URI of that program"),
     "mlflow/unified-traces": ("traces", ""),
@@ -35,13 +35,13 @@ _PARTS = {
 
 
 async def unavailable(scope: Scope, receive: Receive, send: Send) -> bool:
-    """Answer a request for a part that is not there. False, and nothing sent, for any other path."""
+    """Respond to a request for an unimplemented part. Return False, without sending anything, for any other path."""
     _, _, below = scope["path"].partition("api/")
     _, _, path = below.partition("/")
-    known = next((part for part in _PARTS if path == part or path.startswith(f"{part}/")), None)
-    if known is None:
+    part_path = next((part for part in _PARTS if path == part or path.startswith(f"{part}/")), None)
+    if part_path is None:
         return False
-    name, fix = _PARTS[known]
+    name, fix = _PARTS[part_path]
     message = (
         name if name == _NO_MULTIPART else f"Fairway has no {name.removeprefix('the ')} ({scope['method']} {scope['path'][:200]})"
     )

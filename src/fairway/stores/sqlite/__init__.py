@@ -1,1 +1,1 @@
-"""The store on SQLite in WAL mode. The one place that imports `sqlite3`."""
+"""The store on SQLite in WAL mode. The only package that imports `sqlite3`."""

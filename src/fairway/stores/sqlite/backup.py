@@ -1,6 +1,6 @@
-"""Copies of the database, made while it is in use: written aside, checked, synced, and then given their names.
+"""Backups of the database, made while it is in use: copied to a temporary file, checked, synced, and then renamed.
 
-`backups/fairway-20260101T120000.000Z-7.db`: when it was made, and the format of the file.
+`backups/fairway-20260101T120000.000Z-7.db`: the time of the backup, and the format of the file.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from fairway.stores.sqlite import schema
 
 FOLDER = "backups"
 PAGES = 256
-"""Pages that are copied in one step; between two steps others get the disk."""
+"""Number of pages copied in one step; between two steps other processes can use the disk."""
 PAUSE = 0.002
 NEWEST, HOURS, DAYS = 3, 6, 7
-"""Which backups are kept: the newest few, the last of each of the last hours, the last of each of the last days."""
+"""Backups that are kept: the newest, the last one of each recent hour, and the last one of each recent day."""
 MOST_BYTES = 2 << 30
-"""Bytes of all backups together, as far as the two newest leave room."""
+"""Maximum size of all backups together, in bytes; the two newest are kept in any case."""
 SPARE = 64 << 20
-"""Bytes that a backup leaves free on the disk."""
+"""Number of bytes that a backup leaves free on the disk."""
 
 _NAME = re.compile(r"fairway-(?P<stamp>[0-9]{8}T[0-9]{6})\.(?P<milli>[0-9]{3})Z-(?P<format>[0-9]+)\.db")
 log = logging.getLogger("fairway.store")
 
 
 class InterruptedBackupError(Exception):
-    """The process ends: the copy is given up."""
+    """The process ends: the copy is abandoned."""
 
 
 class Backups:
@@ -49,13 +49,13 @@ class Backups:
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Give up a copy that is being made in another thread."""
+        """Abandon a copy in progress in another thread."""
         self._stop.set()
 
     def take(self, now: float) -> Backup:
-        """Make one and remove those that are not kept any more. Others may write to the database meanwhile.
+        """Make a backup and remove those that are no longer kept. Other connections may write to the database meanwhile.
 
-        Raises `UnavailableError` when there is no room or the copy is not whole; then nothing is removed.
+        Raises `UnavailableError` if there is no space or the copy is damaged; then nothing is removed.
         """
         self._check_room()
         self.folder.mkdir(mode=0o700, exist_ok=True)
@@ -75,24 +75,24 @@ class Backups:
                 os.replace(aside, self.folder / name)
             _sync(self.folder)
         finally:
-            for left in self.folder.glob(".making*"):
-                left.unlink(missing_ok=True)
+            for leftover in self.folder.glob(".making*"):
+                leftover.unlink(missing_ok=True)
         self._rotate(now)
         return Backup(name, now, (self.folder / name).stat().st_size, version, number)
 
     def all(self) -> list[Backup]:
-        """Those that there are, the newest first. They are not opened: `journal` is 0."""
-        found = []
+        """Return all backups, newest first. They are not opened: `journal` is 0."""
+        backups = []
         for path in self.folder.glob("fairway-*.db"):
             match = _NAME.fullmatch(path.name)
             if match:
-                made = calendar.timegm(time.strptime(match["stamp"], "%Y%m%dT%H%M%S")) + int(match["milli"]) / 1000
+                time_made = calendar.timegm(time.strptime(match["stamp"], "%Y%m%dT%H%M%S")) + int(match["milli"]) / 1000
                 with contextlib.suppress(FileNotFoundError):
-                    found.append(Backup(path.name, made, path.stat().st_size, int(match["format"]), 0))
-        return sorted(found, key=lambda backup: backup.time, reverse=True)
+                    backups.append(Backup(path.name, time_made, path.stat().st_size, int(match["format"]), 0))
+        return sorted(backups, key=lambda backup: backup.time, reverse=True)
 
     def good(self) -> Iterable[Backup]:
-        """Those that are whole and that this program can read, the newest first; each is checked when it is asked for."""
+        """Yield intact backups that this program can read, newest first; each is checked when it is yielded."""
         for backup in self.all():
             problem, version, number = examine(self.folder / backup.name)
             if problem or version > schema.VERSION:
@@ -101,7 +101,7 @@ class Backups:
             yield Backup(backup.name, backup.time, backup.size, version, number)
 
     def floor(self) -> int:
-        """The entry of the journal that all backups have: earlier ones are needed no more."""
+        """Return the last journal entry that all backups contain: earlier entries are no longer needed."""
         numbers = []
         for backup in self.all():
             try:
@@ -111,7 +111,7 @@ class Backups:
         return min(numbers, default=0)
 
     def restore(self, backup: Backup) -> None:
-        """Put a copy of a backup in the place of the database, which is not there."""
+        """Put a copy of a backup in the place of the missing database."""
         aside = self._database.with_name(f".{self._database.name}.restoring")
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with (self.folder / backup.name).open("rb") as source, os.fdopen(descriptor, "wb") as target:
@@ -124,8 +124,8 @@ class Backups:
         _sync(self._database.parent)
 
     def _check_room(self) -> None:
-        found = os.statvfs(self._database.parent)
-        free, need = found.f_bavail * found.f_frsize, self._database.stat().st_size + SPARE
+        stats = os.statvfs(self._database.parent)
+        free, need = stats.f_bavail * stats.f_frsize, self._database.stat().st_size + SPARE
         if free < need:
             message = f"no backup of {self._database}: {free >> 20} MiB are free, and it needs {need >> 20} MiB"
             raise UnavailableError(message, fix=f"free some space on the disk of {self._database.parent}")
@@ -136,7 +136,7 @@ class Backups:
         source = sqlite3.connect(self._database, isolation_level=None, timeout=5.0)
         target = sqlite3.connect(aside, isolation_level=None)
         try:
-            # One read transaction over all steps: a write in between would make the copy start over.
+            # One read transaction for all steps: otherwise a write in between would restart the copy.
             source.execute("BEGIN")
             source.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
             source.backup(target, pages=PAGES, progress=self._step, sleep=PAUSE)
@@ -157,28 +157,28 @@ class Backups:
         backups = self.all()
         kept = kept_of([backup.time for backup in backups], now)
         room = MOST_BYTES
-        for place, backup in enumerate(backups):
+        for index, backup in enumerate(backups):
             room -= backup.size
-            if place >= 2 and (backup.time not in kept or room < 0):
+            if index >= 2 and (backup.time not in kept or room < 0):
                 (self.folder / backup.name).unlink(missing_ok=True)
 
 
 def kept_of(times: Iterable[float], now: float) -> set[float]:
-    """Which of the backups made at these times are kept."""
+    """Return which of the backups made at these times are kept."""
     ordered = sorted(times, reverse=True)
     kept = set(ordered[:NEWEST])
     for span, count in ((3600, HOURS), (86400, DAYS)):
         slots: dict[int, float] = {}
-        for made in ordered:
-            slots.setdefault(int(made // span), made)
-        kept |= {made for slot, made in slots.items() if slot > int(now // span) - count}
+        for taken_at in ordered:
+            slots.setdefault(int(taken_at // span), taken_at)
+        kept |= {taken_at for slot, taken_at in slots.items() if slot > int(now // span) - count}
     return kept
 
 
 def examine(path: Path, *, deep: bool = True) -> tuple[str, int, int]:
-    """What is wrong with a database file, or nothing; its format; the last entry of the journal that it has.
+    """Return what is wrong with a database file (empty if nothing), its format, and its last journal entry.
 
-    Raises `sqlite3.OperationalError` and `OSError` where the disk, a lock or a right is in the way: that is no damage.
+    Raises `sqlite3.OperationalError` and `OSError` for problems with the disk, locks or permissions: those are not damage.
     """
     with path.open("rb") as file:
         head = file.read(16)
@@ -189,9 +189,9 @@ def examine(path: Path, *, deep: bool = True) -> tuple[str, int, int]:
     connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
     try:
         version = schema.version_of(connection)
-        found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")] if deep else ["ok"]
-        if found != ["ok"]:
-            return "; ".join(line for text in found for line in text.splitlines()[:3]), version, 0
+        results = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")] if deep else ["ok"]
+        if results != ["ok"]:
+            return "; ".join(line for text in results for line in text.splitlines()[:3]), version, 0
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'job'").fetchone():
             return "it is empty", version, 0
         return "", version, _number(connection)
@@ -204,7 +204,7 @@ def examine(path: Path, *, deep: bool = True) -> tuple[str, int, int]:
 
 
 def number_of(path: Path) -> int:
-    """The last entry of the journal that a database has."""
+    """Return the last journal entry of a database."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
     try:
         return _number(connection)
@@ -219,7 +219,10 @@ def _number(connection: sqlite3.Connection) -> int:
 
 
 def _is_malformed(problem: sqlite3.OperationalError) -> bool:
-    """SQLite answers some damage with an error of the schema or of short reads instead of `malformed`."""
+    """Return whether the error means damage.
+
+    SQLite reports some damage as a schema error or short read instead of `malformed`.
+    """
     code = problem.sqlite_errorcode
     return code & 0xFF == sqlite3.SQLITE_ERROR or code == sqlite3.SQLITE_IOERR_SHORT_READ
 

@@ -1,6 +1,6 @@
-"""Values to bytes and back: frozen dataclasses through msgspec, documents through pydantic.
+"""Encode values to bytes and decode them: frozen dataclasses with msgspec, documents with pydantic.
 
-MessagePack, because losses become NaN and infinity, which JSON cannot say: what went in comes out equal.
+MessagePack, because losses can be NaN and infinity, which JSON cannot represent: decoded values equal the encoded ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairway.state.tracking import KINDS, Tracked
 
 
 def plain(value: Any) -> Any:
-    """What an encoder writes for a document: its JSON text."""
+    """Encode a document as its JSON text."""
     if isinstance(value, JobSpec):
         return _text(value)
     if isinstance(value, ServiceSpec):
@@ -34,7 +34,7 @@ def plain(value: Any) -> Any:
 
 
 def rich(kind: type, value: Any) -> Any:
-    """The document that `plain` was given."""
+    """Decode a document encoded by `plain`."""
     if kind is JobSpec:
         return _spec(value)
     if kind is ServiceSpec:
@@ -44,14 +44,14 @@ def rich(kind: type, value: Any) -> Any:
 
 
 _texts: dict[int, tuple[JobSpec, str]] = {}
-"""Of documents that were written last, by identity: a run is written at every step of its life, with the same document."""
+"""JSON texts of recently written documents, by identity: a run is written at every step of its life, with the same document."""
 _MOST_TEXTS = 256
 
 
 def _text(spec: JobSpec) -> str:
-    known = _texts.get(id(spec))
-    if known is not None and known[0] is spec:
-        return known[1]
+    cached = _texts.get(id(spec))
+    if cached is not None and cached[0] is spec:
+        return cached[1]
     text = spec.model_dump_json()
     if len(_texts) >= _MOST_TEXTS:
         del _texts[next(iter(_texts))]
@@ -61,13 +61,16 @@ def _text(spec: JobSpec) -> str:
 
 @lru_cache(maxsize=256)
 def _spec(text: str) -> JobSpec:
-    """Runs of a series mostly share one document, and checking it is the dear part of reading a run."""
+    """Decode a document, with a cache.
+
+    Runs of a series mostly share one, and validation is the expensive part of reading a run.
+    """
     return JobSpec.model_validate_json(text)
 
 
 @lru_cache(maxsize=64)
 def _service_spec(text: str) -> ServiceSpec:
-    """A service keeps the document of every revision, mostly the same."""
+    """Decode a document, with a cache: a service keeps the document of every revision, mostly the same."""
     return ServiceSpec.model_validate_json(text)
 
 
@@ -92,17 +95,17 @@ _Kind = TypeVar("_Kind", bound=Tracked)
 
 
 def pack(value: Job | Task | Queue | ServiceRecord | Tracked | Receipt) -> bytes:
-    """A run, a task, a queue, a service, what was tracked or a receipt, as bytes."""
+    """Encode a run, a task, a queue, a service, a tracked record or a receipt."""
     return _encoder.encode(value)
 
 
 def unpack_job(data: bytes) -> Job:
-    """The run that `pack` was given."""
+    """Decode a run."""
     return _job_decoder.decode(data)
 
 
 def unpack_task(data: bytes) -> Task:
-    """The task that `pack` was given, also when an older version was: it kept GPUs as one number."""
+    """Decode a task, including one of an older version, which stored GPUs as one number."""
     return _task_decoder.decode(data) if _GPUS in data else _older_task(data)
 
 
@@ -113,31 +116,31 @@ def _older_task(data: bytes) -> Task:
 
 
 def unpack_queue(data: bytes) -> Queue:
-    """The queue that `pack` was given."""
+    """Decode a queue."""
     return _queue_decoder.decode(data)
 
 
 def unpack_service(data: bytes) -> ServiceRecord:
-    """The service that `pack` was given."""
+    """Decode a service."""
     return _service_decoder.decode(data)
 
 
 def unpack_receipt(data: bytes) -> Receipt:
-    """The receipt that `pack` was given."""
+    """Decode a receipt."""
     return _receipt_decoder.decode(data)
 
 
 def unpack_tracked(kind: type[_Kind], data: bytes) -> _Kind:
-    """What `pack` was given."""
-    found: _Kind = _tracked_decoders[kind].decode(data)
-    return found
+    """Decode a tracked record."""
+    record: _Kind = _tracked_decoders[kind].decode(data)
+    return record
 
 
 def pack_floats(values: list[float]) -> bytes:
-    """Eight bytes a number, exactly."""
+    """Encode numbers exactly, in eight bytes each."""
     return struct.pack(f"<{len(values)}d", *values)
 
 
 def unpack_floats(data: bytes) -> tuple[float, ...]:
-    """The numbers that `pack_floats` was given."""
+    """Decode numbers encoded by `pack_floats`."""
     return struct.unpack(f"<{len(data) // 8}d", data)

@@ -1,7 +1,7 @@
-"""Metric points: one row a point, eight bytes a number; names are kept once a curve.
+"""Metric points: one row per point, eight bytes per number; names are stored once per curve.
 
-A curve that grows past `MOST` points is halved, and from then on every second point is kept, then every fourth:
-a program that reports a thousand times a second fills no disk, and its curve stays even. The newest point is always there.
+A curve that grows past `MOST` points is halved, and from then on every second point is kept, then every fourth: a program that
+reports a thousand times a second does not fill the disk, and its curve stays evenly spaced. The newest point is always kept.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from fairway.state.job import JobKey
 from fairway.stores.sqlite import codec
 
 MOST = 20_000
-"""Points that are kept of one curve."""
+"""Maximum number of points kept of one curve."""
 
 _Row = tuple[float, int | None, bytes]
-"""Time, step, and the numbers."""
+"""Time, step, and the encoded numbers."""
 
 
 @dataclass(slots=True)
 class _Curve:
-    """What one task reports under one set of names; the points kept are numbered from 0."""
+    """The points of one task with one set of names; the stored points are numbered from 0."""
 
     id: int
     job: int
@@ -34,7 +34,7 @@ class _Curve:
     last: _Row | None
 
     def take(self, row: _Row) -> int | None:
-        """Count one more point; its number when it is one to keep."""
+        """Count one more point; return its number if it is to be stored."""
         keep = self.seen % self.stride == 0
         self.seen += 1
         self.last = None if keep else row
@@ -51,9 +51,9 @@ class Curves:
         self._connection = connection
 
     def add(self, points: Iterable[tuple[JobKey, MetricPoint]]) -> None:
-        """Append, within the transaction of the caller. Points of unknown runs are dropped."""
+        """Append points within the caller's transaction. Points of unknown runs are dropped."""
         jobs: dict[JobKey, int | None] = {}
-        grown: dict[tuple[int, str, str, str], _Curve] = {}
+        curves: dict[tuple[int, str, str, str], _Curve] = {}
         rows: list[tuple[object, ...]] = []
         for key, point in points:
             if key not in jobs:
@@ -62,20 +62,20 @@ class Curves:
             if job is None:
                 continue
             names = sorted(point.metrics)
-            place = (job, point.task, point.source, json.dumps(names))
-            curve = grown.get(place)
+            curve_key = (job, point.task, point.source, json.dumps(names))
+            curve = curves.get(curve_key)
             if curve is None:
-                curve = grown[place] = self._curve(*place)
+                curve = curves[curve_key] = self._curve(*curve_key)
             row = (point.time, point.step, codec.pack_floats([point.metrics[name] for name in names]))
             number = curve.take(row)
             if number is not None:
                 rows.append((job, curve.id, number, *row))
         self._connection.executemany("INSERT INTO point VALUES (?, ?, ?, ?, ?, ?)", rows)
-        for curve in grown.values():
+        for curve in curves.values():
             self._put_curve(curve)
 
     def read(self, key: JobKey, metric: str, limit: int) -> list[MetricPoint]:
-        """Points in order of time, at most `limit`, of the curves that have the metric."""
+        """Return points in order of time, at most `limit`, of the curves that contain the metric."""
         job = self._job(key)
         if job is None:
             return []
@@ -83,19 +83,21 @@ class Curves:
         for curve, task, source, names, count, *last in self._connection.execute(
             "SELECT id, task, source, names, n, last_time, last_step, last_data FROM curve WHERE job = ? ORDER BY id", (job,)
         ).fetchall():
-            known = json.loads(names)
-            if not metric or metric in known:
-                curves.append((curve, task, source, known, count, [] if last[0] is None else [tuple(last)]))
+            metric_names = json.loads(names)
+            if not metric or metric in metric_names:
+                curves.append((curve, task, source, metric_names, count, [] if last[0] is None else [tuple(last)]))
         shares = share_out([count + len(last) for *_, count, last in curves], limit)
-        found = []
-        for (curve, task, source, known, count, last), share in zip(curves, shares, strict=True):
+        points = []
+        for (curve, task, source, metric_names, count, last), share in zip(curves, shares, strict=True):
             for time, step, data in self._thinned(job, curve, count, last, share):
-                found.append(MetricPoint(time, step, dict(zip(known, codec.unpack_floats(data), strict=True)), task, source))
-        found.sort(key=lambda point: point.time)
-        return found
+                points.append(
+                    MetricPoint(time, step, dict(zip(metric_names, codec.unpack_floats(data), strict=True)), task, source)
+                )
+        points.sort(key=lambda point: point.time)
+        return points
 
     def _thinned(self, job: int, curve: int, count: int, last: list[_Row], share: int) -> list[_Row]:
-        """So many of the points kept and the last one."""
+        """Return at most `share` of the stored points and the last one."""
         if share <= 0:
             return []
         sql = "SELECT time, step, data FROM point WHERE job = ? AND curve = ?"
@@ -111,7 +113,7 @@ class Curves:
         return row[0] if row else self._tracked(key)
 
     def _tracked(self, key: JobKey) -> int | None:
-        """The owner of the curves of a run that is tracked and no job."""
+        """Return the owner id of the curves of a tracked run that is not a job."""
         sql = "SELECT -id FROM tracked WHERE kind = 'run' AND namespace = ? AND name = ?"
         row = self._connection.execute(sql, (key.namespace, key.name)).fetchone()
         return row[0] if row else None
@@ -133,29 +135,29 @@ class Curves:
         )
 
     def _halve(self, curve: _Curve) -> None:
-        place = (curve.job, curve.id)
+        curve_key = (curve.job, curve.id)
         if curve.last is None and curve.count % 2 == 0:
             sql = "SELECT time, step, data FROM point WHERE job = ? AND curve = ? AND seq = ?"
-            curve.last = self._connection.execute(sql, (*place, curve.count - 1)).fetchone()
-        self._connection.execute("DELETE FROM point WHERE job = ? AND curve = ? AND seq % 2 = 1", place)
-        self._connection.execute("UPDATE point SET seq = seq / 2 WHERE job = ? AND curve = ?", place)
+            curve.last = self._connection.execute(sql, (*curve_key, curve.count - 1)).fetchone()
+        self._connection.execute("DELETE FROM point WHERE job = ? AND curve = ? AND seq % 2 = 1", curve_key)
+        self._connection.execute("UPDATE point SET seq = seq / 2 WHERE job = ? AND curve = ?", curve_key)
         curve.count = (curve.count + 1) // 2
         curve.stride *= 2
 
 
 def share_out(counts: list[int], limit: int) -> list[int]:
-    """How many points each curve may show: short ones all, long ones an equal part of what is left."""
+    """Return how many points of each curve to show: all of short curves, an equal share of the remainder of long ones."""
     shares = [0] * len(counts)
-    left = max(0, limit)
+    remaining = max(0, limit)
     order = sorted(range(len(counts)), key=counts.__getitem__)
     for position, which in enumerate(order):
-        shares[which] = min(counts[which], left // (len(order) - position))
-        left -= shares[which]
+        shares[which] = min(counts[which], remaining // (len(order) - position))
+        remaining -= shares[which]
     return shares
 
 
 def picks(count: int, share: int) -> list[int]:
-    """Which `share` of `count` points to show: evenly spread, the last one always, the first unless only one fits."""
+    """Return which `share` of `count` points to show: evenly spread, always the last, and the first unless only one fits."""
     if share == 1:
         return [count - 1]
     return [step * (count - 1) // (share - 1) for step in range(share)]

@@ -1,4 +1,4 @@
-"""Rows to values. A row that cannot be decoded is left out and remembered, so that it stops nothing but itself."""
+"""Decode rows to values. A row that cannot be decoded is skipped and recorded, so that it does not affect others."""
 
 from __future__ import annotations
 
@@ -19,92 +19,92 @@ from fairway.stores.sqlite import codec
 
 JOB, TASK, QUEUE, SERVICE, TRACKED = "job", "task", "queue", "service", "tracked"
 BAD = (msgspec.MsgspecError, ValueError, TypeError, KeyError, OverflowError, RecursionError)
-"""What decoders raise for bytes that are not what they should be."""
+"""Exceptions of decoders for invalid bytes."""
 
 Value = TypeVar("Value")
 log = logging.getLogger("fairway.store")
 
 
 class Decoding:
-    """Decodes rows of one file, and knows which could not be decoded."""
+    """Decodes rows of one file, and records which could not be decoded."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._unreadable: dict[tuple[str, tuple[str, ...]], Unreadable] = {}
 
     def unreadable(self) -> list[Unreadable]:
-        """The records that could not be decoded when they were last read."""
-        return [self._unreadable[place] for place in sorted(self._unreadable)]
+        """Return the records that could not be decoded when they were last read."""
+        return [self._unreadable[key] for key in sorted(self._unreadable)]
 
     def forget(self, kind: str, key: tuple[str, ...]) -> None:
-        """The record was replaced or deleted."""
+        """Forget a record that was replaced or deleted."""
         if self._unreadable:
             self._unreadable.pop((kind, key), None)
 
     def jobs(self, rows: Iterable[Sequence[Any]]) -> list[Job]:
-        """Runs of rows (namespace, name, body); those that cannot be decoded are left out."""
-        found = []
+        """Decode runs from rows (namespace, name, body); undecodable ones are skipped."""
+        decoded = []
         for namespace, name, body in rows:
             job = self._tried(JOB, (namespace, name), f"{namespace}/{name}", lambda data: codec.unpack_job(data), body)
             if job is not None:
-                found.append(job)
-        return found
+                decoded.append(job)
+        return decoded
 
     def job(self, row: Sequence[Any]) -> Job:
-        """One run that was asked for by name; raises when it cannot be decoded."""
-        found = self.jobs([row])
-        if not found:
+        """Decode one run; raise if it cannot be decoded."""
+        decoded = self.jobs([row])
+        if not decoded:
             raise self._problem(self._unreadable[JOB, (row[0], row[1])])
-        return found[0]
+        return decoded[0]
 
     def tasks(self, key: JobKey, rows: Iterable[Sequence[Any]]) -> list[Task]:
-        """Tasks of rows (role, index, attempt, body)."""
-        found = []
+        """Decode tasks from rows (role, index, attempt, body)."""
+        decoded = []
         for role, index, attempt, body in rows:
-            place = (key.namespace, key.name, role, str(index), str(attempt))
-            task = self._tried(TASK, place, f"{key}/{role}-{index}#{attempt}", codec.unpack_task, body)
+            record_key = (key.namespace, key.name, role, str(index), str(attempt))
+            task = self._tried(TASK, record_key, f"{key}/{role}-{index}#{attempt}", codec.unpack_task, body)
             if task is not None:
-                found.append(task)
-        return found
+                decoded.append(task)
+        return decoded
 
     def queues(self, rows: Iterable[Sequence[Any]]) -> list[Queue]:
-        """Queues of rows (name, body)."""
-        found = (self._tried(QUEUE, (name,), f"queue:{name}", codec.unpack_queue, body) for name, body in rows)
-        return [queue for queue in found if queue is not None]
+        """Decode queues from rows (name, body)."""
+        decoded = (self._tried(QUEUE, (name,), f"queue:{name}", codec.unpack_queue, body) for name, body in rows)
+        return [queue for queue in decoded if queue is not None]
 
     def services(self, rows: Iterable[Sequence[Any]]) -> list[ServiceRecord]:
-        """Services of rows (namespace, name, body)."""
-        found = []
+        """Decode services from rows (namespace, name, body)."""
+        decoded = []
         for namespace, name, body in rows:
             record = self._tried(SERVICE, (namespace, name), f"service:{namespace}/{name}", codec.unpack_service, body)
             if record is not None:
-                found.append(record)
-        return found
+                decoded.append(record)
+        return decoded
 
     def tracked(self, kind: type[Kind], namespace: str, rows: Iterable[Sequence[Any]]) -> list[Kind]:
-        """Tracked records of rows (name, body)."""
-        found = []
+        """Decode tracked records from rows (name, body)."""
+        decoded = []
         for name, body in rows:
             subject = f"{kind.kind}:{namespace}/{name}"
             record = self._tried(
                 TRACKED, (kind.kind, namespace, name), subject, lambda data: codec.unpack_tracked(kind, data), body
             )
             if record is not None:
-                found.append(record)
-        return found
+                decoded.append(record)
+        return decoded
 
     def _tried(
         self, kind: str, key: tuple[str, ...], subject: str, decode: Callable[[bytes], Value], body: bytes
     ) -> Value | None:
         try:
-            found = decode(body)
+            value = decode(body)
         except BAD as problem:
             if (kind, key) not in self._unreadable:
                 log.warning("the record of %s in %s cannot be read: %s", subject, self._path, problem)
             self._unreadable[kind, key] = Unreadable(kind, key, subject, str(problem).splitlines()[0] if str(problem) else "")
             return None
         self.forget(kind, key)
-        return found
+        return value
 
     def _problem(self, what: Unreadable) -> UnavailableError:
         message = f"the record of {what.subject} in {self._path} cannot be read: {what.cause}"

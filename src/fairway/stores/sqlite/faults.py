@@ -1,4 +1,4 @@
-"""What SQLite's errors mean to a person."""
+"""Explain SQLite's errors to users."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CLOSED_TO_US = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLIT
 
 
 def is_damage(problem: BaseException) -> bool:
-    """Whether the file itself is wrong, as against the disk, a lock or a right."""
+    """Return whether the file itself is damaged, as opposed to a problem with the disk, a lock or permissions."""
     return isinstance(problem, sqlite3.Error) and _code(problem) in _DAMAGED
 
 
 def explain(problem: sqlite3.Error | OSError, path: Path) -> FairwayError:
-    """The error to raise instead: what happened to which file, and what to do."""
+    """Return the error to raise instead: what happened to which file, and the fix."""
     code = _code(problem)
     number = problem.errno if isinstance(problem, OSError) else None
     if code in _FULL or number in disk.FULL:

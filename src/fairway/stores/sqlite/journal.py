@@ -1,11 +1,11 @@
-"""The journal beside the database: what neither a backup nor the folders of runs would bring back.
+"""The journal beside the database: data that neither a backup nor the folders of runs could restore.
 
-One entry for each run that was made, changed its phase or was deleted, for each change of a queue, a service or a tracked
-record, and for each run number. Entries are numbered; the database holds the number of its last one. So a database that
-is older than the journal is recognised, and made up to date from it.
+One entry for each run that was created, changed its phase or was deleted, for each change of a queue, a service or a tracked
+record, and for each run number. Entries are numbered; the database stores the number of its last one. A database that is older
+than the journal is detected in this way, and updated from it.
 
-An entry is `length, checksum, MessagePack`. Reading ends at the first entry that is not whole; what follows is moved to a
-file beside the journal, never dropped.
+An entry is `length, checksum, MessagePack`. Reading ends at the first incomplete entry; the remainder is moved to a file beside
+the journal, never dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairway.app import crash
 
 JOB, QUEUE, SERVICE, TRACKED, NUMBER, FLOOR = "job", "queue", "service", "tracked", "number", "floor"
 LARGE = 8 << 20
-"""Bytes from which the journal asks for a backup, after which it can be made shorter."""
+"""Size in bytes from which the journal requests a backup, after which it can be shortened."""
 
 _HEADER = struct.Struct("<II")
 _LARGEST = 64 << 20
@@ -31,7 +31,7 @@ log = logging.getLogger("fairway.store")
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """One change. Without a body, what the key names was deleted."""
+    """One change. Without a body, the object of that key was deleted."""
 
     number: int
     kind: str
@@ -45,26 +45,26 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 Note = tuple[str, tuple[str, ...], bytes | None]
-"""What an entry is made of: kind, key, body."""
+"""The content of an entry: kind, key, body."""
 
 _decoder = msgspec.msgpack.Decoder(Entry)
 _encoder = msgspec.msgpack.Encoder()
 
 
 class Journal:
-    """An append-only file of entries. A write that fails is reported in `fault` and loses no entry before it."""
+    """An append-only file of entries. A failed write is reported in `fault` and loses no earlier entry."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._size = 0
         self._shortened = 0
-        """Its size when it was made shorter last."""
+        """Its size when it was last shortened."""
         self.last = 0
         """The number of the newest entry."""
         self.floor = 0
-        """Entries up to this number are not here any more."""
+        """Entries up to this number have been removed."""
         self.fault = ""
-        """Why the last entry could not be written; empty when it was."""
+        """Why the last entry could not be written; empty if it was."""
         self._descriptor = -1
         self._deleted: set[tuple[str, tuple[str, ...]]] = set()
         self._open()
@@ -76,20 +76,20 @@ class Journal:
 
     @property
     def large(self) -> bool:
-        """Whether it should be made shorter soon: it has doubled since that was done last."""
+        """Whether it should be shortened soon: its size has doubled since the last time."""
         return self._size > max(LARGE, 2 * self._shortened)
 
     def was_deleted(self, kind: str, key: tuple[str, ...]) -> bool:
-        """Whether the newest entry of the key is a deletion."""
+        """Return whether the newest entry of the key is a deletion."""
         return (kind, key) in self._deleted
 
     def deleted(self, kind: str) -> list[tuple[str, ...]]:
-        """The keys of a kind whose newest entry is a deletion."""
-        return sorted(key for found, key in self._deleted if found == kind)
+        """Return the keys of a kind whose newest entry is a deletion."""
+        return sorted(key for entry_kind, key in self._deleted if entry_kind == kind)
 
     def append(self, notes: Sequence[Note], *, sync: bool = False) -> None:
-        """Add entries with the next numbers. `sync`: they are on the disk when this returns."""
-        entries = [Entry(self.last + place, *note) for place, note in enumerate(notes, start=1)]
+        """Append entries with the next numbers. `sync`: they are durable when this returns."""
+        entries = [Entry(self.last + offset, *note) for offset, note in enumerate(notes, start=1)]
         self.last += len(entries)
         try:
             self._write(b"".join(map(_framed, entries)), sync=sync)
@@ -101,22 +101,22 @@ class Journal:
             self._mark(entry)
 
     def since(self, number: int) -> list[Entry]:
-        """The entries after a number, oldest first."""
+        """Return the entries after a number, oldest first."""
         return [entry for entry in self._entries() if entry.number > number and entry.kind != FLOOR]
 
     def begin_after(self, number: int) -> None:
-        """Start anew: the database has had entries that are not here, up to this number."""
+        """Start again after this number: the database contains entries up to it that are missing here."""
         self.last = number
         self._replace([], number)
 
     def shorten(self, floor: int) -> None:
-        """Drop the entries up to a number, which every backup that is kept has, and those that a later one replaces."""
+        """Drop the entries up to `floor`, which every kept backup contains, and those that a later entry replaces."""
         newest = {(entry.kind, entry.key): entry for entry in self._entries() if entry.number > floor and entry.kind != FLOOR}
         self._replace(sorted(newest.values(), key=lambda entry: entry.number), floor)
         self._shortened = self._size
 
     def close(self) -> None:
-        """Let go of the file. Harmless when done twice."""
+        """Close the file. Harmless when repeated."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -139,7 +139,7 @@ class Journal:
             self._deleted.discard((entry.kind, entry.key))
 
     def _entries(self) -> Iterator[Entry]:
-        """All that are whole, from the start; `_size` is where they end."""
+        """Yield all complete entries, from the start; sets `_size` to their end."""
         with open(os.dup(self._descriptor), "rb") as file:
             file.seek(0)
             end = 0
@@ -170,20 +170,20 @@ class Journal:
         log.warning("the end of %s is not whole (%d bytes); it was moved to %s", self._path, len(rest), aside.name)
 
     def _write(self, data: bytes, *, sync: bool) -> None:
-        done = 0
+        written = 0
         try:
-            while done < len(data):
-                done += os.pwrite(self._descriptor, data[done:], self._size + done)
+            while written < len(data):
+                written += os.pwrite(self._descriptor, data[written:], self._size + written)
             if sync:
                 os.fsync(self._descriptor)
         except OSError:
-            # Half an entry would hide those that follow it.
+            # A partial entry would hide those that follow it.
             os.ftruncate(self._descriptor, self._size)
             raise
         self._size += len(data)
 
     def _replace(self, entries: Iterable[Entry], floor: int) -> None:
-        """Write the file anew, aside; it takes the place of the old one in one step."""
+        """Write a new file and atomically replace the old one."""
         aside = self._path.with_name(f".{self._path.name}")
         descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:

@@ -1,4 +1,4 @@
-"""The statements behind `list_jobs`. Each walks an index in the order of the answer and ends at the limit."""
+"""The SQL statements of `list_jobs`. Each scans an index in the order of the result and stops at the limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Statement = tuple[str, tuple[object, ...]]
 
 
 def page(filter: JobFilter) -> Statement:
-    """Rows (id, namespace, name, body), newest first, one more than the limit to tell whether there are others."""
+    """Select rows (id, namespace, name, body), newest first, one more than the limit to detect whether there are others."""
     ids, values = _ids(filter, _cursor(filter.before))
     chosen = f"SELECT id FROM ({ids} ORDER BY id DESC LIMIT ?)"
     return f"SELECT id, namespace, name, body FROM job WHERE id IN ({chosen}) ORDER BY id DESC", (
@@ -20,7 +20,7 @@ def page(filter: JobFilter) -> Statement:
 
 
 def total(filter: JobFilter) -> Statement:
-    """One number: how many runs match, on all pages."""
+    """Select the number of matching runs, on all pages."""
     if filter.labels:
         ids, values = _ids(filter, None)
         return f"SELECT COUNT(*) FROM ({ids})", values
@@ -41,7 +41,7 @@ def _cursor(text: str) -> int | None:
 
 
 def _ids(filter: JobFilter, before: int | None) -> Statement:
-    """The ids that match and come after the cursor, ready for ORDER BY id DESC."""
+    """Select the ids that match and come after the cursor, ready for ORDER BY id DESC."""
     if filter.labels:
         return _labelled(filter, before)
     conditions: list[str] = []
@@ -54,24 +54,24 @@ def _ids(filter: JobFilter, before: int | None) -> Statement:
     limit = [before] if before is not None else []
     if not filter.phases and not (filter.namespace or filter.series):
         return f"SELECT id FROM job {_where(older)}", tuple(limit)
-    # One walk a phase, merged by SQLite: every index that serves a list has the phase before the id.
+    # One index scan per phase, merged by SQLite: every index that serves a list has the phase before the id.
     phases = filter.phases or tuple(phase.value for phase in JobPhase)
     arm = f"SELECT id FROM job {_where([*conditions, 'phase = ?', *older])}"
     return " UNION ALL ".join([arm] * len(phases)), tuple(value for phase in phases for value in (*values, phase, *limit))
 
 
 def _labelled(filter: JobFilter, before: int | None) -> Statement:
-    """Runs with all of the labels, led by the first of them."""
+    """Select runs with all of the labels, driven by the first one."""
     (key, value), *others = filter.labels.items()
     conditions = ["job_label.key = ?", "job_label.value = ?"]
     values: list[object] = [key, value]
     if before is not None:
         conditions.append("job_label.job < ?")
         values.append(before)
-    for column, wanted in (("namespace", filter.namespace), ("series", filter.series)):
-        if wanted:
+    for column, required in (("namespace", filter.namespace), ("series", filter.series)):
+        if required:
             conditions.append(f"job.{column} = ?")
-            values.append(wanted)
+            values.append(required)
     if filter.phases:
         conditions.append(f"job.phase IN ({_marks(filter.phases)})")
         values.extend(filter.phases)

@@ -1,4 +1,4 @@
-"""Records that cannot be decoded are looked for in the journal and in the backups."""
+"""Repair records that cannot be decoded, from the journal and from backups."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _SELECT = {
     journal.TRACKED: "SELECT body FROM tracked WHERE kind = ? AND namespace = ? AND name = ?",
 }
 _EVERY = 500
-"""Runs that are decoded in one go when all are looked at."""
+"""Number of runs that are decoded when all kinds of records are checked."""
 log = logging.getLogger("fairway.recovery")
 
 
 def mend(store: SqliteStore, backups: Backups) -> list[str]:
-    """Put what can be found of records that cannot be decoded; the subjects that can be read again."""
+    """Restore records that cannot be decoded where possible; return the subjects that can be read again."""
     _read_all(store)
     mended = []
     for bad in store.unreadable():
@@ -38,7 +38,7 @@ def mend(store: SqliteStore, backups: Backups) -> list[str]:
 
 
 def _read_all(store: SqliteStore) -> None:
-    """Decode what is decoded at a start anyway. Runs that are over are decoded when they are shown."""
+    """Decode what is decoded at a start anyway. Finished runs are decoded when they are shown."""
     store.active_jobs()
     store.queues()
     store.services()
@@ -48,11 +48,11 @@ def _read_all(store: SqliteStore) -> None:
 
 
 def _candidates(store: SqliteStore, backups: Backups, bad: Unreadable) -> Iterator[Entry]:
-    """Bytes that the record had, the newest first."""
+    """Yield earlier bytes of the record, newest first."""
     if bad.kind not in _SELECT:
         return
-    noted = [entry for entry in store.journal.since(0) if (entry.kind, entry.key) == (bad.kind, bad.key)]
-    yield from (entry for entry in reversed(noted) if not entry.deleted)
+    entries = [entry for entry in store.journal.since(0) if (entry.kind, entry.key) == (bad.kind, bad.key)]
+    yield from (entry for entry in reversed(entries) if not entry.deleted)
     for backup in backups.all():
         try:
             connection = sqlite3.connect(f"file:{backups.folder / backup.name}?mode=ro&immutable=1", uri=True)

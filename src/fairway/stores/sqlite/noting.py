@@ -1,4 +1,4 @@
-"""What of a commit goes into the journal, and how an entry is taken back from it."""
+"""Convert commits to entries of the journal, and entries back to changes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ log = logging.getLogger("fairway.store")
 
 
 class Noted:
-    """What the journal has of each run. Progress alone is no news: metrics and checkpoints lie in the run's folder."""
+    """Tracks what the journal has recorded of each run.
+
+    Progress is not recorded: metrics and checkpoints are in the run's folder.
+    """
 
     def __init__(self) -> None:
         self._known: dict[JobKey, tuple[object, ...]] = {}
 
     def is_news(self, job: Job) -> bool:
-        """Whether the journal must have this value of the run."""
+        """Return whether this value of the run must be recorded in the journal."""
         value = (job.phase, job.attempt, job.intent, job.ending, job.deleting, job.restarts, job.logs_gone, id(job.spec))
         if self._known.get(job.key) == value:
             return False
@@ -36,17 +39,17 @@ class Noted:
         return True
 
     def forget(self, key: JobKey) -> None:
-        """The run was deleted."""
+        """Forget a deleted run."""
         self._known.pop(key, None)
 
 
 def number(namespace: str, series: str, last: int) -> Note:
-    """The note that a run number was taken."""
+    """Return the note of an allocated run number."""
     return journal.NUMBER, (namespace, series), msgspec.msgpack.encode(last)
 
 
 def take(put: Callable[[Changes], None], entry: Entry) -> bool:
-    """Carry one entry out again. False for one that cannot be decoded; it is left out."""
+    """Replay one entry. False for an entry that cannot be decoded; it is skipped."""
     try:
         changes = _changes(entry)
     except BAD as problem:
@@ -57,7 +60,7 @@ def take(put: Callable[[Changes], None], entry: Entry) -> bool:
 
 
 def number_of(entry: Entry) -> int:
-    """The run number of a note that `number` made."""
+    """Return the run number of a note made by `number`."""
     return msgspec.msgpack.decode(entry.body or b"\0", type=int)
 
 
@@ -69,8 +72,8 @@ def _changes(entry: Entry) -> Changes:
         case journal.QUEUE:
             return Changes(queues_deleted=entry.key) if body is None else Changes(queues=(codec.unpack_queue(body),))
         case journal.SERVICE:
-            gone = Changes(services_deleted=(ServiceKey(*entry.key),))
-            return gone if body is None else Changes(services=(codec.unpack_service(body),))
+            deletion = Changes(services_deleted=(ServiceKey(*entry.key),))
+            return deletion if body is None else Changes(services=(codec.unpack_service(body),))
         case journal.TRACKED if body is not None:
             kind = next(kind for kind in KINDS if kind.kind == entry.key[0])
             return Changes(tracked=(codec.unpack_tracked(kind, body),))

@@ -1,7 +1,7 @@
-"""Opening the database of a home, whatever became of the file.
+"""Open the database of a home, whatever the condition of the file.
 
-A file that is missing, empty, damaged, or older than the journal beside it is never worked with as if it were whole: the
-newest good backup takes its place, the journal brings that up to date, and what was found is moved aside and kept.
+A file that is missing, empty, damaged, or older than the journal beside it is never used as if it were intact: the newest good
+backup replaces it, the journal updates that, and the original file is moved aside and kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fairway.stores.sqlite.journal import Journal
 from fairway.stores.sqlite.store import SqliteStore, journal_of
 
 CHECKED = 128 << 20
-"""Bytes up to which the whole file is checked at every start; a larger one is checked with its next backup."""
+"""Size in bytes up to which the whole file is checked at every start; a larger one is checked with its next backup."""
 SINCE_BACKUP = (
     "metric points since the backup (the files of the runs still hold them)",
     "events since the backup",
@@ -38,19 +38,19 @@ log = logging.getLogger("fairway.recovery")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A store that can be worked with, and what had to be done for it."""
+    """An open store, with the recovery that was necessary."""
 
     store: SqliteStore
     backups: Backups
     recovery: Recovery | None = None
 
     def settled(self) -> None:
-        """All that follows from the recovery was done: the next start need not do it again."""
+        """Record that the recovery is complete: the next start need not repeat it."""
         _pending(self.store.path).unlink(missing_ok=True)
 
 
 def open_store(path: Path, now: float, has_runs: Callable[[], bool], *, suspect: bool = False) -> Opened:
-    """Open the database of a home. `has_runs`: whether folders of runs lie beside it. `suspect`: check all of it."""
+    """Open the database of a home. `has_runs`: whether folders of runs exist beside it. `suspect`: check the whole file."""
     backups = Backups(path)
     try:
         recovery = _mended(path, backups, now, has_runs, suspect=suspect) or _replaced_if_too_old(path, backups, now)
@@ -60,13 +60,13 @@ def open_store(path: Path, now: float, has_runs: Callable[[], bool], *, suspect:
     store = SqliteStore(path, before_migration=lambda _found: _before_migration(backups, now))
     try:
         recovery = _caught_up(store, recovery, now)
-        mended = mending.mend(store, backups)
+        repaired = mending.mend(store, backups)
     except BaseException:
         store.close()
         raise
-    if mended:
-        words = f"{len(mended)} records could not be read and were taken from the journal or a backup: {', '.join(mended)}"
-        lost = tuple(f"what changed in {subject} since the backup" for subject in mended)
+    if repaired:
+        words = f"{len(repaired)} records could not be read and were taken from the journal or a backup: {', '.join(repaired)}"
+        lost = tuple(f"what changed in {subject} since the backup" for subject in repaired)
         recovery = recovery or Recovery(now, "unreadable", words)
         recovery = replace(recovery, lost=(*recovery.lost, *lost))
     if recovery is not None:
@@ -75,20 +75,20 @@ def open_store(path: Path, now: float, has_runs: Callable[[], bool], *, suspect:
 
 
 def _mended(path: Path, backups: Backups, now: float, has_runs: Callable[[], bool], *, suspect: bool) -> Recovery | None:
-    """Make sure that a whole file lies at the path, or none where nothing was ever kept."""
-    cause, found = _examined(path, suspect=suspect)
+    """Ensure that an intact file is at the path, or none if nothing was ever stored."""
+    cause, description = _examined(path, suspect=suspect)
     if not cause:
         return None
     if cause in ("missing", "empty") and not backups.all() and not _has_journal(path) and not has_runs():
         _remove_empty(path)
         return None
-    _note(path, Recovery(now, cause, f"{path} {found}"))
+    _note(path, Recovery(now, cause, f"{path} {description}"))
     moved = _set_aside(path, "damaged" if cause == "damaged" else "empty", now)
-    return _restored(backups, Recovery(now, cause, f"{path} {found}", moved=moved))
+    return _restored(backups, Recovery(now, cause, f"{path} {description}", moved=moved))
 
 
 def _examined(path: Path, *, suspect: bool) -> tuple[str, str]:
-    """A word and a sentence for what is wrong with the file; empty when nothing is."""
+    """Return a word and a phrase for what is wrong with the file; empty if nothing is."""
     if not path.exists():
         return "missing", "is missing"
     if path.is_dir():
@@ -104,7 +104,7 @@ def _pending(path: Path) -> Path:
 
 
 def _note(path: Path, recovery: Recovery) -> None:
-    """Say that a recovery is under way: one that is cut short is gone on with by the next start."""
+    """Record that a recovery is in progress: if it is interrupted, the next start continues it."""
     aside = path.with_name(f".{path.name}.recovery")
     aside.write_bytes(msgspec.json.encode(recovery))
     with crash.reach("recovery.rename"):
@@ -112,7 +112,7 @@ def _note(path: Path, recovery: Recovery) -> None:
 
 
 def _unsettled(path: Path) -> Recovery | None:
-    """The recovery that was cut short before everything was taken up."""
+    """Return a recovery that was interrupted before it was complete."""
     try:
         return msgspec.json.decode(_pending(path).read_bytes(), type=Recovery)
     except (OSError, msgspec.MsgspecError):
@@ -125,13 +125,13 @@ def _has_journal(path: Path) -> bool:
 
 
 def _remove_empty(path: Path) -> None:
-    """A file without content, where nothing was ever kept: the database that is made now needs the name."""
+    """Remove an empty file where nothing was ever stored: the new database needs the name."""
     if path.exists() and path.stat().st_size == 0:
         path.unlink()
 
 
 def _set_aside(path: Path, word: str, now: float) -> str:
-    """Move the file with what belongs to it; nothing is deleted. SQLite would drop the log of a file that is not there."""
+    """Move the file with its companion files; nothing is deleted. SQLite would drop the log of a missing file."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     base = path.with_name(f"{path.name}.{word}-{stamp}")
     count = 1
@@ -158,20 +158,20 @@ def _restored(backups: Backups, recovery: Recovery) -> Recovery:
 
 
 def _caught_up(store: SqliteStore, recovery: Recovery | None, now: float) -> Recovery | None:
-    """Bring the file up to the journal."""
+    """Update the file from the journal."""
     behind = store.journal.last - store.journal_number()
     if behind <= 0:
         return recovery
     entries = store.journal.since(store.journal_number())
-    taken = store.replay(entries)
-    words = f"{taken} changes were taken from {store.journal.path.name}"
+    replayed = store.replay(entries)
+    words = f"{replayed} changes were taken from {store.journal.path.name}"
     if recovery is None:
         recovery = Recovery(now, "older", f"{store.path} is older than the journal beside it", lost=SINCE_BACKUP)
-    return replace(recovery, message=f"{recovery.message}; {words}", replayed=taken)
+    return replace(recovery, message=f"{recovery.message}; {words}", replayed=replayed)
 
 
 def _replaced_if_too_old(path: Path, backups: Backups, now: float) -> Recovery | None:
-    """Put the newest backup in the place of a file that the journal does not reach back to."""
+    """Restore the newest backup if the file is older than the oldest entry of the journal."""
     if not path.exists() or not _has_journal(path):
         return None
     journal = Journal(journal_of(path))
@@ -187,11 +187,11 @@ def _replaced_if_too_old(path: Path, backups: Backups, now: float) -> Recovery |
         return None
     _note(path, Recovery(now, "older", f"{path} is older than the journal beside it"))
     moved = _set_aside(path, "older", now)
-    found = f"{path} is older than the journal beside it, and than the oldest backup"
-    return _restored(backups, Recovery(now, "older", found, moved=moved))
+    description = f"{path} is older than the journal beside it, and than the oldest backup"
+    return _restored(backups, Recovery(now, "older", description, moved=moved))
 
 
 def _before_migration(backups: Backups, now: float) -> None:
-    """The file as it was stays as a backup."""
-    made = backups.take(now)
-    log.info("the database is of an earlier format; it was copied to %s before the change", made.name)
+    """Keep the unmigrated file as a backup."""
+    backup = backups.take(now)
+    log.info("the database is of an earlier format; it was copied to %s before the change", backup.name)

@@ -1,7 +1,7 @@
-"""The tables, and how an older file becomes a newer one. `PRAGMA user_version` counts the migrations applied.
+"""The tables, and the migrations between versions. `PRAGMA user_version` counts the applied migrations.
 
-Runs are ordered by `job.id`, the order in which they first came in. Every list is served in that order
-straight from an index, one index walk a phase, so that finished runs cost nothing. Counts are kept by triggers.
+Runs are ordered by `job.id`, the order of insertion. Every list is served in that order directly from an index, with one index
+scan per phase, so that finished runs cost nothing. Counts are maintained by triggers.
 """
 
 from __future__ import annotations
@@ -198,17 +198,17 @@ CREATE INDEX receipt_by_time ON receipt (time);
 """
 
 MIGRATIONS = (_FIRST, _LONG_CURVES, _RETENTION, _QUEUES, _SERVICES, _TRACKING, _JOURNAL, _RECEIPTS)
-"""Each takes the file from the version before to the next; never changed once released, only added to."""
+"""Each migrates the file from one version to the next; never changed once released, only added to."""
 VERSION = len(MIGRATIONS)
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """How many migrations the file has had."""
-    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return found
+    """Return the number of migrations applied to the file."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the file up to date. Each step is one transaction, so a crash in between loses nothing."""
+    """Apply all pending migrations. Each step is one transaction, so a crash in between loses nothing."""
     for number in range(version_of(connection), VERSION):
         connection.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[number]}; PRAGMA user_version = {number + 1}; COMMIT;")

@@ -37,19 +37,19 @@ _BUSY_MILLISECONDS = 5000
 
 
 class SqliteStore:
-    """Keeps what the `Store` port promises in one file that only its owner can read.
+    """Implements the guarantees of the `Store` port in one file that only its owner can read.
 
-    One connection, used by one thread at a time. WAL with synchronous=NORMAL: the death of the process
-    loses nothing; the death of the machine may lose the last moments, never the order.
-    A full disk or a damaged file raises `UnavailableError` and changes nothing. A record that cannot be decoded is left
-    out of every list and named by `unreadable`. What only this file has is written to a journal beside it as well.
+    One connection, used by one thread at a time. WAL with synchronous=NORMAL: the death of the process loses nothing; the death
+    of the machine may lose the last moments, never the order. A full disk or a damaged file raises `UnavailableError` and changes
+    nothing. A record that cannot be decoded is left out of every list and reported by `unreadable`. Data that exists only in this
+    file is also written to a journal beside it.
     """
 
     def __init__(self, path: Path | str, *, before_migration: Callable[[int], None] | None = None) -> None:
         self._path = Path(path)
         self._before_migration = before_migration
         self.damaged: Callable[[str], None] = lambda _cause: None
-        """Called when the file turns out to be damaged while it is in use."""
+        """Called when damage of the file is detected while it is in use."""
         self._decoding = Decoding(str(self._path))
         self._noted = noting.Noted()
         self._notes: list[Note] = []
@@ -72,51 +72,51 @@ class SqliteStore:
     def _prepare(self) -> None:
         execute = self._connection.execute
         execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
-        found = schema.version_of(self._connection)
-        if found > schema.VERSION:
-            message = f"{self._path} was written by a newer Fairway (format {found}; this one knows {schema.VERSION})"
+        version = schema.version_of(self._connection)
+        if version > schema.VERSION:
+            message = f"{self._path} was written by a newer Fairway (format {version}; this one knows {schema.VERSION})"
             raise UnavailableError(message, fix="upgrade fairway, or set FAIRWAY_HOME to another folder")
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = NORMAL")
         execute("PRAGMA temp_store = MEMORY")
         execute("PRAGMA journal_size_limit = 67108864")
-        if self._before_migration is not None and 0 < found < schema.VERSION:
-            self._before_migration(found)
+        if self._before_migration is not None and 0 < version < schema.VERSION:
+            self._before_migration(version)
         schema.migrate(self._connection)
         self._numbered = bool(execute("SELECT 1 FROM sqlite_master WHERE name = 'journal'").fetchone())
 
     def _catch_up_journal(self) -> None:
-        """A journal that was removed, or lost its end, starts anew where the file is."""
+        """Restart a journal that was removed, or lost its end, after the last entry of the database."""
         if self._numbered and self.journal_number() > self.journal.last:
             self.journal.begin_after(self.journal_number())
 
     def journal_number(self) -> int:
-        """The number of the last entry of the journal that the file has."""
+        """Return the number of the last journal entry that the file contains."""
         return int(self._rows("SELECT last FROM journal")[0][0]) if self._numbered else 0
 
     def change_count(self) -> int:
-        """A number that rises with every change made through this connection."""
+        """Return a number that increases with every change made through this connection."""
         return self._connection.total_changes
 
     def close(self) -> None:
-        """Let go of files. Harmless when done twice."""
+        """Close all files. Harmless when repeated."""
         self._connection.close()
         self.journal.close()
 
     def replay(self, entries: Sequence[journal.Entry]) -> int:
-        """Bring the file up to what the journal says; how many entries could be taken."""
-        taken = 0
+        """Update the file from the journal; return how many entries could be applied."""
+        applied = 0
         with self._transaction("store.commit"):
             for entry in entries:
                 if entry.kind == journal.NUMBER:
                     self._raise_number(entry.key[0], entry.key[1], noting.number_of(entry))
-                taken += noting.take(self._put, entry)
+                applied += noting.take(self._put, entry)
             self._connection.execute("UPDATE journal SET last = MAX(last, ?)", (self.journal.last,))
-            self._notes = []  # The journal has them.
-        return taken
+            self._notes = []  # The journal already contains them.
+        return applied
 
     def _put(self, changes: Changes) -> None:
-        """Write within the transaction of the caller."""
+        """Write changes within the caller's transaction."""
         for job in changes.jobs:
             self._put_job(job)
         for record in changes.tracked:
@@ -127,20 +127,20 @@ class SqliteStore:
         self._put_services(changes)
 
     def mark_deleted(self, keys: Sequence[JobKey]) -> None:
-        """Note on the disk, before anything is removed, that these runs are being deleted: they do not come back."""
+        """Record durably, before anything is removed, that these runs are being deleted, so that they are not recovered."""
         with self._transaction("store.commit"):
             self._notes += [(journal.JOB, (key.namespace, key.name), None) for key in keys]
             self._number_notes()
         self._write_notes(sync=True)
 
     def was_deleted(self, key: JobKey) -> bool:
-        """Whether the run was deleted, as far back as the journal goes."""
+        """Return whether the run was deleted, as far back as the journal reaches."""
         return self.journal.was_deleted(journal.JOB, (key.namespace, key.name))
 
     def raise_number(self, namespace: str, series: str, number: int) -> None:
-        """Let the next run number of a series be above this one."""
-        known = self._rows("SELECT last FROM series WHERE namespace = ? AND series = ?", (namespace, series))
-        if known and known[0][0] >= number:
+        """Make the next run number of a series greater than this one."""
+        rows = self._rows("SELECT last FROM series WHERE namespace = ? AND series = ?", (namespace, series))
+        if rows and rows[0][0] >= number:
             return
         with self._transaction("store.number"):
             self._raise_number(namespace, series, number)
@@ -152,11 +152,11 @@ class SqliteStore:
         )
 
     def unreadable(self) -> list[Unreadable]:
-        """The records that cannot be decoded."""
+        """Return the records that cannot be decoded."""
         return self._decoding.unreadable()
 
     def next_number(self, namespace: str, series: str) -> int:
-        """Take the next run number of a series, for good."""
+        """Allocate the next run number of a series, permanently."""
         with self._transaction("store.number"):
             row = self._connection.execute(
                 "INSERT INTO series VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET last = last + 1 RETURNING last",
@@ -169,10 +169,10 @@ class SqliteStore:
         return number
 
     def commit(self, changes: Changes) -> None:
-        """Remember all of it, or raise and remember nothing.
+        """Store all changes, or raise and store nothing.
 
-        A delete wins over what the same changes say of that run, save its events: they tell that it went.
-        Tasks and points of a run that is not there are dropped.
+        A delete takes precedence over other changes of the same run, except its events, which record the deletion. Tasks and
+        points of a missing run are dropped.
         """
         if changes == Changes():
             return
@@ -202,7 +202,7 @@ class SqliteStore:
             self._connection.execute("UPDATE journal SET last = ?", (self.journal.last + len(self._notes),))
 
     def _write_notes(self, *, sync: bool = False) -> None:
-        """After the commit: what the journal says has happened."""
+        """Write the notes to the journal after the commit, so that it contains only what has happened."""
         if self._notes and self._numbered:
             self.journal.append(self._notes, sync=sync)
         self._notes = []
@@ -291,7 +291,7 @@ class SqliteStore:
             self._connection.execute("DELETE FROM receipt WHERE seq <= (SELECT max(seq) FROM receipt) - ?", (MOST,))
 
     def receipt(self, id: str) -> Receipt | None:
-        """What the request of that id did; None when it is not known, or no longer."""
+        """Return the receipt of the request with that id; None if it is unknown or has expired."""
         rows = self._rows("SELECT body FROM receipt WHERE id = ?", (id,))
         try:
             return codec.unpack_receipt(rows[0][0]) if rows else None
@@ -300,13 +300,13 @@ class SqliteStore:
             raise UnavailableError(message, fix="send the request with another key") from problem
 
     def active_jobs(self) -> list[Job]:
-        """The runs that are not over, oldest first."""
+        """Return the unfinished runs, oldest first."""
         marks = ", ".join("?" * len(_ACTIVE))
         rows = self._rows(f"SELECT id, namespace, name, body FROM job WHERE phase IN ({marks})", _ACTIVE)
         return self._decoding.jobs(row[1:] for row in sorted(rows))
 
     def tasks_of(self, key: JobKey) -> list[Task]:
-        """Every attempt of every task of a run, in order of role, index and attempt."""
+        """Return every attempt of every task of a run, in order of role, index and attempt."""
         rows = self._rows(
             'SELECT task.role, task."index", task.attempt, task.body FROM job JOIN task ON task.job = job.id'
             ' WHERE job.namespace = ? AND job.name = ? ORDER BY task.role, task."index", task.attempt',
@@ -315,32 +315,32 @@ class SqliteStore:
         return self._decoding.tasks(key, rows)
 
     def job_keys(self) -> set[JobKey]:
-        """The names of all runs."""
+        """Return the keys of all runs."""
         return {JobKey(*row) for row in self._rows("SELECT namespace, name FROM job")}
 
     def has_job(self, key: JobKey) -> bool:
-        """Whether there is a record of the run, readable or not."""
+        """Return whether the run has a record, readable or not."""
         return bool(self._rows("SELECT 1 FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name)))
 
     def get_job(self, key: JobKey) -> Job | None:
-        """One run. Raises `UnavailableError` for a record that cannot be decoded."""
+        """Return one run. Raises `UnavailableError` for a record that cannot be decoded."""
         rows = self._rows("SELECT namespace, name, body FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name))
         return self._decoding.job(rows[0]) if rows else None
 
     def newest(self, namespace: str, series: str) -> Job | None:
-        """The newest run of a series that can be read."""
+        """Return the newest run of a series that can be read."""
         numbers = "SELECT number FROM job WHERE namespace = ? AND series = ? AND number < ? ORDER BY number DESC LIMIT 1"
         sql = f"SELECT namespace, name, body, number FROM job WHERE namespace = ? AND series = ? AND number = ({numbers})"
         below = 1 << 62
         while rows := self._rows(sql, (namespace, series, namespace, series, below)):
-            found = self._decoding.jobs(row[:3] for row in rows)
-            if found:
-                return found[-1]
+            jobs = self._decoding.jobs(row[:3] for row in rows)
+            if jobs:
+                return jobs[-1]
             below = rows[0][3]
         return None
 
     def list_jobs(self, filter: JobFilter) -> JobPage:
-        """Runs, newest first."""
+        """List runs, newest first."""
         page = listing.page(filter)
         rows = self._rows(*page)
         jobs = tuple(self._decoding.jobs(row[1:] for row in rows[: filter.limit]))
@@ -349,7 +349,7 @@ class SqliteStore:
         return JobPage(jobs, following, total)
 
     def events_of(self, subject: str, limit: int = 1000) -> list[Event]:
-        """Events of a run and of its tasks, or of everything when the subject is empty; oldest first, the newest `limit`."""
+        """Return events of a run and its tasks, or of everything if the subject is empty; oldest first, the newest `limit`."""
         where, values = _events_where(subject)
         rows = self._rows(
             f"SELECT time, subject, reason, message FROM event {where} ORDER BY id DESC LIMIT ?", (*values, max(0, limit))
@@ -357,49 +357,49 @@ class SqliteStore:
         return [Event(*row) for row in reversed(rows)]
 
     def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
-        """Metric points of a run in order of time; thinned evenly to at most `limit`.
+        """Return metric points of a run in order of time; thinned evenly to at most `limit`.
 
-        Each task's curve is thinned by itself, rare ones last: two evaluations stay beside a million training steps.
+        Each task's curve is thinned separately, rare ones last: two evaluations remain beside a million training steps.
         """
         with self._explained():
             return self._curves.read(key, metric, limit)
 
     def expired(self, now: float, limit: int) -> tuple[list[Job], list[Job]]:
-        """Runs whose logs, and runs of which everything, has stayed its time; so many of each at most."""
+        """Return runs whose logs have expired, and runs that have expired completely; at most `limit` of each."""
         logs = self._rows("SELECT namespace, name, body FROM job WHERE logs_until <= ? LIMIT ?", (now, limit))
         records = self._rows("SELECT namespace, name, body FROM job WHERE record_until <= ? LIMIT ?", (now, limit))
         return self._decoding.jobs(logs), self._decoding.jobs(records)
 
     def series_names(self, namespace: str) -> list[str]:
-        """The names of all series that have runs."""
+        """Return the names of all series that have runs."""
         rows = self._rows(
             "SELECT DISTINCT series FROM job_count WHERE namespace = ? AND series > '' AND n > 0 ORDER BY series", (namespace,)
         )
         return [row[0] for row in rows]
 
     def queues(self) -> list[Queue]:
-        """The queues that were put and not deleted, in order of name."""
+        """Return the stored queues, in order of name."""
         return self._decoding.queues(self._rows("SELECT name, body FROM queue ORDER BY name"))
 
     def memory(self) -> bytes | None:
-        """What the scheduler remembers, as committed last; None when it never was."""
+        """Return the scheduler's memory as last committed; None if there is none."""
         rows = self._rows("SELECT body FROM memory")
         return bytes(rows[0][0]) if rows else None
 
     def services(self) -> list[ServiceRecord]:
-        """The services that were put and not deleted, in order of namespace and name."""
+        """Return the stored services, in order of namespace and name."""
         rows = self._rows("SELECT namespace, name, body FROM service ORDER BY namespace, name")
         return self._decoding.services(rows)
 
     def tracked(self, kind: type[Kind], namespace: str, name: str) -> Kind | None:
-        """What was tracked under that name."""
+        """Return the tracked record of that name."""
         sql = "SELECT name, body FROM tracked WHERE kind = ? AND namespace = ? AND name = ?"
         rows = self._rows(sql, (kind.kind, namespace, name))
-        found = self._decoding.tracked(kind, namespace, rows)
-        return found[0] if found else None
+        records = self._decoding.tracked(kind, namespace, rows)
+        return records[0] if records else None
 
     def all_tracked(self, kind: type[Kind], namespace: str, group: str = "") -> list[Kind]:
-        """Everything of a kind, or what belongs to one group; the newest first."""
+        """Return all records of a kind, or those of one group; newest first."""
         where, values = ("AND grp = ?", (group,)) if group else ("", ())
         sql = f"SELECT name, body FROM tracked WHERE kind = ? AND namespace = ? {where} ORDER BY id DESC"
         return self._decoding.tracked(kind, namespace, self._rows(sql, (kind.kind, namespace, *values)))
@@ -418,7 +418,7 @@ class SqliteStore:
                     self._connection.execute("COMMIT")
             except BaseException:  # All or nothing, also when the caller is cancelled.
                 self._notes = []
-                # SQLite has rolled back by itself after some errors, a full disk among them.
+                # SQLite rolls back by itself after some errors, such as a full disk.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
@@ -434,12 +434,12 @@ class SqliteStore:
 
 
 def journal_of(path: Path) -> Path:
-    """Where the journal of a database lies."""
+    """Return the path of a database's journal."""
     return path.with_suffix(".journal")
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Open the file, making it readable by its owner alone; SQLite gives the WAL the same mode."""
+    """Open the file and make it readable only by its owner; SQLite gives the WAL the same mode."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(descriptor, 0o600)
@@ -449,7 +449,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _run_of(subject: str) -> str:
-    """`default/mnist-7/worker-0#1` belongs to `default/mnist-7`."""
+    """Return the run of a subject: `default/mnist-7/worker-0#1` belongs to `default/mnist-7`."""
     return "/".join(subject.split("/", 2)[:2])
 
 
@@ -459,5 +459,5 @@ def _events_where(subject: str) -> tuple[str, tuple[str, ...]]:
     run = _run_of(subject)
     if run == subject:
         return "WHERE run = ?", (run,)
-    # A task without an attempt means all of its attempts; '$' follows '#'.
+    # A task without an attempt means all its attempts; '$' follows '#'.
     return "WHERE run = ? AND (subject = ? OR (subject > ? AND subject < ?))", (run, subject, f"{subject}#", f"{subject}$")

@@ -1,4 +1,4 @@
-"""Looks after a database while it is in use: backups now and then, and what to do when it turns out to be damaged."""
+"""Maintain a database while it is in use: periodic backups, and the handling of damage."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from fairway.stores.sqlite.backup import InterruptedBackupError
 from fairway.stores.sqlite.opening import Opened
 
 EVERY = 3600.0
-"""Seconds between two backups of a database that changes."""
+"""Interval between two backups of a database that changes, in seconds."""
 LOOK = 30.0
-"""Seconds between two looks whether the journal is large, or a backup is due."""
+"""Interval at which the size of the journal and the next backup are checked, in seconds."""
 AGAIN = 300.0
-"""Seconds after which a backup that failed is tried again."""
+"""Delay before a failed backup is retried, in seconds."""
 SUSPECT = "fairway.db.suspect"
-"""A file that says that the database was found damaged in use: the next start checks all of it."""
+"""A file marking that the database was found damaged while in use: the next start checks all of it."""
 
 log = logging.getLogger("fairway.store")
 
 
 class Upkeep:
-    """The upkeep of one store."""
+    """The maintenance of one store."""
 
     def __init__(self, opened: Opened, clock: Clock) -> None:
         self._store = opened.store
@@ -38,15 +38,15 @@ class Upkeep:
         self._due = float("-inf")
         self._number = -1
         self.fault = ""
-        """Why the last backup could not be made; empty when it was."""
+        """Why the last backup failed; empty if it succeeded."""
         self.damage = ""
-        """What is wrong with the file, once that was found."""
+        """What is wrong with the file, once damage is detected."""
         self.restart: Callable[[], None] = lambda: None
-        """Called once when the file is damaged: what runs over it must end, and open it again."""
+        """Called once when the file is damaged: everything that uses it must end, and reopen it."""
         opened.store.damaged = self._damaged
 
     async def run(self) -> None:
-        """Make backups until closed: one at once, then one an hour while something changes."""
+        """Make backups until closed: one at once, then hourly if anything changed."""
         while not self._closing.is_set():
             if self._clock.now() >= self._due or self._store.journal.large:
                 await self._back_up()
@@ -55,12 +55,12 @@ class Upkeep:
                     await self._closing.wait()
 
     def close(self) -> None:
-        """Give up what is being made."""
+        """Stop, abandoning a backup in progress."""
         self._backups.stop()
         self._closing.set()
 
     def condition(self) -> Condition:
-        """How the database and its backups are."""
+        """Return the condition of the database and its backups."""
         size = self._store.path.stat().st_size if self._store.path.exists() else 0
         fault = self.damage or self.fault or self._store.journal.fault
         backups = tuple(self._backups.all())
@@ -73,7 +73,7 @@ class Upkeep:
         if number == self._number:
             return
         try:
-            made = await asyncio.to_thread(self._backups.take, now)
+            backup = await asyncio.to_thread(self._backups.take, now)
             floor = await asyncio.to_thread(self._backups.floor)
             if floor > self._store.journal.floor or self._store.journal.large:
                 self._store.journal.shorten(floor)
@@ -85,7 +85,7 @@ class Upkeep:
             log.warning("the backup failed: %s", self.fault)
             return
         self._number, self.fault = number, ""
-        log.info("backup %s, %d bytes", made.name, made.size)
+        log.info("backup %s, %d bytes", backup.name, backup.size)
 
     def _damaged(self, cause: str) -> None:
         if self.damage:
@@ -98,10 +98,10 @@ class Upkeep:
 
 
 def is_suspect(home: Path) -> bool:
-    """Whether the database of a home was found damaged while it was in use."""
+    """Return whether the database of a home was found damaged while in use."""
     return (home / SUSPECT).exists()
 
 
 def clear_suspicion(home: Path) -> None:
-    """The database was checked, or replaced."""
+    """Remove the mark after the database was checked or replaced."""
     (home / SUSPECT).unlink(missing_ok=True)

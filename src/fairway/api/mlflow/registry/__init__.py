@@ -1,1 +1,1 @@
-"""The routes about registered models and their versions."""
+"""The routes of registered models and their versions."""

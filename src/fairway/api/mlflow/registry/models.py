@@ -1,4 +1,4 @@
-"""Routes about registered models and the aliases that point at their versions."""
+"""Routes of registered models and of the aliases that refer to their versions."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fairway.state.tracking import RegisteredName
 SEARCHED = Searched({"name": str}, ("tags",))
 ORDERED = Searched({"name": str, **dict.fromkeys(("timestamp", "last_updated_timestamp", "creation_timestamp"), int)})
 TAG_LIMIT = 100_000
-"""Characters of the value of a tag."""
+"""Maximum number of characters of the value of a tag."""
 _USUAL, _MOST = 100, 1000
 
 
 class RegisteredModels:
-    """The routes about registered models."""
+    """The routes of registered models."""
 
     def __init__(self, models: TrackedModels, changes: TrackedVersions) -> None:
         self._models = models
         self._changes = changes
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """By method and path."""
+        """Return the routes by method and path."""
         return {
             ("POST", "registered-models/create"): self.create,
             ("GET", "registered-models/get"): self.get,
@@ -47,85 +47,85 @@ class RegisteredModels:
         }
 
     async def create(self, request: Request) -> Response:
-        """A new name."""
+        """Create a registered model."""
         fields = await Fields.of(request)
-        made = await self._models.register_name(
+        registered = await self._models.register_name(
             speaker(request),
             fields.key("name", MODEL_LIMIT),
             fields.pairs("tags", value_limit=TAG_LIMIT),
             fields.value("description"),
         )
-        return await self._registered(made)
+        return await self._registered(registered)
 
     async def get(self, request: Request) -> Response:
-        """One model."""
+        """Return one model."""
         return await self._registered(await self._known(request, await Fields.of(request)))
 
     async def update(self, request: Request) -> Response:
-        """Its description."""
+        """Change the description."""
         fields = await Fields.of(request)
         return await self._registered(
             await self._models.describe(speaker(request), fields.text("name"), fields.value("description"), {})
         )
 
     async def rename(self, request: Request) -> Response:
-        """Another name."""
+        """Rename a model."""
         fields = await Fields.of(request)
         name, new = fields.text("name"), fields.key("new_name", MODEL_LIMIT)
         return await self._registered(await self._changes.rename(speaker(request), name, new))
 
     async def delete(self, request: Request) -> Response:
-        """The model with all versions."""
+        """Delete the model with all versions."""
         await self._changes.delete(speaker(request), (await Fields.of(request)).text("name"))
         return answer()
 
     async def tag(self, request: Request) -> Response:
-        """Put a tag on a model."""
+        """Set a tag on a model."""
         fields = await Fields.of(request)
         await self._models.describe(speaker(request), fields.text("name"), None, dict([fields.pair(TAG_LIMIT)]))
         return answer()
 
     async def delete_tag(self, request: Request) -> Response:
-        """Take a tag off a model."""
+        """Remove a tag from a model."""
         fields = await Fields.of(request)
         await self._changes.drop_tag(speaker(request), fields.text("name"), fields.key("key"))
         return answer()
 
     async def search(self, request: Request) -> Response:
-        """Models that a filter lets through, in order of name."""
+        """Return models that match a filter, in order of name."""
         fields = await Fields.of(request)
         clauses = read_filter(fields.text("filter", ""), SEARCHED)
-        known = await self._models.all_registered(speaker(request).namespace)
-        found = [each for each in known if all(clause.holds(_values(each)) for clause in clauses)]
-        chosen = ordered(found, fields.texts("order_by"), _values, ORDERED)
-        shown, following = page_of(chosen, fields, usual=_USUAL, most=_MOST)
-        return answer({"registered_models": [await self._json(each) for each in shown], **following})
+        candidates = await self._models.all_registered(speaker(request).namespace)
+        matches = [model for model in candidates if all(clause.holds(_values(model)) for clause in clauses)]
+        chosen = ordered(matches, fields.texts("order_by"), _values, ORDERED)
+        page, following = page_of(chosen, fields, usual=_USUAL, most=_MOST)
+        return answer({"registered_models": [await self._json(model) for model in page], **following})
 
     async def newest(self, request: Request) -> Response:
-        """The newest version of each stage."""
+        """Return the newest version of each stage."""
         fields = await Fields.of(request)
-        known = await self._known(request, fields)
-        found = await self._changes.latest(known, fields.texts("stages"))
-        return answer({"model_versions": [version_json(known, each) for each in found]})
+        registered = await self._known(request, fields)
+        versions = await self._changes.latest(registered, fields.texts("stages"))
+        return answer({"model_versions": [version_json(registered, version) for version in versions]})
 
     async def set_alias(self, request: Request) -> Response:
-        """Let an alias mean a version."""
+        """Point an alias to a version."""
         fields = await Fields.of(request)
         name, alias, number = fields.text("name"), fields.text("alias"), fields.text("version")
-        known = await self._models.registered(speaker(request).namespace, name)
-        await self._models.set_alias(speaker(request), known, alias, number)
+        registered = await self._models.registered(speaker(request).namespace, name)
+        await self._models.set_alias(speaker(request), registered, alias, number)
         return answer()
 
     async def by_alias(self, request: Request) -> Response:
-        """The version that an alias means."""
+        """Return the version that an alias refers to."""
         fields = await Fields.of(request)
         name, alias = fields.text("name"), fields.text("alias")
-        known = await self._models.registered(speaker(request).namespace, name)
-        version = await self._models.aliased(known, alias)
-        return answer({"model_version": version_json(known, version)})
+        registered = await self._models.registered(speaker(request).namespace, name)
+        version = await self._models.aliased(registered, alias)
+        return answer({"model_version": version_json(registered, version)})
 
     async def delete_alias(self, request: Request) -> Response:
-        """Take an alias away."""
+        """Remove an alias."""
         fields = await Fields.of(request)
         name, alias = fields.text("name"), fields.text("alias")
         await self._models.drop_alias(speaker(request), await self._models.registered(speaker(request).namespace, name), alias)
@@ -142,7 +142,7 @@ class RegisteredModels:
 
 
 def _values(known: RegisteredName) -> Values:
-    # Clients leave prompts out by asking for this tag.
+    # Clients exclude prompts by filtering for this tag.
     tags = {"mlflow.prompt.is_prompt": "false", **known.tags}
     updated = milliseconds(max(known.created, known.updated))
     times = {"creation_timestamp": milliseconds(known.created), "timestamp": updated, "last_updated_timestamp": updated}

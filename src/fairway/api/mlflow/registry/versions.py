@@ -1,4 +1,4 @@
-"""Routes about the versions of registered models."""
+"""Routes of the versions of registered models."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _USUAL, _MOST = 10_000, 200_000
 
 
 class ModelVersions:
-    """The routes about versions."""
+    """The routes of versions."""
 
     def __init__(self, models: TrackedModels, changes: TrackedVersions) -> None:
         self._models = models
         self._changes = changes
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """By method and path."""
+        """Return the routes by method and path."""
         return {
             ("POST", "model-versions/create"): self.create,
             ("GET", "model-versions/get"): self.get,
@@ -44,9 +44,9 @@ class ModelVersions:
         }
 
     async def create(self, request: Request) -> Response:
-        """What a run logged becomes a version."""
+        """Register the output of a run as a version."""
         fields = await Fields.of(request)
-        wanted = Wanted(
+        registration = Wanted(
             name=fields.text("name"),
             source=fields.text("source"),
             run=fields.text("run_id", ""),
@@ -54,17 +54,17 @@ class ModelVersions:
             description=fields.value("description"),
             link=fields.value("run_link"),
         )
-        made = await self._models.register(speaker(request), wanted)
-        known = await self._models.registered(speaker(request).namespace, wanted.name)
-        await self._changes.registered(known, made)
-        return answer({"model_version": version_json(known, made)})
+        version = await self._models.register(speaker(request), registration)
+        registered = await self._models.registered(speaker(request).namespace, registration.name)
+        await self._changes.registered(registered, version)
+        return answer({"model_version": version_json(registered, version)})
 
     async def get(self, request: Request) -> Response:
-        """One version."""
+        """Return one version."""
         return await self._one(request, await Fields.of(request))
 
     async def update(self, request: Request) -> Response:
-        """Its description."""
+        """Change the description."""
         fields = await Fields.of(request)
         if fields.has("description"):
             name, number = fields.text("name"), fields.text("version")
@@ -72,44 +72,44 @@ class ModelVersions:
         return await self._one(request, fields)
 
     async def delete(self, request: Request) -> Response:
-        """One version."""
+        """Delete one version."""
         fields = await Fields.of(request)
         await self._changes.delete_version(speaker(request), fields.text("name"), fields.text("version"))
         return answer()
 
     async def search(self, request: Request) -> Response:
-        """Versions that a filter lets through, the last changed first."""
+        """Return versions that match a filter, the last changed first."""
         fields = await Fields.of(request)
         clauses = read_filter(fields.text("filter", ""), SEARCHED)
-        known = await self._models.all_versions(speaker(request).namespace)
-        found = [each for each in known if all(clause.holds(_values(each)) for clause in clauses)]
+        candidates = await self._models.all_versions(speaker(request).namespace)
+        matches = [pair for pair in candidates if all(clause.holds(_values(pair)) for clause in clauses)]
         orders = fields.texts("order_by") or ["last_updated_timestamp DESC"]
-        shown, following = page_of(ordered(found, orders, _values, SEARCHED), fields, usual=_USUAL, most=_MOST)
-        return answer({"model_versions": [version_json(*each) for each in shown], **following})
+        page, following = page_of(ordered(matches, orders, _values, SEARCHED), fields, usual=_USUAL, most=_MOST)
+        return answer({"model_versions": [version_json(*pair) for pair in page], **following})
 
     async def tag(self, request: Request) -> Response:
-        """Put a tag on a version."""
+        """Set a tag on a version."""
         fields = await Fields.of(request)
         key, value = fields.pair(TAG_LIMIT)
         await self._changes.tag(speaker(request), fields.text("name"), fields.text("version"), {key: value})
         return answer()
 
     async def delete_tag(self, request: Request) -> Response:
-        """Take a tag off a version."""
+        """Remove a tag from a version."""
         fields = await Fields.of(request)
         tags = {fields.key("key"): None}
         await self._changes.tag(speaker(request), fields.text("name"), fields.text("version"), tags)
         return answer()
 
     async def transition(self, request: Request) -> Response:
-        """Put a version into a stage."""
+        """Move a version to a stage."""
         fields = await Fields.of(request)
         name, number, stage = fields.text("name"), fields.text("version"), fields.text("stage")
         await self._changes.transition(speaker(request), name, number, stage, fields.flag("archive_existing_versions"))
         return await self._one(request, fields)
 
     async def download_uri(self, request: Request) -> Response:
-        """Where the files of a version can be read."""
+        """Return the URI of a version's files."""
         fields = await Fields.of(request)
         return answer({"artifact_uri": version_uri(*await self._asked(request, fields))})
 
@@ -118,21 +118,21 @@ class ModelVersions:
 
     async def _asked(self, request: Request, fields: Fields) -> tuple[RegisteredName, ModelVersion]:
         name, number = fields.text("name"), fields.text("version")
-        known = await self._models.registered(speaker(request).namespace, name)
-        return known, await self._models.numbered(known, number)
+        registered = await self._models.registered(speaker(request).namespace, name)
+        return registered, await self._models.numbered(registered, number)
 
 
 def _values(named: tuple[RegisteredName, ModelVersion]) -> Values:
-    known, version = named
-    source = source_of(known, version)
-    about = {
-        "name": known.name,
+    registered, version = named
+    source = source_of(registered, version)
+    attributes = {
+        "name": registered.name,
         "run_id": run_of(version),
         "source": source,
         "source_path": source,
         "version_number": version.version,
         "version": version.version,
         "creation_timestamp": milliseconds(version.created),
-        "last_updated_timestamp": milliseconds(changed(known, version)),
+        "last_updated_timestamp": milliseconds(changed(registered, version)),
     }
-    return {"attributes": about, "tags": {"mlflow.prompt.is_prompt": "false", **client_tags(version)}}
+    return {"attributes": attributes, "tags": {"mlflow.prompt.is_prompt": "false", **client_tags(version)}}
