@@ -37,9 +37,9 @@ def _text(settings: Defaults, key: str) -> tuple[str, str, str]:
     value, path = settings.find(key)
     if value:
         return key, value, path
-    chosen = contexts.remembered()[0]
-    if key == "context" and chosen != contexts.LOCAL:
-        return key, chosen, "fairway use"
+    stored_context = contexts.remembered()[0]
+    if key == "context" and stored_context != contexts.LOCAL:
+        return key, stored_context, "fairway use"
     return key, contexts.LOCAL if key == "context" else "default", "default"
 
 

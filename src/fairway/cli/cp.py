@@ -66,15 +66,15 @@ def _with_pod(session: Session, options: Options, out: tuple[str, str] | tuple[(
         raise NotFoundError(message, fix=_what_there_is(source))
 
     async def act(client: Client) -> None:
-        place = await find(client, session, name)
+        pod = await find(client, session, name)
         if options.on("plan"):
-            show_line(f"{source} would be copied to {target_path} (pod {place.pod})")
+            show_line(f"{source} would be copied to {target_path} (pod {pod.pod})")
             return
         session.announce()
         if out:
-            await copy_out(client, place, root, pod_path, target_path)
+            await copy_out(client, pod, root, pod_path, target_path)
         else:
-            await copy_in(client, place, root, pod_path, source)
+            await copy_in(client, pod, root, pod_path, source)
         say(f"copied {source} to {target_path}")
 
     enter(session, act)

@@ -50,12 +50,12 @@ def read_status(session: Session) -> dict[str, Any]:
     """Return the daemon's state, without starting it."""
     import json
 
-    place = {"home": session.here.home, "socket": session.here.socket, "log": session.here.log}
+    paths = {"home": session.here.home, "socket": session.here.socket, "log": session.here.log}
     try:
         health = json.loads(session.here.request("GET", "/v1/health", start=False).read())
     except UnavailableError:
-        return {"running": False, "pid": None, "version": None, **place}
-    return {"running": True, **place, **health}
+        return {"running": False, "pid": None, "version": None, **paths}
+    return {"running": True, **paths, **health}
 
 
 def _show(session: Session, known: dict[str, Any]) -> None:

@@ -85,13 +85,13 @@ def _fetch(session: Session, named: str, digest: str, folder: str) -> None:
     reply = session.call("GET", f"{_path(named)}/content")
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fairway-", dir=os.path.dirname(folder)) as temporary:
-        place = os.path.join(temporary, "content")
-        os.mkdir(place)
-        actual, problem = _unpack(reply, place)
+        content_folder = os.path.join(temporary, "content")
+        os.mkdir(content_folder)
+        actual, problem = _unpack(reply, content_folder)
         if actual != digest:
             message = f"{named} did not arrive whole{problem}"
             raise UnavailableError(message, fix="try again")
-        os.rename(place, folder)
+        os.rename(content_folder, folder)
 
 
 def _unpack(reply: Reply, folder: str) -> tuple[str, str]:
@@ -116,9 +116,9 @@ class _Body:
         pieces = [self._rest]
         while sum(map(len, pieces)) < size and (piece := self._reply.chunk()) is not None:
             pieces.append(piece)
-        whole = b"".join(pieces)
-        self._rest = whole[size:]
-        return whole[:size]
+        data = b"".join(pieces)
+        self._rest = data[size:]
+        return data[:size]
 
 
 def verify(options: Options) -> int:

@@ -102,10 +102,10 @@ def _read(path: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         message = f"{path}: {error}"
         raise UsageError(message, fix="correct the file or remove it") from error
-    known = (*_TEXTS, *VERBS)
+    settings = (*_TEXTS, *VERBS)
     for key, value in content.items():
-        if key not in known:
-            message = f"{path}: {key}: not a setting{suggest(key, known)}"
+        if key not in settings:
+            message = f"{path}: {key}: not a setting{suggest(key, settings)}"
             raise UsageError(message, fix=f"the settings are {', '.join(_TEXTS)} and [VERB]")
         if isinstance(value, dict) != (key not in _TEXTS):
             message = f"{path}: {key} = {value!r}: it is a setting of another form"

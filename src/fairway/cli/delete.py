@@ -68,8 +68,8 @@ def _request(address: str, options: Options) -> tuple[str, Query]:
 
 
 def _said(counts: dict[str, int]) -> str:
-    words = {JOB: "run", MODEL: "version of a model", DATA: "version of a dataset"}
-    parts = [_counted(number, words.get(kind, kind)) for kind, number in counts.items() if number]
+    nouns = {JOB: "run", MODEL: "version of a model", DATA: "version of a dataset"}
+    parts = [_counted(number, nouns.get(kind, kind)) for kind, number in counts.items() if number]
     return f"{' and '.join(parts) or 'no runs'} {'is' if sum(counts.values()) == 1 else 'are'} deleted"
 
 

@@ -226,8 +226,8 @@ def _endpoints(session: Session) -> list[Finding]:
     for service in services:
         # A daemon of an earlier version does not send this field.
         for warning in service.get("access", {}).get("warnings", ()):
-            words, _, fix = warning.rpartition(": ")
-            findings.append(Finding("endpoint", WARNING, f"{service['name']}: {words}", fix))
+            problem, _, fix = warning.rpartition(": ")
+            findings.append(Finding("endpoint", WARNING, f"{service['name']}: {problem}", fix))
     return findings
 
 
@@ -252,7 +252,7 @@ def _machine(home: str) -> list[Finding]:
     except (OSError, ValueError, KeyError, TypeError):
         return []
     fix = "remove it, or ask its owner or an administrator to"
-    return [Finding("machine", WARNING, str(words), fix) for words in warnings]
+    return [Finding("machine", WARNING, str(warning), fix) for warning in warnings]
 
 
 def _router(used: str, envoy: str) -> Finding:

@@ -50,13 +50,13 @@ def _in_pod(session: Session, options: Options) -> int:
     from fairway.cli.pods import enter, find, run_beside
 
     async def act(client: Client) -> int:
-        place = await find(client, session, options.word(), options.text("role"), options.number("index"))
+        pod = await find(client, session, options.word(), options.text("role"), options.number("index"))
         if options.on("plan"):
-            show_line(f"{' '.join(options.rest)} would run in the pod {place.pod}")
+            show_line(f"{' '.join(options.rest)} would run in the pod {pod.pod}")
             return 0
         session.announce()
-        say(f"in the pod {place.pod}")
-        return await run_beside(client, place, options.rest)
+        say(f"in the pod {pod.pod}")
+        return await run_beside(client, pod, options.rest)
 
     return enter(session, act)
 

@@ -304,8 +304,8 @@ class Follower:
         """Send the first Ctrl-C to the program, as if it ran directly. Return False if no task runs, or on a cluster."""
         if self.session.cluster is not None or not any(task["phase"] == "Running" for task in self.status.job.get("tasks") or ()):
             return False
-        again = "Ctrl-C again: stop, detach or continue" if is_terminal(0) else "a second one stops it"
-        self._words(f"interrupt sent to {self.name} ({again})")
+        hint = "Ctrl-C again: stop, detach or continue" if is_terminal(0) else "a second one stops it"
+        self._words(f"interrupt sent to {self.name} ({hint})")
         try:
             self.session.send("POST", job_path(self.name, "/interrupt"), {})
         except FairwayError:

@@ -106,8 +106,8 @@ class Command:
         for flag in self.all_flags:
             if spelling in flag.names:
                 return flag
-        known = [name for flag in self.all_flags for name in flag.names]
-        message = f"fairway {self.name} has no flag {spelling}{suggest(spelling, known)}"
+        spellings = [name for flag in self.all_flags for name in flag.names]
+        message = f"fairway {self.name} has no flag {spelling}{suggest(spelling, spellings)}"
         raise UsageError(
             message,
             fix=f"`fairway {self.name} --help` lists them",

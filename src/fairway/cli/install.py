@@ -27,8 +27,8 @@ def kubernetes(options: Options) -> int:
     if options.text("to") or options.word():
         return _write_chart(options)
     limit = _limit(options)
-    chosen = _chosen(options)
-    objects = manifests(chosen)
+    settings = _chosen(options)
+    objects = manifests(settings)
     if options.on("plan"):
         write(_printed(objects, options.text("format", "yaml")))
         say(f"{len(objects)} objects; nothing was changed (--plan). They can be applied by kubectl as they are.")
@@ -39,14 +39,14 @@ def kubernetes(options: Options) -> int:
         from fairway.engines.kubernetes.install.manifests import everything
         from fairway.engines.kubernetes.install.waiting import wait_until_up
 
-        await apply_all(client, objects, say, everything(chosen))
+        await apply_all(client, objects, say, everything(settings))
         if limit:
             await wait_until_up(client, objects, say, limit)
 
     context = on_cluster(options, apply, told=True)
     state = "everything is up" if limit else "everything is applied, and whether it is up was not waited for (--timeout 0)"
     hint = f"`fairway use {context}` lets commands act there" if context else "`fairway use` shows where commands can act"
-    say(f"done: {state}; `kubectl -n {chosen.namespace} get pods` shows the processes, {hint}")
+    say(f"done: {state}; `kubectl -n {settings.namespace} get pods` shows the processes, {hint}")
     return 0
 
 
@@ -93,12 +93,12 @@ def _chosen(options: Options) -> Installation:
     from fairway.engines.kubernetes.install.choosing import choose
 
     settings = installation(options)
-    given = _given(options)
+    given_fields = _given(options)
     ground = _ground(options)
-    chosen, lines = choose(settings, given, ground)
+    complete_settings, lines = choose(settings, given_fields, ground)
     for line in lines:
         say(line)
-    return chosen
+    return complete_settings
 
 
 def _ground(options: Options) -> Ground | None:

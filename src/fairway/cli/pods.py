@@ -85,13 +85,15 @@ async def find(client: Client, session: Session, name: str, role: str = "", inde
     pods = Resource(dict, "", "v1", "pods", "Pod")
     run = str(session.fetch(job_path(name))["name"])
     pod_list = await client.list(pods, session.namespace, labels=f"fairway.dev/run={run}")
-    places = sorted((Place(run, pod) for pod in pod_list.items), key=lambda place: (-place.attempt, place.role, place.index))
-    running = [place for place in places if place.runs]
-    for place in running:
-        if role in ("", place.role) and index in (None, place.index):
-            return place
+    candidates = sorted(
+        (Place(run, pod) for pod in pod_list.items), key=lambda candidate: (-candidate.attempt, candidate.role, candidate.index)
+    )
+    running = [candidate for candidate in candidates if candidate.runs]
+    for candidate in running:
+        if role in ("", candidate.role) and index in (None, candidate.index):
+            return candidate
     description = f"{role or 'a task'}{'' if index is None else f' with index {index}'}"
-    running_names = ", ".join(f"{place.role}-{place.index}" for place in running) or "no task"
+    running_names = ", ".join(f"{candidate.role}-{candidate.index}" for candidate in running) or "no task"
     message = f"{description} of {run} does not run; {running_names} does"
     raise ConflictError(message, fix=f"see `fairway get {run}`")
 
@@ -99,8 +101,8 @@ async def find(client: Client, session: Session, name: str, role: str = "", inde
 async def run_beside(client: Client, place: Place, command: Sequence[str]) -> int:
     """Run a command in the pod, connected to this process's input and output; return its exit code."""
     terminal = is_terminal(0) and is_terminal(1)
-    whole = [place.python, "-c", _BESIDE, *command]
-    async with executing(client, place, whole, tty=terminal) as inside, _keys(terminal):
+    full_command = [place.python, "-c", _BESIDE, *command]
+    async with executing(client, place, full_command, tty=terminal) as inside, _keys(terminal):
         stop_feeding = _feed(inside)
         _follow_size(inside, terminal)
         try:

@@ -73,10 +73,10 @@ def _size(folder: str) -> int | None:
     if not folder or not os.path.isdir(folder):
         return None
     total = 0
-    for place, _, names in os.walk(folder):
+    for directory, _, names in os.walk(folder):
         for name in names:
             try:
-                total += os.lstat(os.path.join(place, name)).st_blocks * 512
+                total += os.lstat(os.path.join(directory, name)).st_blocks * 512
             except OSError:
                 continue
     return total

@@ -78,8 +78,8 @@ def _recoveries(recoveries: list[dict[str, Any]]) -> list[Finding]:
             break
         lost = f"; lost: {'; '.join(recovery['lost'])}" if recovery["lost"] else "; nothing was lost"
         text = f"{_age(recovery['age'])} ago: {recovery['message']}{lost}"
-        kept = f"when all is as you want it, the file that was found may go: rm {recovery['moved']}" if recovery["moved"] else ""
-        findings.append(Finding("recovery", WARNING, text, kept))
+        fix = f"when all is as you want it, the file that was found may go: rm {recovery['moved']}" if recovery["moved"] else ""
+        findings.append(Finding("recovery", WARNING, text, fix))
     return findings
 
 

@@ -38,14 +38,14 @@ def model_sent(session: Session, body: dict[str, Any]) -> dict[str, Any]:
     from fairway.sdk import uploading
 
     uploading.examine(body)
-    return {**body, **_shown(session, lambda told: uploading.send_model(body, namespace=session.namespace, told=told))}
+    return {**body, **_shown(session, lambda report: uploading.send_model(body, namespace=session.namespace, told=report))}
 
 
 def dataset_sent(session: Session, body: dict[str, Any]) -> dict[str, Any]:
     """Upload the files of a dataset version and return its body."""
     from fairway.sdk import uploading
 
-    return {**body, **_shown(session, lambda told: uploading.send_dataset(body, namespace=session.namespace, told=told))}
+    return {**body, **_shown(session, lambda report: uploading.send_dataset(body, namespace=session.namespace, told=report))}
 
 
 def _shown(session: Session, steps: Callable[[Told], Steps[dict[str, Any]]]) -> dict[str, Any]:

@@ -17,9 +17,9 @@ def kubernetes(options: Options) -> int:
     from fairway.engines.kubernetes.install.manifests import everything
 
     # Removal needs only the names of objects, which do not depend on other settings.
-    objects, whole = everything(installation(options, required=False)), options.on("all")
+    objects, remove_everything = everything(installation(options, required=False)), options.on("all")
     if options.on("plan"):
-        for item in reversed([item for item in objects if whole or item["kind"] not in KEPT]):
+        for item in reversed([item for item in objects if remove_everything or item["kind"] not in KEPT]):
             say(f"{called(item)} would go, if it is there")
         say("nothing was changed (--plan)")
         return 0
@@ -27,11 +27,11 @@ def kubernetes(options: Options) -> int:
     async def remove(client: Client) -> None:
         from fairway.engines.kubernetes.install.applying import remove_all
 
-        await remove_all(client, objects, say, whole=whole)
+        await remove_all(client, objects, say, whole=remove_everything)
 
     on_cluster(options, remove)
-    kept = "the objects of all users, their kinds and the operator's record are still there (--all takes them away too)"
-    say("done" if whole else f"done; {kept}")
+    kept_notice = "the objects of all users, their kinds and the operator's record are still there (--all takes them away too)"
+    say("done" if remove_everything else f"done; {kept_notice}")
     return 0
 
 

@@ -86,12 +86,12 @@ class Cluster:
     ) -> wire.Reply:
         """Send a request; an error in the reply is raised. `start` is ignored: a client cannot start a cluster."""
         del start
-        target, more = translate(path, query or {})
+        target, remaining_query = translate(path, query or {})
         limit = timeout if timeout is not None or path.endswith(_STREAMS) else CALL_LIMIT
-        reply = self._exchange(method, wire.encode_target(target, more), body, kind, limit)
+        reply = self._exchange(method, wire.encode_target(target, remaining_query), body, kind, limit)
         if reply.status == 401 and _settled(self._identity.renewed()):
             reply.close()
-            reply = self._exchange(method, wire.encode_target(target, more), body, kind, limit)
+            reply = self._exchange(method, wire.encode_target(target, remaining_query), body, kind, limit)
         if reply.status >= 400:
             raise read_error(reply.status, reply.read(), self.target)
         return reply
@@ -182,23 +182,23 @@ class _Heard(wire.Reply):
 
 def translate(path: str, query: Query) -> tuple[str, dict[str, str | int | float | bool | None]]:
     """Translate the daemon's `path` to the API server's path, and return it with the remaining query."""
-    words = path.strip("/").split("/")[1:]
-    more = {name: value for name, value in query.items() if name != "namespace"}
-    match words:
+    segments = path.strip("/").split("/")[1:]
+    remaining_query = {name: value for name, value in query.items() if name != "namespace"}
+    match segments:
         case [("jobs" | "services") as kind, name, "logs"]:
-            words = [kind, name, "log"]
+            segments = [kind, name, "log"]
         case ["jobs", name, "watch"]:
             # The API server limits the duration of all requests except logs.
-            words, more = ["jobs", name, "log"], {**more, "watch": True}
+            segments, remaining_query = ["jobs", name, "log"], {**remaining_query, "watch": True}
         case ["datasets", name, "content"]:
-            words = ["datasets", name, "log"]
+            segments = ["datasets", name, "log"]
         case [("models" | "datasets") as kind, name, "verify"]:
-            words, more = [kind, name, "log"], {**more, "watch": True}
+            segments, remaining_query = [kind, name, "log"], {**remaining_query, "watch": True}
         case ["top", "jobs", name]:
-            words = ["jobs", name, "top"]
+            segments = ["jobs", name, "top"]
     namespace = str(query.get("namespace") or "default")
-    rest = "/".join(words)
-    return (f"{ROOT}/{rest}" if namespace == "*" else f"{ROOT}/namespaces/{wire.quote(namespace)}/{rest}"), more
+    rest = "/".join(segments)
+    return (f"{ROOT}/{rest}" if namespace == "*" else f"{ROOT}/namespaces/{wire.quote(namespace)}/{rest}"), remaining_query
 
 
 def read_error(status: int, body: bytes, target: Target) -> FairwayError:
@@ -210,22 +210,22 @@ def read_error(status: int, body: bytes, target: Target) -> FairwayError:
         payload = None
     if isinstance(payload, dict) and isinstance(payload.get("error"), dict):
         return from_wire(payload["error"])
-    words = str(payload.get("message") or "") if isinstance(payload, dict) else body.decode("utf-8", "replace").strip()[:500]
+    text = str(payload.get("message") or "") if isinstance(payload, dict) else body.decode("utf-8", "replace").strip()[:500]
     if status == 401:
-        message = f"{target.server} does not know you: {words or 'Unauthorized'}"
+        message = f"{target.server} does not know you: {text or 'Unauthorized'}"
         return DeniedError(message, fix=f"log in again, or mend the user of the context {target.context!r} in the kubeconfig")
     if status == 403:
         fix = "ask the administrator of the cluster for this permission (`kubectl auth can-i` tells what you have)"
-        return DeniedError(words, fix=fix if "cannot" in words else "")
+        return DeniedError(text, fix=fix if "cannot" in text else "")
     if status == 404:
-        message = f"Fairway is not installed on {target.context or target.server}: {words}"
+        message = f"Fairway is not installed on {target.context or target.server}: {text}"
         return UnavailableError(message, fix=f"fairway --context {target.context} install kubernetes --image IMAGE")
     if status in (429, 502, 503, 504):
-        message = f"Fairway on {target.context or target.server} does not answer: {words or f'HTTP {status}'}"
+        message = f"Fairway on {target.context or target.server} does not answer: {text or f'HTTP {status}'}"
         # If the API server had forwarded the request, it may have taken effect.
-        kind = LostAnswerError if status in (502, 504) or words.endswith(_BROKEN) else UnavailableError
+        kind = LostAnswerError if status in (502, 504) or text.endswith(_BROKEN) else UnavailableError
         return kind(message, fix="`kubectl get apiservice v1alpha1.record.fairway.dev` says why; try again soon")
-    return FairwayError(f"{target.server} answered with status {status}: {words}")
+    return FairwayError(f"{target.server} answered with status {status}: {text}")
 
 
 def unreachable(target: Target, why: str) -> UnavailableError:

@@ -178,11 +178,11 @@ class Daemon:
 
     def _ended_at_start(self, mark: int) -> UnavailableError:
         """Return the error with the end of the daemon's log; a full disk is reported instead of an empty log."""
-        words = _read_end(self.log, mark)
-        if words == _NOTHING and not disk.has_room(self.home):
+        log_end = _read_end(self.log, mark)
+        if log_end == _NOTHING and not disk.has_room(self.home):
             problem, fix = disk.full(self.home)
             return UnavailableError(f"the daemon ended at its start: {problem}", fix=fix)
-        return UnavailableError(f"the daemon ended at its start:\n{words}", fix=f"the log is {self.log}")
+        return UnavailableError(f"the daemon ended at its start:\n{log_end}", fix=f"the log is {self.log}")
 
     def _start_alone(self) -> None:
         began = time.monotonic()

@@ -31,10 +31,10 @@ def submit_body(
 
     packed = cloudpickle.dumps({"function": function, "args": args, "kwargs": kwargs})
     payload = pickle.dumps({"path": sys.path, "call": packed})
-    named: Wishes = {"name": names.suggest_name(getattr(function, "__name__", "function")), **wishes}
+    named_wishes: Wishes = {"name": names.suggest_name(getattr(function, "__name__", "function")), **wishes}
     command = [sys.executable, "-m", "fairway.runtime.call", call.PAYLOAD]
     return {
-        "document": document.make_document(command, named, namespace=namespace, in_place=True),
+        "document": document.make_document(command, named_wishes, namespace=namespace, in_place=True),
         "origin": document.make_run_origin(os.getcwd(), interpreter=sys.executable),
         "environment": document.read_environment(),
         "files": {call.PAYLOAD: base64.b64encode(payload).decode()},

@@ -48,10 +48,10 @@ def find_runtime_folder() -> str:
         return os.path.join(xdg_folder, "fairway")
     default_folder = f"{_SHARED}/fairway-{os.getuid()}"
     try:
-        taken = os.lstat(default_folder).st_uid != os.getuid()
+        is_foreign = os.lstat(default_folder).st_uid != os.getuid()
     except OSError:
-        taken = False
-    return os.path.expanduser("~/.fairway-run") if taken else default_folder
+        is_foreign = False
+    return os.path.expanduser("~/.fairway-run") if is_foreign else default_folder
 
 
 def find_socket(home: str) -> str:

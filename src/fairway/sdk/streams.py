@@ -49,8 +49,8 @@ class Answer:
         """Yield the body line by line, without line ends."""
         rest = b""
         async for data in self.pieces():
-            *whole, rest = (rest + data).split(b"\n")
-            for line in whole:
+            *complete, rest = (rest + data).split(b"\n")
+            for line in complete:
                 yield line
         if rest:
             yield rest

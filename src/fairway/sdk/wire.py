@@ -192,8 +192,8 @@ class Reply:
         """Yield the body line by line, without line ends."""
         rest = b""
         for data in self:
-            *whole, rest = (rest + data).split(b"\n")
-            yield from whole
+            *complete, rest = (rest + data).split(b"\n")
+            yield from complete
         if rest:
             yield rest
 
