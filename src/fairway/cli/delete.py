@@ -74,7 +74,7 @@ def _said(counts: dict[str, int]) -> str:
 
 
 def _counted(number: int, word: str) -> str:
-    """`2 versions of a model`."""
+    """Return a number with its noun: `2 versions of a model`."""
     first, blank, rest = word.partition(" ")
     return f"{number} {first}{'' if number == 1 else 's'}{blank}{rest}"
 

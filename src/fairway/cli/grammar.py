@@ -32,7 +32,7 @@ class Flag:
 
     @property
     def key(self) -> str:
-        """`--stop-at-step` is `stop-at-step`."""
+        """The flag's name without dashes: `stop-at-step`."""
         return self.names[0].lstrip("-")
 
     def check(self, text: str) -> str:
@@ -87,7 +87,7 @@ class Command:
         examples: tuple[str, ...] = (),
     ) -> None:
         self.name = name
-        """`run`, or `secret set`."""
+        """The name with its second word, if any: `run` or `secret set`."""
         self.summary = summary
         self.act = act
         self.words = words

@@ -87,7 +87,7 @@ def _show_plan(body: dict[str, object], output: str) -> None:
 
 
 def list_models(options: Options) -> int:
-    """Print versions."""
+    """Print the versions of a model, or of all models."""
     Session(options).show("/v1/models", {"name": _reference(options.words[0])} if options.words else {})
     return 0
 
