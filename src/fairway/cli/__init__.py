@@ -1,1 +1,1 @@
-"""The shell face. It starts in milliseconds: nothing heavy is imported before a verb needs it."""
+"""The command line interface. It starts in milliseconds: heavy modules are imported only by the verb that needs them."""

@@ -1,4 +1,4 @@
-"""`fairway apply`: documents of any kind, declaratively."""
+"""`fairway apply`: apply documents of any kind declaratively."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _ENDINGS = (".yaml", ".yml", ".json")
 
 
 def apply(options: Options) -> int:
-    """Apply every file named, and every document file of the folders named, in order of name."""
+    """Apply every named file, and every document file of the named folders in order of name."""
     files = [file for path in [*options.many("filename"), *options.words] for file in _files(path)]
     if not files:
         message = "no document is named"
         raise UsageError(message, fix="fairway apply -f folder/")
     session = Session(options)
-    # One request for all files: a mistake in the last one changes nothing, and a job may name a queue of any of them.
+    # One request carries all files: a mistake in any of them changes nothing, and a job may name a queue of another file.
     first, *more = [_part(file) for file in files]
     if session.cluster is not None:
         from fairway.cli.sending import for_cluster
@@ -44,11 +44,11 @@ def _part(file: str) -> dict[str, object]:
 def _files(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path]
-    found = sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(_ENDINGS))
-    if not found:
+    files = sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(_ENDINGS))
+    if not files:
         message = f"{path} holds no document"
         raise UsageError(message, fix=f"documents end in {', '.join(_ENDINGS)}")
-    return found
+    return files
 
 
 COMMANDS = {

@@ -1,4 +1,4 @@
-"""`fairway attach`: return to a run that goes on."""
+"""`fairway attach`: follow a run that is already running."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fairway.cli.status import OVER
 from fairway.errors import ConflictError, NotFoundError
 
 LINES = 20
-"""Of the output before, shown first."""
+"""Default number of earlier output lines to show first."""
 
 
 def attach(options: Options) -> int:
-    """Show it live until it ends or is let go; the exit code is that of `run`."""
+    """Follow the run until it ends or the user detaches; the exit code is that of `run`."""
     session = Session(options)
     try:
         job = session.fetch(job_path(options.word()))

@@ -1,4 +1,4 @@
-"""`fairway bench`: how much a service can take. The load comes from this process; the daemon only says where to ask."""
+"""`fairway bench`: load test of a service. This process generates the load; the daemon only supplies the service's URL."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ MOST_RATE = 100_000
 
 
 def bench(options: Options) -> int:
-    """Ask with more and more connections, and say where the knee is."""
+    """Send requests over more and more connections, and report where the knee is."""
     session = Session(options)
-    found = session.fetch(service_path(options.word()))
-    if not found["url"]:
-        message = f"{found['name']} does not listen yet"
-        raise ConflictError(message, fix=f"see `fairway get service/{found['name']}`")
-    path, body = _request(options, found)
+    service = session.fetch(service_path(options.word()))
+    if not service["url"]:
+        message = f"{service['name']} does not listen yet"
+        raise ConflictError(message, fix=f"see `fairway get service/{service['name']}`")
+    path, body = _request(options, service)
     seconds = _seconds(options)
     connections = _connections(options)
     loads = [(connections[-1], rate) for rate in _rates(options)] or [(number, 0.0) for number in connections]
-    with key_headers(session, found) as headers:
-        view = _measure(found["url"] + path, body, loads, seconds, headers, tls_of(found))
+    with key_headers(session, service) as headers:
+        view = _measure(service["url"] + path, body, loads, seconds, headers, tls_of(service))
     if options.text("report"):
         _write_report(view, options.text("report"))
     _show(session, view)
@@ -54,26 +54,26 @@ def _request(options: Options, found: dict[str, object]) -> tuple[str, bytes]:
 def _connections(options: Options) -> list[int]:
     text = options.text("connections") or STEPS
     try:
-        found = sorted({int(word) for word in text.split(",")})
+        counts = sorted({int(word) for word in text.split(",")})
     except ValueError:
-        found = [0]
-    if found[0] < 1 or found[-1] > 4096:
+        counts = [0]
+    if counts[0] < 1 or counts[-1] > 4096:
         message = f"--connections {text}: numbers from 1 to 4096 with commas between them are needed"
         raise UsageError(message, fix=f"write --connections {STEPS}")
-    return found
+    return counts
 
 
 def _rates(options: Options) -> list[float]:
-    """The rates of an open loop; none: a closed loop."""
+    """Return the rates of an open loop; empty for a closed loop."""
     text = options.text("rate")
     try:
-        found = sorted({float(word) for word in text.split(",")}) if text else []
+        rates = sorted({float(word) for word in text.split(",")}) if text else []
     except ValueError:
-        found = [0.0]
-    if found and not 0.0 < found[0] <= found[-1] <= MOST_RATE:
+        rates = [0.0]
+    if rates and not 0.0 < rates[0] <= rates[-1] <= MOST_RATE:
         message = f"--rate {text}: numbers up to {MOST_RATE:,} with commas between them are needed"
         raise UsageError(message, fix="write --rate 100,200,400")
-    return found
+    return rates
 
 
 def _seconds(options: Options) -> float:
@@ -104,17 +104,17 @@ def _measure(
     request = request_bytes(url, body, {**({"Content-Type": "application/json"} if body else {}), **headers})
     points: list[Point] = []
     for number, rate in loads:
-        what = f"{rate:g} requests a second" if rate else f"{number} connection{'' if number == 1 else 's'}"
+        load = f"{rate:g} requests a second" if rate else f"{number} connection{'' if number == 1 else 's'}"
         if is_terminal(2):
-            sys.stderr.write(f"\r\x1b[K{what} ({len(points) + 1} of {len(loads)}) ...")
+            sys.stderr.write(f"\r\x1b[K{load} ({len(points) + 1} of {len(loads)}) ...")
             sys.stderr.flush()
         else:
-            say(f"{what} for {seconds:g} s ({len(points) + 1} of {len(loads)})")
+            say(f"{load} for {seconds:g} s ({len(points) + 1} of {len(loads)})")
         points.append(asyncio.run(drive(url, request, number, seconds, tls, rate)))
     if is_terminal(2):
         sys.stderr.write("\r\x1b[K")
     best = knee(points)
-    return BenchView(url, seconds, tuple(_shown(found) for found in points), best.connections if best else 0)
+    return BenchView(url, seconds, tuple(_shown(point) for point in points), best.connections if best else 0)
 
 
 def _shown(found: Point) -> BenchPoint:

@@ -1,4 +1,4 @@
-"""How a service with TLS and API keys is asked by `bench`: by a key that is made for it and revoked afterwards."""
+"""Access of `bench` to services with TLS and API keys: it creates a key and revokes it afterwards."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ if TYPE_CHECKING:
 
 KEY = "FAIRWAY_KEY"
 _LASTS = "1h"
-"""When the key ends by itself, in case that it cannot be revoked."""
+"""Expiry of the key, in case it cannot be revoked."""
 
 
 @contextmanager
 def key_headers(session: Session, found: dict[str, Any]) -> Iterator[dict[str, str]]:
-    """The header with a key: that of FAIRWAY_KEY, or one that lives as long as this block; none where none is needed."""
+    """Yield the header with an API key: the key in FAIRWAY_KEY, or a new key that is revoked when the block ends.
+
+    No header if the service requires no key.
+    """
     if not found["access"]["keys_required"]:
         yield {}
         return
-    given = os.environ.get(KEY, "")
-    if given:
-        yield {"Authorization": f"Bearer {given}"}
+    key = os.environ.get(KEY, "")
+    if key:
+        yield {"Authorization": f"Bearer {key}"}
         return
     name = f"bench-{secrets.token_hex(4)}"
-    made = session.send("POST", service_path(found["name"], "/keys"), {"name": name, "expires": _LASTS})
+    created = session.send("POST", service_path(found["name"], "/keys"), {"name": name, "expires": _LASTS})
     try:
-        yield {"Authorization": f"Bearer {made['key']}"}
+        yield {"Authorization": f"Bearer {created['key']}"}
     finally:
         session.send("DELETE", service_path(found["name"], f"/keys/{name}"))
 
 
 def tls_of(found: dict[str, Any]) -> tuple[ssl.SSLContext, str] | None:
-    """What to trust, and the name in the certificate; None for a service without TLS."""
+    """Return the TLS context and the name to expect in the certificate; None for a service without TLS."""
     access = found["access"]
     if not access["tls"]:
         return None
@@ -48,5 +51,5 @@ def tls_of(found: dict[str, Any]) -> tuple[ssl.SSLContext, str] | None:
 
     context = ssl.create_default_context(cafile=access["authority"] or None)
     host = urlsplit(found["url"]).hostname or ""
-    named = [name for name in access["names"] if "*" not in name]
-    return context, host if host in named or not named else named[0]
+    names = [name for name in access["names"] if "*" not in name]
+    return context, host if host in names or not names else names[0]

@@ -1,4 +1,4 @@
-"""`fairway completion`: completion for a shell, from the same table that help is made of."""
+"""`fairway completion`: shell completion, generated from the same table as the help."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fairway.cli.session import write
 from fairway.cli.verbs import ALIASES, VERBS, Verb
 
 _NAMES = {"job": "fairway list -o name 2>/dev/null", "secret": "fairway secret list -o name 2>/dev/null"}
-"""How the shell learns the names of things."""
+"""The commands by which the shell lists the names of jobs and secrets."""
 
 
 def bash(_options: Options) -> int:
@@ -36,18 +36,18 @@ def fish(_options: Options) -> int:
     lines = ["complete -c fairway -f"]
     for name, verb in _spellings().items():
         lines.append(f"complete -c fairway -n __fish_use_subcommand -a {name} -d '{_quoted(verb.summary)}'")
-        seen = f"-n '__fish_seen_subcommand_from {name}'"
+        condition = f"-n '__fish_seen_subcommand_from {name}'"
         if verb.names == "file":
-            lines.append(f"complete -c fairway {seen} -F")
+            lines.append(f"complete -c fairway {condition} -F")
         elif _words(verb):
-            lines.append(f"complete -c fairway {seen} -a '{_words(verb).replace('$(', '(')}'")
+            lines.append(f"complete -c fairway {condition} -a '{_words(verb).replace('$(', '(')}'")
         for flag in {
-            spelling: one for command in verb.load().values() for one in command.all_flags for spelling in one.names
+            spelling: option for command in verb.load().values() for option in command.all_flags for spelling in option.names
         }.items():
-            spelling, one = flag
+            spelling, option = flag
             kind = f"-l {spelling[2:]}" if spelling.startswith("--") else f"-s {spelling[1:]}"
-            value = f" -x -a '{' '.join(one.choices)}'" if one.choices else " -r" if one.value else ""
-            lines.append(f"complete -c fairway {seen} {kind}{value} -d '{_quoted(one.help)}'")
+            value = f" -x -a '{' '.join(option.choices)}'" if option.choices else " -r" if option.value else ""
+            lines.append(f"complete -c fairway {condition} {kind}{value} -d '{_quoted(option.help)}'")
     write(("\n".join(lines) + "\n").encode())
     return 0
 
@@ -57,8 +57,8 @@ def _spellings() -> dict[str, Verb]:
 
 
 def _flags(verb: Verb) -> str:
-    found = {name: None for command in verb.load().values() for flag in command.all_flags for name in flag.names}
-    return " ".join(name for name in found if name.startswith("--"))
+    spellings = {name: None for command in verb.load().values() for flag in command.all_flags for name in flag.names}
+    return " ".join(name for name in spellings if name.startswith("--"))
 
 
 def _words(verb: Verb) -> str:

@@ -1,4 +1,4 @@
-"""`fairway config`: the defaults in force, and where each comes from."""
+"""`fairway config`: the defaults in force and the source of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.sdk import place
 
 
 def config(options: Options) -> int:
-    """Print each setting, its value and its source; every file is checked as a whole."""
+    """Print each setting with its value and its source. Every file is checked completely."""
     settings = Defaults.read(os.getcwd())
     settings.check()
     rows = [_home(), *(_text(settings, key) for key in ("namespace", "context"))]
@@ -37,9 +37,9 @@ def _text(settings: Defaults, key: str) -> tuple[str, str, str]:
     value, path = settings.find(key)
     if value:
         return key, value, path
-    chosen = contexts.remembered()[0]
-    if key == "context" and chosen != contexts.LOCAL:
-        return key, chosen, "fairway use"
+    stored_context = contexts.remembered()[0]
+    if key == "context" and stored_context != contexts.LOCAL:
+        return key, stored_context, "fairway use"
     return key, contexts.LOCAL if key == "context" else "default", "default"
 
 

@@ -1,4 +1,4 @@
-"""Where commands act: `local`, or a context of a kubeconfig. `fairway use` remembers one in the home."""
+"""The context in which commands act: `local`, or a context of a kubeconfig. `fairway use` stores the choice in the home."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fairway.sdk import place
 
 LOCAL = place.LOCAL
 FILE = "context"
-"""In the home: the context's name, and on the next line the kubeconfig where one was named."""
+"""File in the home: the context's name and, on the next line, the kubeconfig if the user named one."""
 
 
 def remembered() -> tuple[str, str]:
-    """The context that was chosen and the kubeconfig that it is in; the latter is empty where it is the usual one."""
+    """Return the stored context and its kubeconfig, which is empty for the default kubeconfig."""
     try:
         with open(_path(), encoding="utf-8") as file:
             name, _, kubeconfig = file.read().strip().partition("\n")
@@ -23,7 +23,7 @@ def remembered() -> tuple[str, str]:
 
 
 def remember(name: str, kubeconfig: str = "") -> None:
-    """From now on commands act there."""
+    """Store the context in which later commands act."""
     path = _path()
     try:
         if name == LOCAL:
@@ -31,17 +31,17 @@ def remember(name: str, kubeconfig: str = "") -> None:
                 os.unlink(path)
             return
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        aside = f"{path}.{os.getpid()}"
-        with open(aside, "w", encoding="utf-8") as file:
+        temporary = f"{path}.{os.getpid()}"
+        with open(temporary, "w", encoding="utf-8") as file:
             file.write(f"{name}\n{kubeconfig}\n" if kubeconfig else f"{name}\n")
-        os.replace(aside, path)
+        os.replace(temporary, path)
     except OSError as error:
         message = f"the context cannot be remembered: {error.strerror}: {path}"
         raise UnavailableError(message, fix="set FAIRWAY_HOME to a folder that you may write, or use --context") from error
 
 
 def find(given: str) -> tuple[str, str]:
-    """A context and its kubeconfig: what was given by name or as a file, else what is remembered."""
+    """Return a context and its kubeconfig: those given by name or as a file, else the stored ones."""
     return place.find_context(given) if given else remembered()
 
 

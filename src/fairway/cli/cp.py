@@ -1,4 +1,4 @@
-"""`fairway cp`: files from and to a run's folders, and nowhere else in them."""
+"""`fairway cp`: copy files from and to the folders of a run, and no others."""
 
 from __future__ import annotations
 
@@ -14,100 +14,100 @@ if TYPE_CHECKING:
     from fairway.engines.kubernetes.client.api import Client
 
 FOLDERS = ("checkpoints", "outputs", "code", "tensorboard", "shared")
-"""What of a run may be copied."""
+"""The folders of a run that may be copied."""
 
 
 def copy(options: Options) -> int:
-    """Copy a file or a folder one way or the other."""
+    """Copy a file or a folder from or to a run."""
     source, target = options.words
     session = Session(options)
-    out = _address(source)
-    into = _address(target)
-    if bool(out) == bool(into):
+    source_address = _address(source)
+    target_address = _address(target)
+    if bool(source_address) == bool(target_address):
         message = f"one of {source} and {target} must be NAME:PATH, and only one"
         raise UsageError(message, fix="fairway cp mnist:outputs/model model")
     if session.cluster is not None:
-        return _with_pod(session, options, out, into)
-    if out:
-        here, there = _inside(session, *out), _free_target(target, out[1])
-        needed = here
+        return _with_pod(session, options, source_address, target_address)
+    if source_address:
+        source_path, target_path = _inside(session, *source_address), _free_target(target, source_address[1])
+        required_path = source_path
     else:
-        here, there = source, _inside(session, *into)
-        if os.path.isdir(there):
-            there = os.path.join(there, os.path.basename(os.path.abspath(source)))
-        needed = source
-    if not os.path.exists(needed):
+        source_path, target_path = source, _inside(session, *target_address)
+        if os.path.isdir(target_path):
+            target_path = os.path.join(target_path, os.path.basename(os.path.abspath(source)))
+        required_path = source
+    if not os.path.exists(required_path):
         message = f"there is no {source}"
-        raise NotFoundError(message, fix=_what_there_is(needed))
+        raise NotFoundError(message, fix=_what_there_is(required_path))
     if options.on("plan"):
-        show_line(f"{here} would be copied to {there}")
+        show_line(f"{source_path} would be copied to {target_path}")
         return 0
     session.announce()
-    _copy(here, there)
-    say(f"copied {source} to {there if out else target}")
+    _copy(source_path, target_path)
+    say(f"copied {source} to {target_path if source_address else target}")
     return 0
 
 
 def _with_pod(session: Session, options: Options, out: tuple[str, str] | tuple[()], into: tuple[str, str] | tuple[()]) -> int:
-    """The same from and to the pod of the first task that runs."""
+    """Copy from or to the pod of the first running task."""
     from fairway.cli.pods import copy_in, copy_out, enter, find
 
     source, target = options.words
     name, path = out or into or ("", "")
-    first = _first_part(name, path)
-    root = f"/fairway/{'code' if first == 'code' else f'run/{first}'}"
-    inside = f"{root}/{path.strip('/').partition('/')[2]}"
-    there = _free_target(target, path) if out else target
-    if out and os.path.exists(there):
-        message = f"{there} is there already"
+    folder = _first_part(name, path)
+    root = f"/fairway/{'code' if folder == 'code' else f'run/{folder}'}"
+    pod_path = f"{root}/{path.strip('/').partition('/')[2]}"
+    target_path = _free_target(target, path) if out else target
+    if out and os.path.exists(target_path):
+        message = f"{target_path} is there already"
         raise RefusedError(message, fix="remove it first, or name another place")
     if into and not os.path.exists(source):
         message = f"there is no {source}"
         raise NotFoundError(message, fix=_what_there_is(source))
 
     async def act(client: Client) -> None:
-        place = await find(client, session, name)
+        pod = await find(client, session, name)
         if options.on("plan"):
-            show_line(f"{source} would be copied to {there} (pod {place.pod})")
+            show_line(f"{source} would be copied to {target_path} (pod {pod.pod})")
             return
         session.announce()
         if out:
-            await copy_out(client, place, root, inside, there)
+            await copy_out(client, pod, root, pod_path, target_path)
         else:
-            await copy_in(client, place, root, inside, source)
-        say(f"copied {source} to {there}")
+            await copy_in(client, pod, root, pod_path, source)
+        say(f"copied {source} to {target_path}")
 
     enter(session, act)
     return 0
 
 
 def _address(text: str) -> tuple[str, str] | tuple[()]:
-    """`mnist-7:outputs/model` is (mnist-7, outputs/model); a path is nothing."""
+    """Split `mnist-7:outputs/model` into (mnist-7, outputs/model); return an empty tuple for a local path."""
     name, mark, path = text.partition(":")
     return (name, path) if mark and name and not name.startswith((".", "/")) else ()
 
 
 def _inside(session: Session, name: str, path: str) -> str:
-    """The path in the run's folder. Links are followed before it is checked: nothing outside can be named."""
+    """Return the path in the run's folder. Links are resolved before the check, so that no path outside can be named."""
     folder = session.fetch(job_path(name)).get("folder") or ""
     if not folder:
         message = f"{name} has no folder on this machine"
         raise RefusedError(message, fix="cp works where the run does")
-    first = _first_part(name, path)
-    root = os.path.realpath(os.path.join(folder, first))
-    found = os.path.realpath(os.path.join(folder, path.lstrip("/")))
-    if found != root and not found.startswith(root + os.sep):
-        message = f"{name}:{path} leads out of the run's {first} folder"
+    first_part = _first_part(name, path)
+    root = os.path.realpath(os.path.join(folder, first_part))
+    resolved = os.path.realpath(os.path.join(folder, path.lstrip("/")))
+    if resolved != root and not resolved.startswith(root + os.sep):
+        message = f"{name}:{path} leads out of the run's {first_part} folder"
         raise RefusedError(message, fix="name a path inside it")
-    return found
+    return resolved
 
 
 def _first_part(name: str, path: str) -> str:
-    first = path.strip("/").partition("/")[0]
-    if first not in FOLDERS:
+    folder = path.strip("/").partition("/")[0]
+    if folder not in FOLDERS:
         message = f"{name}:{path}: the path must begin with one of {', '.join(FOLDERS)}"
         raise UsageError(message, fix=f"fairway cp {name}:outputs .")
-    return first
+    return folder
 
 
 def _free_target(target: str, path: str) -> str:
@@ -130,7 +130,7 @@ def _copy(source: str, target: str) -> None:
         message = f"{target} is there already"
         raise RefusedError(message, fix="remove it first, or name another place")
     if os.path.isdir(source):
-        # Links stay links: what they point to may lie outside.
+        # Links are copied as links: their targets may lie outside.
         shutil.copytree(source, target, symlinks=True)
     else:
         shutil.copy2(source, target)

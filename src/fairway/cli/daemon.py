@@ -1,4 +1,4 @@
-"""`fairway daemon`: the process behind all this."""
+"""`fairway daemon`: status, start and stop of the daemon."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 def status(options: Options) -> int:
-    """Print whether it runs, and where. Asking does not start it."""
+    """Print whether the daemon runs, and where. Does not start it."""
     session = Session(options, here=True)
-    known = read_status(session)
-    _show(session, known)
-    return 0 if known["running"] else 4
+    state = read_status(session)
+    _show(session, state)
+    return 0 if state["running"] else 4
 
 
 def start(options: Options) -> int:
-    """Start it, unless it runs."""
+    """Start the daemon unless it is running."""
     session = Session(options, here=True)
     if options.on("plan"):
         running = session.here.answers()
@@ -32,30 +32,30 @@ def start(options: Options) -> int:
 
 
 def stop(options: Options) -> int:
-    """End it. Tasks go on running; the next command starts it again."""
+    """Stop the daemon. Tasks keep running; the next command starts the daemon again."""
     session = Session(options, here=True)
-    known = read_status(session)
-    if not known["running"]:
+    state = read_status(session)
+    if not state["running"]:
         say(f"no daemon runs for {session.here.home}")
         return 0
     if options.on("plan"):
-        say(f"the daemon (pid {known['pid']}) would be ended; tasks would go on")
+        say(f"the daemon (pid {state['pid']}) would be ended; tasks would go on")
         return 0
-    session.here.stop(int(known["pid"]))
-    say(f"the daemon (pid {known['pid']}) has ended; tasks go on; the next command starts it again")
+    session.here.stop(int(state["pid"]))
+    say(f"the daemon (pid {state['pid']}) has ended; tasks go on; the next command starts it again")
     return 0
 
 
 def read_status(session: Session) -> dict[str, Any]:
-    """What is known of the daemon, without starting it."""
+    """Return the daemon's state, without starting it."""
     import json
 
-    place = {"home": session.here.home, "socket": session.here.socket, "log": session.here.log}
+    paths = {"home": session.here.home, "socket": session.here.socket, "log": session.here.log}
     try:
         health = json.loads(session.here.request("GET", "/v1/health", start=False).read())
     except UnavailableError:
-        return {"running": False, "pid": None, "version": None, **place}
-    return {"running": True, **place, **health}
+        return {"running": False, "pid": None, "version": None, **paths}
+    return {"running": True, **paths, **health}
 
 
 def _show(session: Session, known: dict[str, Any]) -> None:

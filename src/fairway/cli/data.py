@@ -1,4 +1,4 @@
-"""`fairway data`: versioned datasets that documents name as inputs."""
+"""`fairway data`: versioned datasets, which documents name as inputs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def add(options: Options) -> int:
         from fairway.cli.sending import dataset_sent
 
         body = dataset_sent(session, body)
-    made = session.send("POST", "/v1/datasets", body)
-    reference = f"{made['name']}@{made['version']}"
+    version = session.send("POST", "/v1/datasets", body)
+    reference = f"{version['name']}@{version['version']}"
     show_line(reference)
-    kept = "are described where they lie" if by_reference else "are kept"
-    say(f"{made['files']:,} files {kept}; use them: data: {{train: {reference}}}, or --data train={reference}")
+    outcome = "are described where they lie" if by_reference else "are kept"
+    say(f"{version['files']:,} files {outcome}; use them: data: {{train: {reference}}}, or --data train={reference}")
     return 0
 
 
@@ -62,40 +62,40 @@ def pull(options: Options) -> int:
     session = Session(options)
     address, folder = options.words[0], os.path.abspath(options.words[1])
     version = session.fetch(_path(address))
-    named = f"{version['name']}@{version['version']}"
+    reference = f"{version['name']}@{version['version']}"
     count = "1 file" if version["files"] == 1 else f"{version['files']:,} files"
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         message = f"{folder} is there already"
         raise RefusedError(message, fix="name a folder that is not there or empty")
     if options.on("plan"):
-        show_line(f"{named} ({count}) would be copied to {folder}")
+        show_line(f"{reference} ({count}) would be copied to {folder}")
         say("nothing was changed (--plan)")
         return 0
     session.announce()
-    _fetch(session, named, version["digest"], folder)
+    _fetch(session, reference, version["digest"], folder)
     show_line(folder)
-    say(f"{named}: {count} copied")
+    say(f"{reference}: {count} copied")
     return 0
 
 
 def _fetch(session: Session, named: str, digest: str, folder: str) -> None:
-    """Write the files of a version as a new folder, whole as soon as it is there."""
+    """Write the files of a version as a new folder. The folder appears only when it is complete."""
     import tempfile
 
     reply = session.call("GET", f"{_path(named)}/content")
     os.makedirs(os.path.dirname(folder), exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".fairway-", dir=os.path.dirname(folder)) as aside:
-        place = os.path.join(aside, "content")
-        os.mkdir(place)
-        found, why = _unpack(reply, place)
-        if found != digest:
-            message = f"{named} did not arrive whole{why}"
+    with tempfile.TemporaryDirectory(prefix=".fairway-", dir=os.path.dirname(folder)) as temporary:
+        content_folder = os.path.join(temporary, "content")
+        os.mkdir(content_folder)
+        actual, problem = _unpack(reply, content_folder)
+        if actual != digest:
+            message = f"{named} did not arrive whole{problem}"
             raise UnavailableError(message, fix="try again")
-        os.rename(place, folder)
+        os.rename(content_folder, folder)
 
 
 def _unpack(reply: Reply, folder: str) -> tuple[str, str]:
-    """The digest of what came; or what was wrong with it, in words."""
+    """Unpack the reply; return the digest of the content, or an empty digest and the error message."""
     from fairway.runtime.pod import archive
 
     try:
@@ -105,24 +105,24 @@ def _unpack(reply: Reply, folder: str) -> tuple[str, str]:
 
 
 class _Body:
-    """An answer as a file that is read."""
+    """A reply as a readable file."""
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
         self._rest = b""
 
     def read(self, size: int) -> bytes:
-        """So many bytes; fewer at the end."""
+        """Return `size` bytes; fewer at the end."""
         pieces = [self._rest]
         while sum(map(len, pieces)) < size and (piece := self._reply.chunk()) is not None:
             pieces.append(piece)
-        whole = b"".join(pieces)
-        self._rest = whole[size:]
-        return whole[:size]
+        data = b"".join(pieces)
+        self._rest = data[size:]
+        return data[:size]
 
 
 def verify(options: Options) -> int:
-    """Compare content with its digests, and print what is damaged."""
+    """Compare content with its digests and print the damaged files."""
     from fairway.cli import verification
 
     session = Session(options)

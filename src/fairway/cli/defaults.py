@@ -1,4 +1,4 @@
-"""Defaults from files: `fairway.toml` next to the code, then the user's own. Flags and the environment win over both.
+"""Defaults from files: `fairway.toml` next to the code, then the user's own file. Flags and the environment override both.
 
 namespace = "team-nlp"
 [run]                    # or [submit], [logs] ...: the flags of a verb, without the dashes
@@ -25,36 +25,36 @@ _TEXTS = ("namespace", "context")
 
 
 def user_file() -> str:
-    """The user's own file: `fairway/config.toml` in the XDG folder of configuration."""
+    """Return the path of the user's own file: `fairway/config.toml` in the XDG configuration folder."""
     folder = os.environ.get("XDG_CONFIG_HOME", "") or os.path.expanduser("~/.config")
     return os.path.join(folder, "fairway", USER_FILE)
 
 
 class Defaults:
-    """The contents of the files, strongest first; none where there is no file."""
+    """The contents of the existing files, highest precedence first."""
 
     def __init__(self, files: list[tuple[str, dict[str, Any]]]) -> None:
         self._files = files
 
     @classmethod
     def read(cls, folder: str) -> Defaults:
-        """Read the folder's file and the user's. A mistake in one is an error, never ignored."""
+        """Read the folder's file and the user's file. A mistake in either raises an error; it is never ignored."""
         paths = (os.path.join(folder, FILE), user_file())
         return cls([(path, _read(path)) for path in paths if os.path.exists(path)])
 
     def find(self, key: str) -> tuple[str, str]:
-        """A setting at the top of a file, and the file; both empty when no file has it."""
+        """Return a top-level setting and its file; both are empty if no file has the setting."""
         for path, content in self._files:
             if content.get(key):
                 return str(content[key]), path
         return "", ""
 
     def text(self, key: str) -> str:
-        """A setting at the top of a file."""
+        """Return a top-level setting; empty if no file has it."""
         return self.find(key)[0]
 
     def fill(self, options: Options) -> None:
-        """Give flags of this verb the values of the files where the command line said nothing; the first file wins."""
+        """Set the flags of this verb that are not on the command line to the values of the files; the first file wins."""
         verb = options.command.name.partition(" ")[0]
         for path, content in self._files:
             for key, values in _flags(content.get(verb, {})):
@@ -65,28 +65,28 @@ class Defaults:
                     raise UsageError(message, fix=error.fix) from error
 
     def flags(self) -> Iterator[tuple[str, str, str, str]]:
-        """Verb, flag, value and file of every default in force."""
-        seen = set()
+        """Yield verb, flag, value and file of every default in force."""
+        yielded = set()
         for path, content in self._files:
             for verb in [key for key in content if key not in _TEXTS]:
                 for key, values in _flags(content[verb]):
-                    if (verb, key) not in seen:
-                        seen.add((verb, key))
+                    if (verb, key) not in yielded:
+                        yielded.add((verb, key))
                         yield verb, key, ", ".join(values) or "on", path
 
     def check(self) -> None:
-        """Refuse a flag that no command of its verb has. Other verbs look at their own part alone."""
+        """Refuse a flag that no command of its verb has. Only `config` calls this: other verbs check only their own section."""
         from fairway.cli.verbs import VERBS
 
         for path, content in self._files:
             for verb in [key for key in content if key not in _TEXTS]:
                 commands = list(VERBS[verb].load().values())
-                known = {flag.key for command in commands for flag in command.all_flags}
+                flag_keys = {flag.key for command in commands for flag in command.all_flags}
                 for key, _ in _flags(content[verb]):
-                    if key not in known:
+                    if key not in flag_keys:
                         from fairway.cli.grammar import suggest
 
-                        message = f"{path}: [{verb}] {key}: fairway {verb} has no such flag{suggest(key, sorted(known))}"
+                        message = f"{path}: [{verb}] {key}: fairway {verb} has no such flag{suggest(key, sorted(flag_keys))}"
                         raise UsageError(message, fix=f"`fairway {verb} --help` lists them")
 
 
@@ -102,10 +102,10 @@ def _read(path: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         message = f"{path}: {error}"
         raise UsageError(message, fix="correct the file or remove it") from error
-    known = (*_TEXTS, *VERBS)
+    settings = (*_TEXTS, *VERBS)
     for key, value in content.items():
-        if key not in known:
-            message = f"{path}: {key}: not a setting{suggest(key, known)}"
+        if key not in settings:
+            message = f"{path}: {key}: not a setting{suggest(key, settings)}"
             raise UsageError(message, fix=f"the settings are {', '.join(_TEXTS)} and [VERB]")
         if isinstance(value, dict) != (key not in _TEXTS):
             message = f"{path}: {key} = {value!r}: it is a setting of another form"
@@ -117,11 +117,11 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _flags(section: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """The flags of one part of a file, and their values as the command line would have them."""
+    """Yield the flags of one section of a file, with their values as on the command line."""
     for key, value in section.items():
         if value is False:
             continue
         values = (
             value if isinstance(value, list) else [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else [value]
         )
-        yield key.replace("_", "-"), ["" if one is True else str(one) for one in values]
+        yield key.replace("_", "-"), ["" if item is True else str(item) for item in values]

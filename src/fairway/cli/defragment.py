@@ -7,7 +7,7 @@ from fairway.cli.session import Session, say, write
 
 
 def defragment(options: Options) -> int:
-    """Ask for the fewest moves that help, and carry them out."""
+    """Request a defragmentation with as few moves as possible; with --plan only print the moves."""
     session = Session(options)
     if not options.on("plan"):
         session.announce()

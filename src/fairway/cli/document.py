@@ -1,4 +1,4 @@
-"""The flags that `run` and `submit` share, and the wishes that they make."""
+"""The flags that `run` and `submit` share, and their conversion into the fields of a document."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _NUMBERS = ("workers", "processes", "retries", "stop-at-step")
 
 
 def with_unit(options: Options, key: str, unit: str) -> str:
-    """A value that needs a unit: a bare number would mean bytes or seconds, which is hardly ever meant."""
+    """Return a value that needs a unit; refuse a bare number, which would mean bytes or seconds and is rarely intended."""
     text = options.text(key)
     if text.replace(".", "", 1).isdecimal():
         message = f"--{key} {text}: the unit is missing"
@@ -69,7 +69,7 @@ def with_unit(options: Options, key: str, unit: str) -> str:
 
 
 def read_wishes(options: Options) -> Wishes:
-    """What the flags say."""
+    """Return the wishes that the flags express."""
     if options.on("snapshot") and options.on("in-place"):
         message = "--snapshot and --in-place contradict each other"
         raise UsageError(message, fix="keep one of them")
@@ -80,25 +80,25 @@ def read_wishes(options: Options) -> Wishes:
     if options.number("workers") == 0:
         message = "--workers 0: at least one is needed"
         raise UsageError(message, fix="leave it out, or say --workers 1")
-    found: dict[str, object] = {key.replace("-", "_"): options.text(key) for key in _TEXTS if options.text(key)}
+    wishes: dict[str, object] = {key.replace("-", "_"): options.text(key) for key in _TEXTS if options.text(key)}
     for key in _PATHS:
-        # What is typed is meant from where it is typed, wherever the document lies; a plain name is looked for on the PATH.
-        if os.sep in str(found.get(key, "")):
-            found[key] = os.path.abspath(str(found[key]))
-    found.update((key.replace("-", "_"), options.number(key)) for key in _NUMBERS if options.number(key) is not None)
-    found.update(_roles(options))
+        # A path is relative to the current folder, not to the document's; a plain name is searched on the PATH.
+        if os.sep in str(wishes.get(key, "")):
+            wishes[key] = os.path.abspath(str(wishes[key]))
+    wishes.update((key.replace("-", "_"), options.number(key)) for key in _NUMBERS if options.number(key) is not None)
+    wishes.update(_roles(options))
     if options.text("priority"):
-        found["priority"] = _whole(options, "priority")
+        wishes["priority"] = _whole(options, "priority")
     maps = {
         "env": _variables(options),
         "data": options.pairs("data"),
         "outputs": _outputs(options),
         "labels": options.pairs("label"),
     }
-    found.update((name, value) for name, value in maps.items() if value)
+    wishes.update((name, value) for name, value in maps.items() if value)
     if options.many("secret"):
-        found["secrets"] = options.many("secret")
-    return found  # type: ignore[return-value]
+        wishes["secrets"] = options.many("secret")
+    return wishes  # type: ignore[return-value]
 
 
 _FIELDS = {
@@ -119,16 +119,16 @@ _FIELDS = {
     **{key: (key,) for key in ("name", "env", "data", "timeout", "queue", "priority", "framework", "port", "ready")},
     **{key: (f"environment.{key}",) for key in ("python", "requirements")},
 }
-"""The fields of a document that flags set."""
+"""The document fields that each flag sets."""
 
 
 def name_flags(error: SpecError, options: Options) -> None:
-    """Let the mistakes of a document that flags have made name the flags: those who typed them wrote no document."""
+    """Replace the paths of mistakes by the flags that set these fields: the user typed flags and wrote no document."""
     for mistake in error.mistakes:
         parts = mistake.path.split(".")
         path = ".".join(parts[3:] if parts[:2] == ["spec", "roles"] else parts[1:])
         for flag, fields in _FIELDS.items():
-            field = next((one for one in fields if path == one or path.startswith(f"{one}.")), "")
+            field = next((candidate for candidate in fields if path == candidate or path.startswith(f"{candidate}.")), "")
             if field and options.on(flag):
                 key = path[len(field) :].lstrip(".") if field in ("env", "data", "labels", "outputs") else ""
                 mistake.path = f"--{flag} {key}".rstrip()
@@ -137,7 +137,7 @@ def name_flags(error: SpecError, options: Options) -> None:
 
 
 def _roles(options: Options) -> dict[str, object]:
-    """The role that other flags are about, and how many tasks each role has."""
+    """Return the role that the other flags apply to, and the number of tasks of each role."""
     subjects = [text for text in options.many("role") if "=" not in text]
     if len(subjects) > 1:
         message = f"--role {subjects[0]} and --role {subjects[1]}: the other flags are about one role"
@@ -156,12 +156,12 @@ def _roles(options: Options) -> dict[str, object]:
             message = f"--ps {servers}: " + ("ps is given as --role too" if servers else "at least one is needed")
             raise UsageError(message, fix="leave one of them out" if servers else "leave it out")
         counts["ps"] = servers
-    found: dict[str, object] = {"role": subjects[0]} if subjects else {}
-    return {**found, "roles": counts} if counts else found
+    wishes: dict[str, object] = {"role": subjects[0]} if subjects else {}
+    return {**wishes, "roles": counts} if counts else wishes
 
 
 def _variables(options: Options) -> dict[str, str]:
-    found = {}
+    variables = {}
     for text in options.many("env"):
         name, mark, value = text.partition("=")
         if not mark:
@@ -169,8 +169,8 @@ def _variables(options: Options) -> dict[str, str]:
                 message = f"--env {name}: you have no variable of that name"
                 raise UsageError(message, fix=f"write --env {name}=VALUE")
             value = os.environ[name]
-        found[name] = value
-    return found
+        variables[name] = value
+    return variables
 
 
 def _outputs(options: Options) -> dict[str, str]:

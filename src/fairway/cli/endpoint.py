@@ -1,4 +1,4 @@
-"""Flags about how a service is reached from outside, and the API key that one of them makes."""
+"""Flags for the endpoint of a service, and creation of the API key that `--key` names."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ ENDPOINT = (
 
 
 def endpoint_of(options: Options) -> dict[str, Any]:
-    """The field `endpoint` of a document, where a flag says something of it."""
-    found: dict[str, Any] = {}
+    """Return the field `endpoint` of a document from the flags; empty if no flag sets it."""
+    endpoint: dict[str, Any] = {}
     if options.text("bind"):
-        found["bind"] = options.text("bind")
+        endpoint["bind"] = options.text("bind")
     if options.text("key"):
-        found["keys"] = "required"
+        endpoint["keys"] = "required"
     if options.on("public"):
-        found["public"] = True
+        endpoint["public"] = True
     if options.text("tls"):
         certificate, mark, key = options.text("tls").partition(",")
         if not mark and certificate != "self-signed":
             message = f"--tls {certificate}: `self-signed`, or the files of a certificate and its key are needed"
             raise UsageError(message, fix="write --tls self-signed, or --tls server.pem,server.key")
         files = {"certificate": os.path.abspath(certificate), "key": os.path.abspath(key)}
-        found["tls"] = files if mark else {"mode": "self-signed"}
+        endpoint["tls"] = files if mark else {"mode": "self-signed"}
     if options.many("host"):
-        found["hosts"] = options.many("host")
+        endpoint["hosts"] = options.many("host")
     if options.many("cors"):
-        found["cors"] = {"origins": options.many("cors")}
-    return {"endpoint": found} if found else {}
+        endpoint["cors"] = {"origins": options.many("cors")}
+    return {"endpoint": endpoint} if endpoint else {}
 
 
 def make_key(session: Session, name: str, key: str) -> None:
-    """Make the API key that --key names, unless the service has it: then it was shown before."""
+    """Create the API key that --key names, unless the service already has it."""
     path = service_path(name, "/keys")
-    if any(known["name"] == key for known in session.fetch(path)["keys"]):
+    if any(existing["name"] == key for existing in session.fetch(path)["keys"]):
         say(f"{name} has the key {key} already; it was shown when it was made (another: fairway key create {name} --name NAME)")
         return
-    made = session.send("POST", path, {"name": key})
+    created = session.send("POST", path, {"name": key})
     say(f"the key {key} of {name}, shown this once:")
-    say(f"export FAIRWAY_KEY={made['key']}")
+    say(f"export FAIRWAY_KEY={created['key']}")

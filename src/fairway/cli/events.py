@@ -1,4 +1,4 @@
-"""`fairway events`: what happened."""
+"""`fairway events`: the recorded events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairway.cli.session import Session
 
 
 def events(options: Options) -> int:
-    """Print the events of a run, or of everything, oldest first."""
+    """Print the events of one object, or of all, oldest first."""
     path = path_of(options.word(), "/events", (JOB, SERVICE, MODEL, DATA)) if options.word() else "/v1/events"
     Session(options).show(path, {"limit": options.number("limit")})
     return 0

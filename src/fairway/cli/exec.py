@@ -1,4 +1,4 @@
-"""`fairway exec`: a command beside a task, in its folder and with its environment."""
+"""`fairway exec`: run a command beside a task, in its folder and with its environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def execute(options: Options) -> int:
-    """Become the command. It sees what the task sees: variables, code, devices."""
+    """Replace this process by the command, which gets the task's variables, folder and devices."""
     if not options.rest:
         message = "there is no command"
         raise UsageError(message, fix=f"fairway exec {options.word()} -- bash")
@@ -23,19 +23,22 @@ def execute(options: Options) -> int:
     if session.cluster is not None:
         return _in_pod(session, options)
     query = {"role": options.text("role"), "index": options.number("index")}
-    place = session.fetch(job_path(options.word(), "/environment"), query)
+    task_environment = session.fetch(job_path(options.word(), "/environment"), query)
     if options.on("plan"):
-        show_line(f"{' '.join(options.rest)} would run beside {place['task']} in {place['cwd']}")
+        show_line(f"{' '.join(options.rest)} would run beside {task_environment['task']} in {task_environment['cwd']}")
         return 0
     session.announce()
-    say(f"beside {place['task']} in {place['cwd']}")
-    # Variables of the terminal are the caller's, whatever the task was started from.
-    environment = {**place["env"], **{name: os.environ[name] for name in ("TERM", "COLORTERM", "LANG") if name in os.environ}}
+    say(f"beside {task_environment['task']} in {task_environment['cwd']}")
+    # The terminal's variables come from the caller, not from the task.
+    environment = {
+        **task_environment["env"],
+        **{name: os.environ[name] for name in ("TERM", "COLORTERM", "LANG") if name in os.environ},
+    }
     try:
-        os.chdir(place["cwd"])
+        os.chdir(task_environment["cwd"])
         os.execvpe(options.rest[0], options.rest, environment)
     except FileNotFoundError:
-        message = f"{options.rest[0]}: not found in the task's PATH or its folder is gone ({place['cwd']})"
+        message = f"{options.rest[0]}: not found in the task's PATH or its folder is gone ({task_environment['cwd']})"
         raise NotFoundError(
             message,
             fix="name the program with its whole path",
@@ -43,17 +46,17 @@ def execute(options: Options) -> int:
 
 
 def _in_pod(session: Session, options: Options) -> int:
-    """The same in the pod of a task; whether one may is the cluster's to say."""
+    """Run the command in the pod of a task; the cluster decides whether the user may."""
     from fairway.cli.pods import enter, find, run_beside
 
     async def act(client: Client) -> int:
-        place = await find(client, session, options.word(), options.text("role"), options.number("index"))
+        pod = await find(client, session, options.word(), options.text("role"), options.number("index"))
         if options.on("plan"):
-            show_line(f"{' '.join(options.rest)} would run in the pod {place.pod}")
+            show_line(f"{' '.join(options.rest)} would run in the pod {pod.pod}")
             return 0
         session.announce()
-        say(f"in the pod {place.pod}")
-        return await run_beside(client, place, options.rest)
+        say(f"in the pod {pod.pod}")
+        return await run_beside(client, pod, options.rest)
 
     return enter(session, act)
 

@@ -1,4 +1,4 @@
-"""One thing that `fairway doctor` looked at."""
+"""A finding of `fairway doctor`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ OK, WARNING, PROBLEM = "ok", "warning", "problem"
 
 
 class Finding:
-    """What was looked at, how it is, and the fix."""
+    """The name of a check, its state, a text and the fix."""
 
     def __init__(self, name: str, state: str, text: str, fix: str = "") -> None:
         self.name = name
@@ -15,5 +15,5 @@ class Finding:
         self.fix = fix
 
     def as_dict(self) -> dict[str, str]:
-        """For programs."""
+        """Return the fields as a dictionary, for JSON output."""
         return {"name": self.name, "state": self.state, "text": self.text, "fix": self.fix}

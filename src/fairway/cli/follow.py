@@ -1,4 +1,4 @@
-"""A run in the foreground: its output, its keys, its status, and Ctrl-C. One `poll` waits for all of them."""
+"""A run in the foreground: its output, keys, status and Ctrl-C. A single `poll` waits for all of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_BREAKS = 8
 
 
 class Follower:
-    """Follows one run until it ends or is let go."""
+    """Follows one run until it ends or the user detaches."""
 
     def __init__(
         self,
@@ -52,42 +52,42 @@ class Follower:
         self.status = Status()
         self.status.take(job)
         self.raw = raw
-        """A shell: its terminal belongs to it, so nothing of ours is drawn."""
+        """Whether the task owns the terminal, as a shell does; then no status is drawn."""
         drawn = is_terminal(1) and not raw and session.output != "json" and os.environ.get("TERM") != "dumb"
         self.screen = Screen(write, lambda: terminal.size()[1]) if drawn else None
         plain = write_error if session.output == "json" else write
         self.emit = self.screen.output if self.screen else plain
         self.printer: Plain | Prefixed = Plain(self.emit)
         self.interactive = interactive
-        """Whether rank 0 has a terminal of its own, which gets our keys."""
+        """Whether rank 0 has its own terminal, which receives the user's keys."""
         self.door = door
-        """Where the task may fetch our standard input."""
+        """The socket from which the task reads this process's standard input."""
         self.tail = tail
-        """Lines to begin with; None: everything from the beginning."""
+        """Number of earlier lines to show first; None for all output from the beginning."""
         self.typed = b""
-        """Keys that wait for the task to run."""
+        """Keys typed before the task runs."""
         self.stopping = 0
         self.passed = False
-        """Whether the program got a Ctrl-C that we have not asked about yet."""
+        """Whether the last Ctrl-C was passed to the program; the next one asks the user what to do."""
         self.detached = False
         self.interrupted = 0
-        """The signal that made us stop the run."""
+        """The signal on which the run was stopped."""
         self._seen: dict[tuple[str, int], int] = {}
-        """Bytes printed of each attempt of each task: after a break the daemon tells everything again."""
+        """Bytes printed of each attempt of each task: after a lost connection the daemon sends all output again."""
         self._skip: dict[tuple[str, int], int] = {}
         self._rest = b""
         self._breaks = 0
-        """How often in a row the story broke off before it began."""
+        """How often in a row the connection broke before any data arrived."""
         self._drawn = 0.0
         self._waits = ("", 0.0)
-        """For what it waits, and since when as far as we saw."""
+        """The reason why the run waits, and when it was first received."""
         self._held_for = ""
-        """For what it was said to wait."""
+        """The reason that was last printed."""
         self._heard = 0.0
-        """When output came last."""
+        """Time of the last output."""
 
     def follow(self) -> int:
-        """Until the end. Returns the exit code."""
+        """Follow the run to its end. Returns the exit code."""
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGWINCH) if is_terminal(1) else (signal.SIGINT, signal.SIGTERM)
         with terminal.Signals(*numbers) as signals:
             if self.interactive:
@@ -103,27 +103,27 @@ class Follower:
             try:
                 reply = self.session.call("GET", job_path(self.name, "/watch"), self._wanted())
             except UnavailableError:
-                # The daemon was stopped in this very moment; the next try starts it again.
+                # The daemon was stopped at this moment; the second try starts it again.
                 reply = self.session.call("GET", job_path(self.name, "/watch"), self._wanted())
             self._skip = dict(self._seen) if self.tail is None else {}
             self._rest = b""
             try:
                 self._read(reply, signals, keys)
             except UnavailableError:
-                # The daemon went away in the middle of its story. The run did not: ask again, and skip what is known.
+                # The connection to the daemon broke; the run goes on. Request the output again and skip what was printed.
                 continue
             finally:
                 reply.close()
         self.printer.close()
 
     def _wanted(self) -> dict[str, str | int | float | bool | None]:
-        """From where on its output is wanted. Where only the end was asked for, a break may repeat lines of its last moment."""
+        """Return the query for the output still needed. With `tail`, lines may be repeated after a lost connection."""
         if self.tail is None:
             return {}
         return {"since": self._heard} if self._heard else {"tail": self.tail}
 
     def _rest_after_break(self) -> None:
-        """Ask again at once after a break, but not for ever when nothing comes in between."""
+        """Reconnect at once after a lost connection, then with growing delays; fail if no data arrives in between."""
         self._breaks += 1
         if self._breaks > _MOST_BREAKS:
             message = f"the daemon breaks off again and again when asked for {self.name}"
@@ -132,15 +132,15 @@ class Follower:
             time.sleep(0.1 * self._breaks)
 
     def _read(self, reply: Reply, signals: Signals, keys: Keys | None) -> None:
-        waiting = select.poll()
-        waiting.register(reply.fileno(), select.POLLIN)
-        waiting.register(signals.fileno(), select.POLLIN)
+        poller = select.poll()
+        poller.register(reply.fileno(), select.POLLIN)
+        poller.register(signals.fileno(), select.POLLIN)
         if keys:
-            waiting.register(keys.descriptor, select.POLLIN)
+            poller.register(keys.descriptor, select.POLLIN)
         if self.door and self.door.is_open:
-            waiting.register(self.door.fileno(), select.POLLIN)
+            poller.register(self.door.fileno(), select.POLLIN)
         while not self._over():
-            ready = [] if reply.ready else [descriptor for descriptor, _ in waiting.poll(self._pause)]
+            ready = [] if reply.ready else [descriptor for descriptor, _ in poller.poll(self._pause)]
             if reply.ready or reply.fileno() in ready:
                 data = reply.chunk()
                 if data is None:
@@ -150,9 +150,9 @@ class Follower:
             if signals.fileno() in ready:
                 self._handle(signals, keys)
             if keys and keys.descriptor in ready:
-                self._type(keys, waiting)
+                self._type(keys, poller)
             if self.door and self.door.is_open and self.door.fileno() in ready:
-                self._hand_over(self.door, waiting)
+                self._hand_over(self.door, poller)
             self._tick()
 
     def _over(self) -> bool:
@@ -164,32 +164,32 @@ class Follower:
         for line in lines:
             if not line.strip():
                 continue
-            told = json.loads(line)
-            if "log" in told:
-                self._print(told["log"], now)
-            elif "job" in told:
-                self._learn(told["job"])
-            elif "end" in told:
-                self._learn({**told["end"], "ended": True})
+            message = json.loads(line)
+            if "log" in message:
+                self._print(message["log"], now)
+            elif "job" in message:
+                self._learn(message["job"])
+            elif "end" in message:
+                self._learn({**message["end"], "ended": True})
 
     def _print(self, piece: dict[str, Any], now: float) -> None:
         data = _log_bytes(piece)
-        place = (str(piece["task"]), int(piece.get("attempt", 0)))
-        self._leave_out(place, int(piece.get("skipped", 0)))
-        skip = min(self._skip.get(place, 0), len(data))
-        self._skip[place] = self._skip.get(place, 0) - skip
+        attempt = (str(piece["task"]), int(piece.get("attempt", 0)))
+        self._leave_out(attempt, int(piece.get("skipped", 0)))
+        skip = min(self._skip.get(attempt, 0), len(data))
+        self._skip[attempt] = self._skip.get(attempt, 0) - skip
         if len(data) > skip:
             self._heard = time.time()
-            self._seen[place] = self._seen.get(place, 0) + len(data) - skip
-            if isinstance(self.printer, Plain) and self._several(place[0]):
+            self._seen[attempt] = self._seen.get(attempt, 0) + len(data) - skip
+            if isinstance(self.printer, Plain) and self._several(attempt[0]):
                 self.printer = Prefixed(self.emit, colour=has_colour(1))
             if piece.get("stream") == "stderr" and isinstance(self.printer, Plain):
                 write_error(data[skip:])
             else:
-                self.printer.add(place[0], data[skip:], now)
+                self.printer.add(attempt[0], data[skip:], now)
 
     def _leave_out(self, place: tuple[str, int], removed: int) -> None:
-        """So many bytes are not there any more; those that were not shown before are told of."""
+        """Account for bytes removed from the log, and report those that were never shown."""
         shown = min(self._skip.get(place, 0), removed)
         if removed:
             self._skip[place] = self._skip.get(place, 0) - shown
@@ -198,22 +198,22 @@ class Follower:
             self._words(f"{show_bytes(removed - shown)} that {place[0]} printed were removed before they were shown")
 
     def _several(self, task: str) -> bool:
-        """Whether more than one process prints: then each line needs its name."""
-        return _count_outputs(self.status.job) > 1 or any(known != task for known, _ in self._seen)
+        """Whether more than one process prints, so that each line needs the task's name."""
+        return _count_outputs(self.status.job) > 1 or any(task_name != task for task_name, _ in self._seen)
 
     def _learn(self, job: dict[str, Any]) -> None:
-        ran = self.status.job.get("phase") == "Running"
-        again = restarted(self.status.job, job)
+        was_running = self.status.job.get("phase") == "Running"
+        restart_text = restarted(self.status.job, job)
         self.status.take(job)
-        if again:
-            self._words(again)
+        if restart_text:
+            self._words(restart_text)
         self._hold(job)
-        if self.interactive and job.get("phase") == "Running" and not ran:
+        if self.interactive and job.get("phase") == "Running" and not was_running:
             self._resize()
             self._send_keys()
 
     def _hold(self, job: dict[str, Any]) -> None:
-        """Note why it waits, from when on; without a status on the screen it is said once."""
+        """Record why the run waits and since when."""
         hold = job.get("hold") if job.get("phase") not in ("Running", *OVER) else None
         reason = hold["reason"] if hold else ""
         if reason != self._waits[0]:
@@ -230,7 +230,7 @@ class Follower:
 
     @property
     def _pause(self) -> float | None:
-        """Milliseconds until something is to be drawn or said; None: only what happens matters."""
+        """Timeout of the poll in milliseconds; None if nothing has to be redrawn or printed by time."""
         drawn = self.screen or isinstance(self.printer, Prefixed)
         unsaid = not self.screen and bool(self._waits[0]) and self._waits[0] != self._held_for
         return REDRAW * 1000 if drawn or unsaid else None
@@ -246,7 +246,7 @@ class Follower:
     def _type(self, keys: Keys, waiting: select.poll) -> None:
         data = keys.read()
         if data is None:
-            # The run goes on without its terminal; an end of input would end many programs.
+            # The terminal is gone and the run goes on. No end of input is sent: it would end many programs.
             waiting.unregister(keys.descriptor)
             return
         self.typed += data
@@ -276,7 +276,7 @@ class Follower:
                 "POST", job_path(self.name, "/window"), {"rows": rows, "cols": columns}, {"task": self._first_task()}
             )
         except FairwayError:
-            # A window of the wrong size is no reason to disturb anybody.
+            # A wrong window size is not worth an error message.
             return
 
     def _first_task(self) -> str:
@@ -301,30 +301,30 @@ class Follower:
                 self._ask(signals, keys)
 
     def _pass_on(self) -> bool:
-        """The first Ctrl-C is the program's, as without us. False when nothing of it runs, or on a cluster."""
+        """Send the first Ctrl-C to the program, as if it ran directly. Return False if no task runs, or on a cluster."""
         if self.session.cluster is not None or not any(task["phase"] == "Running" for task in self.status.job.get("tasks") or ()):
             return False
-        again = "Ctrl-C again: stop, detach or continue" if is_terminal(0) else "a second one stops it"
-        self._words(f"interrupt sent to {self.name} ({again})")
+        hint = "Ctrl-C again: stop, detach or continue" if is_terminal(0) else "a second one stops it"
+        self._words(f"interrupt sent to {self.name} ({hint})")
         try:
             self.session.send("POST", job_path(self.name, "/interrupt"), {})
         except FairwayError:
-            # It ended in this very moment, or no process listens: asking is what remains.
+            # The run just ended, or no process takes the signal: the caller asks the user instead.
             return False
         return True
 
     def _ask(self, signals: Signals, keys: Keys | None) -> None:
-        """Ctrl-C on a terminal. A second one means: stop, at once."""
+        """Ask the user whether to stop, detach or continue. A second Ctrl-C stops the run."""
         question = f"{self.name} is running: {_QUESTION}"
         if self.screen:
             self.screen.ask(question)
         else:
             sys.stderr.write(question)
             sys.stderr.flush()
-        waiting = select.poll()
-        waiting.register(0, select.POLLIN)
-        waiting.register(signals.fileno(), select.POLLIN)
-        ready = [descriptor for descriptor, _ in waiting.poll()]
+        poller = select.poll()
+        poller.register(0, select.POLLIN)
+        poller.register(signals.fileno(), select.POLLIN)
+        ready = [descriptor for descriptor, _ in poller.poll()]
         if signals.fileno() in ready and signal.SIGINT in signals.take():
             self.stopping = 1
             self.interrupted = signal.SIGINT
@@ -340,7 +340,7 @@ class Follower:
             self.detached = True
 
     def _stop(self) -> None:
-        """The first time politely, then at once."""
+        """Stop the run: gracefully the first time, then at once."""
         self.stopping += 1
         self._words(f"stopping {self.name}" + (" at once" if self.stopping > 1 else " (Ctrl-C again: at once)"))
         try:
@@ -368,13 +368,13 @@ class Follower:
 
 
 def _count_outputs(job: dict[str, Any]) -> int:
-    """How many streams of output the run has: processes, where they are known."""
+    """Return the number of output streams of the run: its processes where known, else its replicas."""
     tasks = job.get("tasks") or []
     return sum(int(task.get("processes") or 1) for task in tasks) if tasks else int(job.get("replicas") or 1)
 
 
 def _log_bytes(piece: dict[str, Any]) -> bytes:
-    """The bytes of a piece of output. What is no UTF-8 travels as lone surrogates or, whole, as base64."""
+    """Return the bytes of a piece of output. Bytes that are not UTF-8 arrive as lone surrogates, or the piece as base64."""
     if "base64" in piece:
         import binascii
 

@@ -1,4 +1,4 @@
-"""`fairway get`: one thing of any kind, or several, by their addresses."""
+"""`fairway get`: show objects of any kind by their addresses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairway.cli.watching import WATCH, show
 
 
 def get(options: Options) -> int:
-    """Print all there is to know; without a name, the list."""
+    """Print all details of the named objects; without a name, the list of runs."""
     session = Session(options)
     kinds = (JOB, SERVICE, QUEUE, MODEL, DATA)
     return show(session, [path_of_all(address) or path_of(address, kinds=kinds) for address in options.words or ["jobs"]])

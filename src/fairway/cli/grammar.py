@@ -1,7 +1,7 @@
-"""The grammar of a command: flags and words as data, the parser that reads them, and the help that they make.
+"""The grammar of a command: flags and words as data, the parser that reads them, and the help made from them.
 
-The standard parser would be half of what a whole command may cost, knows no did-you-mean, and guesses
-where `--` stands; this one is a table and sixty lines. Completion reads the same table.
+Importing `argparse` would take half of a command's time budget; it offers no did-you-mean and guesses the position
+of `--`. This parser is a table and sixty lines. Completion reads the same table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _COLUMN = 28
 
 
 class Flag:
-    """One option. Without `value` it is a switch; `many` collects each time it is given."""
+    """An option. Without `value` it is a switch; with `many` it collects the value of each occurrence."""
 
     def __init__(
         self, names: str, help: str, value: str = "", *, many: bool = False, choices: tuple[str, ...] = (), number: bool = False
@@ -32,11 +32,11 @@ class Flag:
 
     @property
     def key(self) -> str:
-        """`--stop-at-step` is `stop-at-step`."""
+        """The flag's name without dashes: `stop-at-step`."""
         return self.names[0].lstrip("-")
 
     def check(self, text: str) -> str:
-        """The value, or a `UsageError` that says what it may be."""
+        """Return the value, or raise a `UsageError` that names the allowed values."""
         if self.choices and text not in self.choices:
             message = f"{self.names[0]} {text}: not one of {', '.join(self.choices)}{suggest(text, self.choices)}"
             raise UsageError(message)
@@ -47,7 +47,7 @@ class Flag:
 
 
 class Word:
-    """A positional argument: `NAME`, `[NAME]` when it may be left out, `NAME...` when there may be several."""
+    """A positional argument: `NAME`, `[NAME]` if optional, `NAME...` if it may be repeated."""
 
     def __init__(self, name: str, help: str, *, optional: bool = False, many: bool = False) -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Word:
         self.many = many
 
     def __str__(self) -> str:
-        """As usage lines show it."""
+        """Return the argument as shown in usage lines."""
         text = f"{self.name}..." if self.many else self.name
         return f"[{text}]" if self.optional else text
 
@@ -68,12 +68,12 @@ CONTEXT = Flag("--context", "act there for this command: local, or a context of 
 COMMON = (NAMESPACE, CONTEXT, DEBUG, HELP)
 FORMAT = Flag("--format -o --output", ", ".join(FORMATS), "FORMAT", choices=FORMATS)
 FORMAT_SHORT = Flag("--format -o", ", ".join(FORMATS), "FORMAT", choices=FORMATS)
-"""For verbs whose `--output` is something else."""
+"""For verbs whose `--output` has another meaning."""
 PLAN = Flag("--plan --dry-run", "print what would happen and why; change nothing")
 
 
 class Command:
-    """What a verb takes, and the function that does it."""
+    """The flags and words of a command, and the function that runs it."""
 
     def __init__(
         self,
@@ -87,27 +87,27 @@ class Command:
         examples: tuple[str, ...] = (),
     ) -> None:
         self.name = name
-        """`run`, or `secret set`."""
+        """The name with its second word, if any: `run` or `secret set`."""
         self.summary = summary
         self.act = act
         self.words = words
         self.flags = flags
         self.rest = rest
-        """What may follow `--`; empty when nothing may."""
+        """Placeholder for the words after `--`; empty if none are allowed."""
         self.examples = examples
 
     @property
     def all_flags(self) -> tuple[Flag, ...]:
-        """Its own and those that every verb has."""
+        """The command's own flags and the common flags."""
         return self.flags + COMMON
 
     def find(self, spelling: str) -> Flag:
-        """The flag with this spelling, or a `UsageError` with the nearest one."""
+        """Return the flag with this spelling, or raise a `UsageError` that suggests the nearest one."""
         for flag in self.all_flags:
             if spelling in flag.names:
                 return flag
-        known = [name for flag in self.all_flags for name in flag.names]
-        message = f"fairway {self.name} has no flag {spelling}{suggest(spelling, known)}"
+        spellings = [name for flag in self.all_flags for name in flag.names]
+        message = f"fairway {self.name} has no flag {spelling}{suggest(spelling, spellings)}"
         raise UsageError(
             message,
             fix=f"`fairway {self.name} --help` lists them",
@@ -115,13 +115,13 @@ class Command:
 
     @property
     def usage(self) -> str:
-        """One line."""
+        """The usage line."""
         parts = ["fairway", self.name, *(str(word) for word in self.words), "[flags]"]
         return " ".join([*parts, f"[-- {self.rest}]"] if self.rest else parts)
 
 
 class Options:
-    """What was given: flags by key, words in order, and what followed `--`."""
+    """A parsed command line: flags by key, words in order, and the words after `--`."""
 
     def __init__(self, command: Command) -> None:
         self.command = command
@@ -130,66 +130,66 @@ class Options:
         self._given: dict[str, list[str]] = {}
 
     def add(self, flag: Flag, text: str) -> None:
-        """Take a value; a flag that is not `many` keeps the last."""
-        given = self._given.setdefault(flag.key, [])
+        """Add a value; a flag that is not `many` keeps only the last."""
+        values = self._given.setdefault(flag.key, [])
         if not flag.many:
-            given.clear()
-        given.append(flag.check(text) if flag.value else "")
+            values.clear()
+        values.append(flag.check(text) if flag.value else "")
 
     def default(self, key: str, values: Sequence[str]) -> None:
-        """Take values from a weaker source: only where the command line said nothing."""
+        """Set values from a source of lower precedence; ignored if the command line has the flag."""
         flag = self.command.find(f"--{key}")
         if key not in self._given:
             for value in values:
                 self.add(flag, value)
 
     def on(self, key: str) -> bool:
-        """Whether a switch was given."""
+        """Whether the flag was given."""
         return key in self._given
 
     def text(self, key: str, default: str = "") -> str:
-        """The value of a flag."""
-        given = self._given.get(key)
-        return given[-1] if given else default
+        """Return the value of a flag."""
+        values = self._given.get(key)
+        return values[-1] if values else default
 
     def number(self, key: str) -> int | None:
-        """The value of a flag that counts; None when it was not given."""
-        given = self._given.get(key)
-        return int(given[-1]) if given else None
+        """Return the value of a numeric flag; None if it was not given."""
+        values = self._given.get(key)
+        return int(values[-1]) if values else None
 
     def many(self, key: str) -> list[str]:
-        """Every value of a flag that may be given again."""
+        """Return all values of a repeatable flag."""
         return self._given.get(key, [])
 
     def pairs(self, key: str) -> dict[str, str]:
-        """The values of a flag of the form `K=V`."""
-        found = {}
+        """Return the values of a repeatable flag of the form `K=V` as a dictionary."""
+        by_name = {}
         for text in self.many(key):
             name, mark, value = text.partition("=")
             if not mark or not name:
                 message = f"--{key} {text}: a name and a value are needed"
                 raise UsageError(message, fix=f"write --{key} NAME=VALUE")
-            found[name] = value
-        return found
+            by_name[name] = value
+        return by_name
 
     def word(self, position: int = 0) -> str:
-        """A positional argument; empty when it was left out."""
+        """Return a positional argument; empty if it was not given."""
         return self.words[position] if position < len(self.words) else ""
 
 
 def parse(command: Command, arguments: Sequence[str]) -> Options:
-    """Read a command line. Flags may stand anywhere before `--`."""
+    """Parse a command line. Flags may appear anywhere before `--`."""
     options = Options(command)
-    left = list(arguments)
-    while left:
-        text = left.pop(0)
+    remaining = list(arguments)
+    while remaining:
+        text = remaining.pop(0)
         if text == "--":
-            options.rest = left
+            options.rest = remaining
             break
         if text.startswith("--"):
-            _read_long(command, options, text, left)
+            _read_long(command, options, text, remaining)
         elif text.startswith("-") and len(text) > 1:
-            _read_short(command, options, text, left)
+            _read_short(command, options, text, remaining)
         else:
             options.words.append(text)
     if not options.on(HELP.key):
@@ -210,7 +210,7 @@ def _read_long(command: Command, options: Options, text: str, left: list[str]) -
 
 
 def _read_short(command: Command, options: Options, text: str, left: list[str]) -> None:
-    """`-n NAME`, `-nNAME`, and several switches at once: `-it`."""
+    """Parse `-n NAME`, `-nNAME`, or several switches at once: `-it`."""
     if any(text in flag.names for flag in command.all_flags):
         flag = command.find(text)
         options.add(flag, _take(flag, left) if flag.value else "")
@@ -251,7 +251,7 @@ def _check_words(command: Command, options: Options) -> None:
 
 
 def suggest(text: str, known: Sequence[str]) -> str:
-    """`; did you mean X?`, or nothing when nothing is near."""
+    """Return `; did you mean X?`, or an empty text if no known word is similar."""
     import difflib
 
     near = difflib.get_close_matches(text, known, n=1, cutoff=0.6)
@@ -259,7 +259,7 @@ def suggest(text: str, known: Sequence[str]) -> str:
 
 
 def help_text(command: Command) -> str:
-    """The help of one command."""
+    """Return the help of one command."""
     lines = [command.summary, "", f"usage: {command.usage}"]
     if command.words:
         lines += ["", *(_entry(str(word), word.help) for word in command.words)]

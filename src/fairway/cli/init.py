@@ -1,4 +1,4 @@
-"""`fairway init`: a first training job that runs as it is."""
+"""`fairway init`: create a first training job that runs unchanged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WEIGHTS = "{{weights: {name}}}     # what lies in $FAIRWAY_OUTPUT_WEIGHTS is ke
 
 
 def init(options: Options) -> int:
-    """Write train.py and job.yaml; nothing that is there already is touched."""
+    """Write train.py and job.yaml; existing files are never touched."""
     from fairway.units import names
 
     framework = options.text("framework", "pytorch")
@@ -45,16 +45,16 @@ def init(options: Options) -> int:
     outputs = (_MODEL if framework == "pytorch" else _WEIGHTS).format(name=name)
     document = _DOCUMENT.format(name=name, framework=framework, outputs=outputs)
     files = {"train.py": _read_template(framework), "job.yaml": document}
-    taken = [path for path in (os.path.join(folder, file) for file in files) if os.path.lexists(path)]
-    if taken:
-        message = f"{', '.join(taken)}: there already; nothing was written"
+    existing = [path for path in (os.path.join(folder, file) for file in files) if os.path.lexists(path)]
+    if existing:
+        message = f"{', '.join(existing)}: there already; nothing was written"
         raise ConflictError(message, fix=f"name another folder: fairway init {name}-2")
     if options.on("plan"):
         show_line("\n".join(f"{os.path.join(folder, file)} would be written" for file in files))
         return 0
     os.makedirs(folder, exist_ok=True)
     for file, text in files.items():
-        # "x": somebody may have written it a moment ago.
+        # "x": another process may have created the file since the check.
         with open(os.path.join(folder, file), "x", encoding="utf-8") as target:
             target.write(text)
         show_line(os.path.join(folder, file))

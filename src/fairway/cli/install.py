@@ -1,4 +1,4 @@
-"""`fairway install`: onto a cluster."""
+"""`fairway install`: install Fairway on a cluster."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ EXTRA = "pip install 'fairway[kubernetes]'"
 
 
 def kubernetes(options: Options) -> int:
-    """Apply definitions, accounts, roles, operator and scheduler; or print them, or write them as a chart."""
+    """Apply definitions, accounts, roles, operator and scheduler; or print them, or write them as a Helm chart."""
     if options.text("to") or options.word():
         return _write_chart(options)
     limit = _limit(options)
-    chosen = _chosen(options)
-    found = manifests(chosen)
+    settings = _chosen(options)
+    objects = manifests(settings)
     if options.on("plan"):
-        write(_printed(found, options.text("format", "yaml")))
-        say(f"{len(found)} objects; nothing was changed (--plan). They can be applied by kubectl as they are.")
+        write(_printed(objects, options.text("format", "yaml")))
+        say(f"{len(objects)} objects; nothing was changed (--plan). They can be applied by kubectl as they are.")
         return 0
 
     async def apply(client: Client) -> None:
@@ -39,36 +39,36 @@ def kubernetes(options: Options) -> int:
         from fairway.engines.kubernetes.install.manifests import everything
         from fairway.engines.kubernetes.install.waiting import wait_until_up
 
-        await apply_all(client, found, say, everything(chosen))
+        await apply_all(client, objects, say, everything(settings))
         if limit:
-            await wait_until_up(client, found, say, limit)
+            await wait_until_up(client, objects, say, limit)
 
     context = on_cluster(options, apply, told=True)
     state = "everything is up" if limit else "everything is applied, and whether it is up was not waited for (--timeout 0)"
-    use = f"`fairway use {context}` lets commands act there" if context else "`fairway use` shows where commands can act"
-    say(f"done: {state}; `kubectl -n {chosen.namespace} get pods` shows the processes, {use}")
+    hint = f"`fairway use {context}` lets commands act there" if context else "`fairway use` shows where commands can act"
+    say(f"done: {state}; `kubectl -n {settings.namespace} get pods` shows the processes, {hint}")
     return 0
 
 
 def _limit(options: Options) -> float:
-    """Seconds to wait until all of it is up."""
-    given = options.text("timeout", TIMEOUT)
+    """Return how long to wait until all pods are up, in seconds."""
+    text = options.text("timeout", TIMEOUT)
     try:
-        return quantity.seconds(given)
+        return quantity.seconds(text)
     except ValueError as error:
-        message = f"--timeout {given} {error}"
+        message = f"--timeout {text} {error}"
         raise UsageError(message, fix="0 does not wait") from None
 
 
 def manifests(chosen: Installation) -> list[dict[str, Any]]:
-    """Everything that belongs to an installation."""
+    """Return all objects of an installation."""
     from fairway.engines.kubernetes.install import manifests as made
 
     return made.manifests(chosen)
 
 
 def _write_chart(options: Options) -> int:
-    """`--to helm DIR`: the same objects as a chart, with the settings as its values."""
+    """Write the same objects as a Helm chart, with the settings as its values (`--to helm DIR`)."""
     from pathlib import Path
 
     from fairway.engines.kubernetes.install.chart import chart
@@ -79,8 +79,8 @@ def _write_chart(options: Options) -> int:
     folder = Path(options.word())
     files = chart(installation(options, required=False))
     if not options.on("plan"):
-        for place, text in files.items():
-            path = folder / place
+        for file, text in files.items():
+            path = folder / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     say(f"{folder}: {len(files)} files{'; nothing was changed (--plan)' if options.on('plan') else ''}")
@@ -89,26 +89,26 @@ def _write_chart(options: Options) -> int:
 
 
 def _chosen(options: Options) -> Installation:
-    """The installation, with what was not said decided by what the cluster has."""
+    """Return the installation; settings that are not given are chosen by what the cluster has."""
     from fairway.engines.kubernetes.install.choosing import choose
 
-    said = installation(options)
-    given = _given(options)
+    settings = installation(options)
+    given_fields = _given(options)
     ground = _ground(options)
-    chosen, words = choose(said, given, ground)
-    for line in words:
+    complete_settings, lines = choose(settings, given_fields, ground)
+    for line in lines:
         say(line)
-    return chosen
+    return complete_settings
 
 
 def _ground(options: Options) -> Ground | None:
-    """What the cluster has; None when it cannot be asked, which a plan may do without."""
+    """Return what the cluster has; None if it cannot be reached, which is allowed only with --plan."""
     from fairway.engines.kubernetes.install.discovering import discover
 
-    found: list[Ground] = []
+    results: list[Ground] = []
 
     async def look(client: Client) -> None:
-        found.append(await discover(client))
+        results.append(await discover(client))
 
     try:
         on_cluster(options, look)
@@ -116,34 +116,34 @@ def _ground(options: Options) -> Ground | None:
         if not options.on("plan"):
             raise
         say(f"no cluster was asked what it has: {error.message}")
-    return found[0] if found else None
+    return results[0] if results else None
 
 
 def _given(options: Options, *, required: bool = True) -> dict[str, Any]:
-    """What the administrator's file says, and the flags over it."""
+    """Return the settings of the administrator's file, overridden by the flags."""
     from fairway.engines.kubernetes.install import reading
 
     path, image = options.text("settings"), options.text("image")
-    given = reading.read(_text(path), path, image=image, required=required) if path else {}
+    settings = reading.read(_text(path), path, image=image, required=required) if path else {}
     for key in ("image", "system-namespace", "scheduler"):
         if options.text(key):
-            given["namespace" if key == "system-namespace" else key] = options.text(key)
-    if given.get("scheduler") == "cluster":
-        given["scheduler"] = ""
-    return given
+            settings["namespace" if key == "system-namespace" else key] = options.text(key)
+    if settings.get("scheduler") == "cluster":
+        settings["scheduler"] = ""
+    return settings
 
 
 def installation(options: Options, *, required: bool = True) -> Installation:
-    """What was said, checked. Without `required` no image need be named."""
+    """Return the checked settings. Unless `required`, the image may be missing."""
     import msgspec
 
     from fairway.engines.kubernetes.operator.installation import Installation
 
-    given = {"image": "", **_given(options, required=required)}
-    if required and not given["image"]:
+    settings = {"image": "", **_given(options, required=required)}
+    if required and not settings["image"]:
         message = "no image is named for operator and scheduler"
         raise UsageError(message, fix="fairway install kubernetes --image REGISTRY/fairway:VERSION")
-    return msgspec.convert(given, Installation)
+    return msgspec.convert(settings, Installation)
 
 
 def _text(path: str) -> str:
@@ -159,7 +159,10 @@ def _text(path: str) -> str:
 
 
 def on_cluster(options: Options, work: Callable[[Client], Awaitable[None]], *, told: bool = False) -> str:
-    """Do it with the rights that the caller has there; where that is was `told` already, or is said. The context's name."""
+    """Run `work` on the cluster with the caller's rights; return the context's name.
+
+    Prints which cluster that is, unless `told`.
+    """
     import asyncio
 
     try:
@@ -182,7 +185,7 @@ def on_cluster(options: Options, work: Callable[[Client], Awaitable[None]], *, t
 
 
 def _printed(found: list[dict[str, Any]], how: str) -> bytes:
-    """The objects as one stream of documents, or as a list that kubectl reads too."""
+    """Return the objects as a stream of YAML documents, as a JSON list for kubectl, or by name."""
     import json
 
     import yaml
@@ -190,7 +193,7 @@ def _printed(found: list[dict[str, Any]], how: str) -> bytes:
     if how == "name":
         from fairway.engines.kubernetes.install.applying import called
 
-        return "".join(f"{called(one)}\n" for one in found).encode()
+        return "".join(f"{called(item)}\n" for item in found).encode()
     if how == "json":
         return (json.dumps({"apiVersion": "v1", "kind": "List", "items": found}, indent=2) + "\n").encode()
     return yaml.safe_dump_all(found, sort_keys=False, width=130, allow_unicode=True).encode()

@@ -1,4 +1,4 @@
-"""`fairway key`: API keys of services."""
+"""`fairway key`: the API keys of services."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SERVICE = Word("SERVICE", "a service: mnist or service/mnist")
 
 
 def create(options: Options) -> int:
-    """Make a key and print it, once."""
+    """Create a key and print it, once."""
     session = Session(options)
     name = options.text("name")
     if not name:
@@ -24,35 +24,35 @@ def create(options: Options) -> int:
     if options.on("plan"):
         return print_plan(session, path, body)
     session.announce()
-    made = session.send("POST", path, body)
+    created = session.send("POST", path, body)
     if options.text("format") == "json":
-        write_json(made)
+        write_json(created)
         return 0
-    show_line(made["key"])
+    show_line(created["key"])
     say(f"this is the key {name}; it is shown this once and kept nowhere: put it where its user finds it")
     say("it is sent as `Authorization: Bearer KEY` or `X-API-Key: KEY`")
-    found = session.fetch(service_path(options.word()))
-    if not found["access"]["keys_required"]:
-        say(f"{found['name']} asks for no key yet: set `endpoint: {{keys: required}}` in its document, or serve it with --key")
+    service = session.fetch(service_path(options.word()))
+    if not service["access"]["keys_required"]:
+        say(f"{service['name']} asks for no key yet: set `endpoint: {{keys: required}}` in its document, or serve it with --key")
     return 0
 
 
 def list_keys(options: Options) -> int:
-    """Print the keys by name."""
+    """Print the names of the keys."""
     Session(options).show(service_path(options.word(), "/keys"))
     return 0
 
 
 def revoke(options: Options) -> int:
-    """Take keys away."""
+    """Revoke keys."""
     session = Session(options)
     service, *names = options.words
     for name in names:
         path = service_path(service, f"/keys/{quote(name)}")
         if options.on("plan"):
-            known = [key["name"] for key in session.fetch(service_path(service, "/keys"))["keys"]]
-            said = "would be revoked" if name in known else f"is none of its keys ({', '.join(known) or 'it has none'})"
-            say(f"{service}: {name} {said}; nothing was changed (--plan)")
+            existing = [key["name"] for key in session.fetch(service_path(service, "/keys"))["keys"]]
+            outcome = "would be revoked" if name in existing else f"is none of its keys ({', '.join(existing) or 'it has none'})"
+            say(f"{service}: {name} {outcome}; nothing was changed (--plan)")
             continue
         session.announce()
         session.send("DELETE", path)

@@ -1,4 +1,4 @@
-"""`fairway list`: the runs, newest first."""
+"""`fairway list`: list runs, newest first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SORTS = ("name", "created", "started", "finished", "duration", "phase", "priority", "gpus", "user", "queue")
 _ALL = 1_000_000_000
-"""More runs than there are."""
+"""A limit above any number of runs."""
 
 
 def list_jobs(options: Options) -> int:

@@ -1,4 +1,4 @@
-"""`fairway logs`: what the tasks printed; it outlives them."""
+"""`fairway logs`: the output of tasks, kept after they have ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.units import quantity
 
 
 def logs(options: Options) -> int:
-    """Print it, and with -f go on until nothing more can come."""
+    """Print the output; with -f, follow it until no more can come."""
     session = Session(options)
     _check_service(options)
     query: dict[str, str | int | float | bool | None] = {
@@ -29,25 +29,25 @@ def logs(options: Options) -> int:
         "colour": has_colour(1),
     }
     path = path_of(options.word(), "/logs")
-    heard = 0.0
+    last_output = 0.0
     while True:
         try:
             reply = session.call("GET", path, query)
-            if reply.headers.get("fairway-note") and not heard:
+            if reply.headers.get("fairway-note") and not last_output:
                 say(reply.headers["fairway-note"])
             for data in reply:
-                heard = time.time()
+                last_output = time.time()
                 write(data)
         except UnavailableError:
             if not options.on("follow"):
                 raise
-            # The daemon went away; the tasks did not, and what they print meanwhile is kept.
+            # The daemon is gone; the tasks keep running, and their output is kept.
             session.daemon.start()
             say(f"{session.daemon.called} was away; lines of the last moment may come twice")
-            query = {**query, "since": heard or None, "tail": None if heard else query["tail"]}
+            query = {**query, "since": last_output or None, "tail": None if last_output else query["tail"]}
         else:
             break
-    if not heard:
+    if not last_output:
         say(
             f"{options.word()} has printed nothing that matches"
             if options.text("grep")
@@ -57,7 +57,7 @@ def logs(options: Options) -> int:
 
 
 def _check_service(options: Options) -> None:
-    """Replicas have no roles and no second attempts, and only services have an access log."""
+    """Refuse flags that do not apply: replicas have no roles and no further attempts, and only services have an access log."""
     if options.on("access") and split(options.word(), (JOB, SERVICE))[0] != SERVICE:
         message = f"--access: {options.word()} is a run, and only services have an access log"
         raise UsageError(message, fix=f"fairway logs service/{options.word()} --access")
@@ -70,7 +70,7 @@ def _check_service(options: Options) -> None:
 
 
 def _attempt(text: str) -> int | None:
-    """`all` is -1 on the wire."""
+    """Return the number of the attempt for the request; `all` is -1."""
     if not text:
         return None
     if text == "all":
@@ -82,7 +82,7 @@ def _attempt(text: str) -> int | None:
 
 
 def _since(text: str) -> float | None:
-    """`10m` ago, or a point in time in ISO 8601."""
+    """Parse a duration before now (`10m`) or a time in ISO 8601."""
     if not text:
         return None
     try:

@@ -1,6 +1,6 @@
-"""The entry point: from words to a verb, and from errors to exit codes.
+"""The entry point: finds the verb for a command line, and turns errors into exit codes.
 
-0 done; 1 the thing asked about failed; 2 bad usage or a bad document; 3 not found; 4 the engine cannot be
+0 done; 1 the run or operation failed; 2 bad usage or a bad document; 3 not found; 4 the engine cannot be
 reached; 5 refused; 130 interrupted. No traceback is shown without `--debug`.
 """
 
@@ -22,11 +22,11 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; the console script's exit code is what this returns."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given[: given.index("--")] if "--" in given else "--debug" in given
+    """Run one command line and return the exit code of the console script."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words[: words.index("--")] if "--" in words else "--debug" in words
     try:
-        return _dispatch(given)
+        return _dispatch(words)
     except FairwayError as error:
         if debug:
             raise
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read us has seen enough. Nothing may be flushed to it at exit.
+        # The reader closed the pipe. Python must not flush to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except OSError as error:
@@ -49,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tell(error: FairwayError) -> str:
-    """The error in words. Mistakes of a document stand each on its own line, place first, as editors like them."""
+    """Return the error as text. Each mistake of a document is on a line of its own and begins with its position, for editors."""
     if isinstance(error, SpecError):
-        what = "" if all(mistake.path.startswith("--") for mistake in error.mistakes) else "the document was refused; "
-        return f"{error}\nfairway: {what}nothing was changed\n"
+        refusal = "" if all(mistake.path.startswith("--") for mistake in error.mistakes) else "the document was refused; "
+        return f"{error}\nfairway: {refusal}nothing was changed\n"
     return f"fairway: {error}\n"
 
 
@@ -69,10 +69,10 @@ def _dispatch(given: list[str]) -> int:
     if verb is None:
         from fairway.cli.grammar import suggest
 
-        known = [*verbs.VERBS, *verbs.ALIASES]
+        names = [*verbs.VERBS, *verbs.ALIASES]
         if given[0] in verbs.HINTS:
             raise UsageError(f"no verb is called {given[0]!r}", fix=verbs.HINTS[given[0]])
-        message = f"no verb is called {given[0]!r}{suggest(given[0], known)}"
+        message = f"no verb is called {given[0]!r}{suggest(given[0], names)}"
         raise UsageError(message, fix="`fairway --help` lists the verbs")
     command, rest = _choose(verb, given[1:])
     if command is None:
@@ -94,7 +94,7 @@ def _dispatch(given: list[str]) -> int:
 
 
 def _verb_first(given: list[str]) -> list[str]:
-    """Common flags may also stand before the verb: `fairway -n team list`."""
+    """Move common flags that are before the verb behind it: `fairway -n team list`."""
     flags: list[str] = []
     while given and given[0].startswith("-"):
         takes_next = given[0] in ("-n", "--namespace", "--context")
@@ -112,7 +112,7 @@ def _after_parts(name: str, flags: list[str], rest: list[str]) -> list[str]:
 
 
 def _choose(verb: verbs.Verb, rest: list[str]) -> tuple[Command | None, list[str]]:
-    """The command that is meant, and what is left for it; None when help was all that was asked for."""
+    """Return the command and its remaining arguments; the command is None if the help of the verb was printed."""
     commands = verb.load()
     if not verb.parts:
         return commands[""], rest

@@ -1,4 +1,4 @@
-"""`fairway metrics`: the numbers that a run reported."""
+"""`fairway metrics`: the metrics that a run reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fairway model`: versions of models, their aliases, and where each came from."""
+"""`fairway model`: model versions, their aliases and their lineage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairway.errors import UsageError
 from fairway.sdk.wire import quote
 
 _LARGE = 1 << 30
-"""Bytes; reading more takes longer than people wait without a word."""
+"""Size in bytes above which a notice is printed before reading, because it takes long."""
 
 
 def register(options: Options) -> int:
@@ -21,14 +21,14 @@ def register(options: Options) -> int:
 
 
 def import_model(options: Options) -> int:
-    """Fetch a model from a path or a URI of any kind, and keep it."""
+    """Fetch a model from a path or a URI of any kind, and keep it as the next version."""
     name, uri = options.words
     source = uri if "://" in uri else os.path.abspath(uri)
     return _register(options, {"name": _reference(name), "source": source, "imported": True})
 
 
 def say_large(path: str) -> None:
-    """Say that reading a path will take a while, where it will."""
+    """Print a notice if the path is large, because reading it takes a while."""
     size = os.path.getsize(path) if os.path.isfile(path) else 0
     for top, _, names in os.walk(path):
         size += sum(os.lstat(os.path.join(top, name)).st_size for name in names)
@@ -62,15 +62,15 @@ def _register(options: Options, body: dict[str, object]) -> int:
     if options.text("output"):
         write(session.change("POST", "/v1/models", body, look))
         return 0
-    made = session.send("POST", "/v1/models", body)
-    reference = f"{made['name']}@{made['version']}"
+    version = session.send("POST", "/v1/models", body)
+    reference = f"{version['name']}@{version['version']}"
     show_line(reference)
-    say(f"{made['format']}, {_files(made)} kept; next: fairway model promote {reference} champion")
+    say(f"{version['format']}, {_files(version)} kept; next: fairway model promote {reference} champion")
     return 0
 
 
 def _show_plan(body: dict[str, object], output: str) -> None:
-    """What a registration on a cluster would do: it is looked at here, where the files are."""
+    """Print what a registration on a cluster would do. The files are examined here because they are on this machine."""
     from fairway.sdk.uploading import examine
     from fairway.views.output import to_json, to_yaml
     from fairway.views.plan import PlanView, plan_text
@@ -87,13 +87,13 @@ def _show_plan(body: dict[str, object], output: str) -> None:
 
 
 def list_models(options: Options) -> int:
-    """Print versions."""
+    """Print the versions of a model, or of all models."""
     Session(options).show("/v1/models", {"name": _reference(options.words[0])} if options.words else {})
     return 0
 
 
 def get(options: Options) -> int:
-    """Print all there is to know of each version named."""
+    """Print all details of each named version."""
     session = Session(options)
     for address in options.words:
         session.show(_path(address))
@@ -101,14 +101,14 @@ def get(options: Options) -> int:
 
 
 def diff(options: Options) -> int:
-    """Print in what two versions differ."""
+    """Print the differences between two versions."""
     before, after = options.words
     Session(options).show(f"{_path(before)}/diff/{quote(_reference(after))}")
     return 0
 
 
 def promote(options: Options) -> int:
-    """Move an alias to a version, or take it away."""
+    """Move an alias to a version, or remove it."""
     session = Session(options)
     address, alias = options.words
     body = {"alias": alias, "remove": options.on("remove"), "plan": options.on("plan")}
@@ -125,22 +125,22 @@ def pull(options: Options) -> int:
     session = Session(options)
     address, folder = options.words[0], os.path.abspath(options.words[1])
     if options.on("plan"):
-        found = session.fetch(_path(address))
-        show_line(f"{found['name']}@{found['version']} ({_files(found)}) would be copied to {folder}")
+        version = session.fetch(_path(address))
+        show_line(f"{version['name']}@{version['version']} ({_files(version)}) would be copied to {folder}")
         say("nothing was changed (--plan)")
         return 0
     session.announce()
     import json
 
-    # Not asked for again when the answer is lost: the folder is there then, and would be refused.
-    found = json.loads(session.call("POST", f"{_path(address)}/pull", body={"folder": folder}).read())
+    # Not retried when the reply is lost: the folder then exists, and a second request would be refused.
+    version = json.loads(session.call("POST", f"{_path(address)}/pull", body={"folder": folder}).read())
     show_line(folder)
-    say(f"{found['name']}@{found['version']}: {_files(found)} copied")
+    say(f"{version['name']}@{version['version']}: {_files(version)} copied")
     return 0
 
 
 def verify(options: Options) -> int:
-    """Compare content with its digests, and print what is damaged."""
+    """Compare content with its digests and print the damaged files."""
     from fairway.cli import verification
 
     session = Session(options)
@@ -176,7 +176,7 @@ def _files(made: dict[str, int]) -> str:
 
 
 def _reference(address: str) -> str:
-    """`mnist@3`; also as `model/mnist@3`."""
+    """Return `mnist@3`, also for `model/mnist@3`."""
     return split(address, (MODEL,))[1]
 
 
@@ -186,17 +186,17 @@ def _path(address: str) -> str:
 
 def _number(key: str, value: str) -> float:
     try:
-        found = float(value)
+        number = float(value)
     except ValueError:
-        found = float("nan")
-    if found != found or found in (float("inf"), float("-inf")):
+        number = float("nan")
+    if number != number or number in (float("inf"), float("-inf")):
         message = f"--metric {key}={value}: {value!r} is no number"
         raise UsageError(message, fix=f"write for example --metric {key}=0.98")
-    return found
+    return number
 
 
 _OUTPUT = Flag("--output -o", ", ".join(FORMATS), "FORMAT", choices=FORMATS)
-"""Where `--format` means the model's."""
+"""For commands whose `--format` is the model's format."""
 _FACTS = (
     Flag("--metric", "a number that says how good it is", "NAME=VALUE", many=True),
     Flag("--tag", "a word to find it by", "KEY=VALUE", many=True),

@@ -1,4 +1,4 @@
-"""Into a run's pods, through the API server and with the caller's own right to enter them."""
+"""Access to a run's pods through the API server, with the caller's own right to exec into them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ try:
 except OSError as error:
     sys.exit(f"{sys.argv[1]}: {error.strerror}")
 """
-"""Runs in the container: becomes the command, with the folder and the variables of the task's first process."""
+"""Program run in the container: replaces itself by the command, with folder and variables of the task's first process."""
 
 
 class Place:
@@ -53,12 +53,12 @@ class Place:
         self.role, self.index = labels["fairway.dev/role"], int(labels["fairway.dev/index"])
         self.attempt = int(labels["fairway.dev/attempt"])
         self.runs = found.get("status", {}).get("phase") == "Running"
-        container = next(one for one in found["spec"]["containers"] if one["name"] == CONTAINER)
+        container = next(candidate for candidate in found["spec"]["containers"] if candidate["name"] == CONTAINER)
         self.python = str(container["command"][0])
 
 
 def enter(session: Session, work: Callable[[Client], Awaitable[T]]) -> T:
-    """Do something with a client of the session's cluster."""
+    """Run `work` with a client of the session's cluster and return its result."""
     from fairway.cli.install import EXTRA
 
     try:
@@ -79,40 +79,42 @@ def enter(session: Session, work: Callable[[Client], Awaitable[T]]) -> T:
 
 
 async def find(client: Client, session: Session, name: str, role: str = "", index: int | None = None) -> Place:
-    """The pod of a task that runs: of this role and index, by default the first."""
+    """Return the pod of a running task with this role and index; by default the first."""
     from fairway.engines.kubernetes.client.paths import Resource
 
     pods = Resource(dict, "", "v1", "pods", "Pod")
     run = str(session.fetch(job_path(name))["name"])
-    listed = await client.list(pods, session.namespace, labels=f"fairway.dev/run={run}")
-    places = sorted((Place(run, one) for one in listed.items), key=lambda place: (-place.attempt, place.role, place.index))
-    running = [place for place in places if place.runs]
-    for place in running:
-        if role in ("", place.role) and index in (None, place.index):
-            return place
-    wanted = f"{role or 'a task'}{'' if index is None else f' with index {index}'}"
-    there = ", ".join(f"{place.role}-{place.index}" for place in running) or "no task"
-    message = f"{wanted} of {run} does not run; {there} does"
+    pod_list = await client.list(pods, session.namespace, labels=f"fairway.dev/run={run}")
+    candidates = sorted(
+        (Place(run, pod) for pod in pod_list.items), key=lambda candidate: (-candidate.attempt, candidate.role, candidate.index)
+    )
+    running = [candidate for candidate in candidates if candidate.runs]
+    for candidate in running:
+        if role in ("", candidate.role) and index in (None, candidate.index):
+            return candidate
+    description = f"{role or 'a task'}{'' if index is None else f' with index {index}'}"
+    running_names = ", ".join(f"{candidate.role}-{candidate.index}" for candidate in running) or "no task"
+    message = f"{description} of {run} does not run; {running_names} does"
     raise ConflictError(message, fix=f"see `fairway get {run}`")
 
 
 async def run_beside(client: Client, place: Place, command: Sequence[str]) -> int:
-    """Run a command in the pod with our own input and output; its exit code."""
+    """Run a command in the pod, connected to this process's input and output; return its exit code."""
     terminal = is_terminal(0) and is_terminal(1)
-    whole = [place.python, "-c", _BESIDE, *command]
-    async with executing(client, place, whole, tty=terminal) as inside, _keys(terminal):
-        feeding = _feed(inside)
+    full_command = [place.python, "-c", _BESIDE, *command]
+    async with executing(client, place, full_command, tty=terminal) as inside, _keys(terminal):
+        stop_feeding = _feed(inside)
         _follow_size(inside, terminal)
         try:
             await _show(inside)
         finally:
-            feeding.set()
+            stop_feeding.set()
         return inside.exit_code
 
 
 @contextlib.asynccontextmanager
 async def executing(client: Client, place: Place, command: Sequence[str], *, tty: bool = False) -> AsyncIterator[Inside]:
-    """A program in the pod's container."""
+    """Execute a program in the pod's container."""
     from fairway.engines.kubernetes.client.inside import execute
 
     async with execute(
@@ -134,7 +136,7 @@ async def _show(inside: Inside) -> None:
 
 @contextlib.asynccontextmanager
 async def _keys(terminal: bool) -> AsyncIterator[None]:
-    """Keys go to the far end as they are typed."""
+    """Put the terminal into raw mode, so that keys go to the pod as they are typed."""
     if not terminal:
         yield
         return
@@ -145,26 +147,26 @@ async def _keys(terminal: bool) -> AsyncIterator[None]:
 
 
 def _feed(inside: Inside) -> threading.Event:
-    """Hand our standard input on, as it comes. A thread reads it: a file and a closed terminal cannot be waited for otherwise."""
-    loop, over = asyncio.get_running_loop(), threading.Event()
+    """Forward standard input as it arrives. A thread reads it, because a file or a closed terminal cannot be polled."""
+    loop, stopped = asyncio.get_running_loop(), threading.Event()
 
     def read() -> None:
-        while not over.is_set():
+        while not stopped.is_set():
             try:
                 data = os.read(0, 65536)
             except OSError:
                 data = b""
-            sending = inside.write(data) if data else inside.close_input()
+            write = inside.write(data) if data else inside.close_input()
             try:
-                asyncio.run_coroutine_threadsafe(sending, loop).result()
-            except Exception:  # noqa: BLE001 - the far end is gone; whoever reads from it says so
-                sending.close()
+                asyncio.run_coroutine_threadsafe(write, loop).result()
+            except Exception:  # noqa: BLE001 - the connection is gone; the reader of its output raises the error
+                write.close()
                 return
             if not data:
                 return
 
     threading.Thread(target=read, daemon=True).start()
-    return over
+    return stopped
 
 
 def _follow_size(inside: Inside, terminal: bool) -> None:
@@ -173,13 +175,13 @@ def _follow_size(inside: Inside, terminal: bool) -> None:
     from fairway.cli.terminal import size
 
     loop = asyncio.get_running_loop()
-    waiting: set[asyncio.Task[None]] = set()
+    pending: set[asyncio.Task[None]] = set()
 
     def resize() -> None:
         rows, columns = size()
         task = loop.create_task(inside.resize(columns, rows))
-        waiting.add(task)
-        task.add_done_callback(waiting.discard)
+        pending.add(task)
+        task.add_done_callback(pending.discard)
 
     loop.add_signal_handler(signal.SIGWINCH, resize)
     resize()
@@ -216,30 +218,30 @@ with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
             sys.exit(f"{member.name} leads out of its folder")
         archive.extract(member, "/")
 """
-"""Run in the container, by the interpreter that is there anyway: `tar` may not be."""
+"""Programs run in the container by its interpreter, because `tar` may not be installed."""
 
 
 async def copy_out(client: Client, place: Place, root: str, path: str, target: str) -> None:
-    """A file or a folder of the pod to this machine; all of it, or nothing is left."""
+    """Copy a file or a folder of the pod to this machine; after a failure nothing remains."""
     import shutil
     import tarfile
     import tempfile
 
     parent = os.path.dirname(os.path.abspath(target))
-    aside = tempfile.mkdtemp(prefix=".fairway-cp-", dir=parent)
+    temporary = tempfile.mkdtemp(prefix=".fairway-cp-", dir=parent)
     try:
-        packed = os.path.join(aside, "packed")
+        packed = os.path.join(temporary, "packed")
         with open(packed, "wb") as file:
             await _talk(client, place, [place.python, "-c", _OUT, root, path], take=file.write)
         with tarfile.open(packed) as archive:
-            archive.extractall(aside, filter="data")
-        os.rename(os.path.join(aside, "it"), target)
+            archive.extractall(temporary, filter="data")
+        os.rename(os.path.join(temporary, "it"), target)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 async def copy_in(client: Client, place: Place, root: str, path: str, source: str) -> None:
-    """A file or a folder of this machine into the pod."""
+    """Copy a file or a folder of this machine into the pod."""
     import tarfile
     import tempfile
 
@@ -259,10 +261,10 @@ async def _talk(
     give: Callable[[int], bytes] | None = None,
     take: Callable[[bytes], object] | None = None,
 ) -> None:
-    """Run a program in the pod, hand it what it reads and take what it writes. What it complains of is raised."""
+    """Run a program in the pod; `give` supplies its input and `take` gets its output. A failure is raised with its messages."""
     from fairway.engines.kubernetes.client.inside import STDOUT
 
-    said = b""
+    errors = b""
     async with executing(client, place, command) as inside:
 
         async def feed() -> None:
@@ -270,15 +272,15 @@ async def _talk(
                 await inside.write(data)
             await inside.close_input()
 
-        feeding = asyncio.create_task(feed())
+        feeder = asyncio.create_task(feed())
         try:
             async for channel, data in inside.output():
                 if channel == STDOUT and take is not None:
                     take(data)
                 else:
-                    said += data
+                    errors += data
         finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
+            feeder.cancel()
+            await asyncio.gather(feeder, return_exceptions=True)
         if inside.exit_code:
-            raise NotFoundError(said.decode("utf-8", "replace").strip() or f"it ended with {inside.exit_code}")
+            raise NotFoundError(errors.decode("utf-8", "replace").strip() or f"it ended with {inside.exit_code}")

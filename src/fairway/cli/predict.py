@@ -20,17 +20,17 @@ FORMS = ("jsonl", "csv", "parquet", "npz")
 
 
 def predict(options: Options) -> int:
-    """Submit the job, and wait for it unless told otherwise."""
+    """Submit the job, and wait for it unless --detach is given."""
     if not options.text("data") or not options.text("out"):
         message = "--data and --out are needed: what to read, and the dataset that gets the predictions"
         raise UsageError(message, fix="fairway predict mnist@champion --data new@2 --out scored")
     session = Session(options)
     model = session.fetch(f"/v1/models/{quote(options.word())}")
-    wanted = make_job(options, session.namespace, model, _rows(session, options.text("data")))
+    job_document = make_job(options, session.namespace, model, _rows(session, options.text("data")))
     if not options.on("plan"):
         session.announce()
     body = {
-        "document": for_cluster(session, wanted, model) if session.cluster is not None else wanted,
+        "document": for_cluster(session, job_document, model) if session.cluster is not None else job_document,
         "origin": document.make_origin(os.getcwd(), interpreter=document.find_python()),
     }
     if options.on("plan"):
@@ -41,12 +41,12 @@ def predict(options: Options) -> int:
     from fairway.cli.follow import Follower
 
     code = Follower(session, jobs[0]).follow()
-    # The program is Fairway's own: its code says nothing more than that it failed.
+    # The program is Fairway's own: its exit code only means that it failed.
     return 1 if 0 < code < 128 else code
 
 
 def make_job(options: Options, namespace: str, model: dict[str, Any], rows: str) -> dict[str, Any]:
-    """The document of the job, in the Kubernetes spelling."""
+    """Return the document of the job, in the Kubernetes spelling."""
     return predicting.prediction(
         namespace,
         model,
@@ -62,7 +62,7 @@ def make_job(options: Options, namespace: str, model: dict[str, Any], rows: str)
 
 
 def for_cluster(session: Session, wanted: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
-    """The same in an image that has Fairway, by the interpreter that is there; rows of this machine go along."""
+    """Return the document with an image that has Fairway and with that image's interpreter; local rows are sent along."""
     options, spec = session.options, wanted["spec"]
     own = session.fetch("/v1/health")["image"] if model["format"] == "onnx" and not options.text("image") else ""
     predicting.in_image(wanted, predicting.image_for(model, options.text("image"), own, "--image IMAGE"), options.text("python"))
@@ -77,7 +77,7 @@ def for_cluster(session: Session, wanted: dict[str, Any], model: dict[str, Any])
 
 
 def _send_rows(session: Session, path: str) -> str:
-    """Send a file or a folder of rows in the place of code; what the cluster calls it."""
+    """Upload a file or a folder of rows in place of code; return the cluster's name for it."""
     import io
     import tarfile
 
@@ -95,7 +95,7 @@ def _send_rows(session: Session, path: str) -> str:
 
 
 def _rows(session: Session, data: str) -> str:
-    """What the rows are: a path, a URI, or a version by its number, so that a worker that starts later reads the same."""
+    """Return a path, a URI, or a numbered version, so that a worker that starts later reads the same rows."""
     if os.path.exists(data):
         return os.path.abspath(data)
     if "/" in data:

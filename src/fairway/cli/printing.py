@@ -1,4 +1,4 @@
-"""How the output of tasks is printed: one task as it is, several with their names before each line."""
+"""Printers for the output of tasks: a single task unchanged, several with the task's name before each line."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ if TYPE_CHECKING:
 
 _COLOURS = (36, 33, 35, 32, 34, 31, 96, 93, 95, 92, 94, 91)
 _LONGEST = 65536
-"""A line longer than this is printed in parts."""
+"""Length in bytes above which a line is printed in parts."""
 PATIENCE = 0.3
-"""After so many seconds without an end of line, what a task has printed is shown as it is: it may be a question."""
+"""Seconds after which an unfinished line is printed: it may be a prompt."""
 
 
 class Plain:
-    """The output of the only task, byte for byte."""
+    """Prints the output of a single task, byte for byte."""
 
     def __init__(self, emit: Callable[[bytes], None]) -> None:
         self._emit = emit
@@ -25,14 +25,14 @@ class Plain:
         self._emit(data)
 
     def tick(self, now: float) -> None:
-        """Nothing is ever held back."""
+        """Do nothing: no output is held back."""
 
     def close(self) -> None:
-        """Nothing is ever held back."""
+        """Do nothing: no output is held back."""
 
 
 class Prefixed:
-    """The output of several tasks, line by line, each with its task's name; lines of different tasks never mix."""
+    """Prints the output of several tasks line by line, with the task's name; lines of different tasks never mix."""
 
     def __init__(self, emit: Callable[[bytes], None], *, colour: bool = False, width: int = 0) -> None:
         self._emit = emit
@@ -41,11 +41,11 @@ class Prefixed:
         self._held: dict[str, bytes] = {}
         self._since: dict[str, float] = {}
         self._open = ""
-        """The task whose unfinished line stands on the screen."""
+        """The task whose unfinished line is on the screen."""
         self._numbers: dict[str, int] = {}
 
     def add(self, task: str, data: bytes, now: float) -> None:
-        """Print the lines that are whole; hold back the rest."""
+        """Print complete lines; hold back the rest."""
         *lines, rest = (self._held.pop(task, b"") + data).split(b"\n")
         printed = b"".join(self._begin(task) + self._end(line) for line in lines)
         if len(rest) > _LONGEST:
@@ -60,7 +60,7 @@ class Prefixed:
             self._emit(printed)
 
     def tick(self, now: float) -> None:
-        """Show what was held back for long, unless it is a progress bar that paints over itself."""
+        """Print lines held back for `PATIENCE`, except progress bars, which overwrite themselves."""
         for task, rest in list(self._held.items()):
             if now - self._since[task] >= PATIENCE and b"\r" not in rest.rstrip(b"\r"):
                 del self._held[task]
@@ -68,7 +68,7 @@ class Prefixed:
                 self._open = task
 
     def close(self) -> None:
-        """Print what is left of unfinished lines."""
+        """Print the unfinished lines."""
         for task, rest in self._held.items():
             self._emit(self._begin(task) + self._end(rest))
         self._held.clear()
@@ -88,5 +88,5 @@ class Prefixed:
 
     @staticmethod
     def _end(line: bytes) -> bytes:
-        """The line as a terminal would show it at last: what was painted over is left out."""
+        """Return the line as a terminal would finally show it, without the parts that were overwritten."""
         return line.rstrip(b"\r").rpartition(b"\r")[2] + b"\n"

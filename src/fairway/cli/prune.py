@@ -1,4 +1,4 @@
-"""`fairway prune`: remove runs that ended long ago, or in a certain way."""
+"""`fairway prune`: remove finished runs by age, phase or label."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OVER = ("succeeded", "failed", "stopped")
 
 
 def prune(options: Options) -> int:
-    """Remove the finished runs that match, and say how much space that gave."""
+    """Remove the finished runs that match, and report the disk space freed."""
     phases, age = _phases(options), _age(options)
     if not options.words and not options.many("phase") and not options.many("label") and age is None:
         message = "fairway prune: nothing says which of the finished runs are meant"
@@ -43,55 +43,55 @@ def prune(options: Options) -> int:
 
 
 def _is_meant(run: dict[str, Any], latest: float | None) -> bool:
-    """A run that began again since it was listed is never meant: only what has an end."""
+    """Whether the run has ended, before `latest` if given. A run that was resumed has no end and never matches."""
     ended = run.get("finished")
     return ended is not None and (latest is None or ended <= latest)
 
 
 def _phases(options: Options) -> list[str]:
-    given = [part.strip().lower() for text in options.many("phase") for part in text.split(",") if part.strip()]
-    for phase in given:
+    phases = [part.strip().lower() for text in options.many("phase") for part in text.split(",") if part.strip()]
+    for phase in phases:
         if phase not in _OVER:
             message = f"--phase {phase}: only finished runs are pruned"
             raise UsageError(message, fix=f"use {', '.join(_OVER)}; `fairway stop` ends a run that is not over")
-    return given or list(_OVER)
+    return phases or list(_OVER)
 
 
 def _age(options: Options) -> float | None:
-    given = options.text("older-than")
-    if not given:
+    text = options.text("older-than")
+    if not text:
         return None
     try:
-        return quantity.seconds(given)
+        return quantity.seconds(text)
     except ValueError as error:
-        message = f"--older-than {given} {error}"
+        message = f"--older-than {text} {error}"
         raise UsageError(message, fix="write for example --older-than 30d") from None
 
 
 def _size(folder: str) -> int | None:
-    """Bytes that a run's folder takes on this machine; None where it lies elsewhere."""
+    """Return the bytes that a run's folder takes on this machine; None if the folder is elsewhere."""
     if not folder or not os.path.isdir(folder):
         return None
     total = 0
-    for place, _, names in os.walk(folder):
+    for directory, _, names in os.walk(folder):
         for name in names:
             try:
-                total += os.lstat(os.path.join(place, name)).st_blocks * 512
+                total += os.lstat(os.path.join(directory, name)).st_blocks * 512
             except OSError:
                 continue
     return total
 
 
 def _print(session: Session, sizes: dict[str, int | None], *, planned: bool) -> None:
-    known = [size for size in sizes.values() if size is not None]
+    known_sizes = [size for size in sizes.values() if size is not None]
     if session.output == "json":
         write_json(
-            {"deleted": [] if planned else list(sizes), "would_delete": list(sizes) if planned else [], "bytes": sum(known)}
+            {"deleted": [] if planned else list(sizes), "would_delete": list(sizes) if planned else [], "bytes": sum(known_sizes)}
         )
         return
     for name, size in sizes.items():
         show_line(name if session.output == "name" or size is None else f"{name}  {quantity.show_bytes(size)}")
-    space = f", {quantity.show_bytes(sum(known))}" if known else ""
+    space = f", {quantity.show_bytes(sum(known_sizes))}" if known_sizes else ""
     count = f"{len(sizes)} {'run' if len(sizes) == 1 else 'runs'}"
     say(f"{count} {'would be' if planned else 'is' if len(sizes) == 1 else 'are'} deleted{space}")
 

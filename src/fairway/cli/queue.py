@@ -1,4 +1,4 @@
-"""`fairway queue`: the queues, what is theirs and how they stand."""
+"""`fairway queue`: the queues, their quotas and their use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def list_queues(options: Options) -> int:
 
 
 def get(options: Options) -> int:
-    """Print all there is to know of each queue named."""
+    """Print all details of each named queue."""
     session = Session(options)
     for address in options.words:
         session.show(queue_path(address))

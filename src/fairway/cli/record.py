@@ -1,4 +1,4 @@
-"""What `fairway doctor` says of the record of this home: database, backups, recoveries, and what cannot be read."""
+"""Checks of `fairway doctor` on the record of this home: database, backups, recoveries and unreadable parts."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ if TYPE_CHECKING:
     from fairway.cli.session import Session
 
 _RECENT = 7 * 86400.0
-"""Seconds for which a recovery is shown as something to look at."""
+"""Age in seconds up to which a recovery is shown."""
 _OLD_BACKUP = 86400.0
 
 
 def record(session: Session) -> list[Finding]:
-    """How the record is, from the daemon. Empty when no daemon answers: another section reports that."""
+    """Return findings about the record, from the daemon. Empty if no daemon answers: another check reports that."""
     try:
-        found = session.fetch("/v1/condition")
+        condition = session.fetch("/v1/condition")
     except FairwayError:
         return []
     return [
-        _database(found),
-        _backups(found),
-        *_recoveries(found["recoveries"]),
-        *_unreadable(found["unreadable"]),
-        *_unknown(found["unknown"]),
+        _database(condition),
+        _backups(condition),
+        *_recoveries(condition["recoveries"]),
+        *_unreadable(condition["unreadable"]),
+        *_unknown(condition["unknown"]),
     ]
 
 
 def set_aside(session: Session, name: str) -> None:
-    """Move the folder of a run that cannot be read out of the way; nothing of it is deleted."""
+    """Move the folder of an unreadable run into the home's folder `set-aside`; nothing is deleted."""
     moved = session.send("POST", "/v1/condition/set-aside", {"name": name})
     say(f"{name} was moved to {moved['path']}")
 
 
 def ask(session: Session) -> None:
-    """Ask a person what to do with folders that cannot be read: keeping them is the answer of an empty line."""
-    for one in session.fetch("/v1/condition")["unknown"]:
-        if one["running"]:
+    """Ask the user what to do with each unreadable folder; an empty line keeps it."""
+    for folder in session.fetch("/v1/condition")["unknown"]:
+        if folder["running"]:
             continue
-        say(f"{one['path']}: {one['cause']}.")
+        say(f"{folder['path']}: {folder['cause']}.")
         try:
             answer = input("Keep it where it is (k), or move it to the home's folder set-aside (m)? [k] ")
         except EOFError:
             return
         if answer.strip().lower() in ("m", "move"):
-            set_aside(session, one["name"])
+            set_aside(session, folder["name"])
 
 
 def _database(found: dict[str, Any]) -> Finding:
@@ -64,7 +64,7 @@ def _backups(found: dict[str, Any]) -> Finding:
     if not backups:
         fix = "one is made a moment after the daemon starts, and every hour; see the daemon's log if it stays so"
         return Finding("backups", WARNING, "there is none yet", fix)
-    newest, total = backups[0], sum(one["size"] for one in backups)
+    newest, total = backups[0], sum(backup["size"] for backup in backups)
     text = f"{len(backups)}, {_size(total)}; the newest is {_age(newest['age'])} old, the oldest {_age(backups[-1]['age'])}"
     if newest["age"] > _OLD_BACKUP and found["fault"]:
         return Finding("backups", PROBLEM, text, found["fault"])
@@ -72,38 +72,38 @@ def _backups(found: dict[str, Any]) -> Finding:
 
 
 def _recoveries(recoveries: list[dict[str, Any]]) -> list[Finding]:
-    found = []
-    for one in recoveries:
-        if one["age"] > _RECENT:
+    findings = []
+    for recovery in recoveries:
+        if recovery["age"] > _RECENT:
             break
-        lost = f"; lost: {'; '.join(one['lost'])}" if one["lost"] else "; nothing was lost"
-        text = f"{_age(one['age'])} ago: {one['message']}{lost}"
-        kept = f"when all is as you want it, the file that was found may go: rm {one['moved']}" if one["moved"] else ""
-        found.append(Finding("recovery", WARNING, text, kept))
-    return found
+        lost = f"; lost: {'; '.join(recovery['lost'])}" if recovery["lost"] else "; nothing was lost"
+        text = f"{_age(recovery['age'])} ago: {recovery['message']}{lost}"
+        fix = f"when all is as you want it, the file that was found may go: rm {recovery['moved']}" if recovery["moved"] else ""
+        findings.append(Finding("recovery", WARNING, text, fix))
+    return findings
 
 
 def _unreadable(records: list[dict[str, Any]]) -> list[Finding]:
-    found = []
-    for one in records:
-        word = {"service": "service/", "queue": "queue/"}.get(one["kind"], "")
-        name = one["subject"].rpartition("/")[2].rpartition(":")[2]
+    findings = []
+    for entry in records:
+        word = {"service": "service/", "queue": "queue/"}.get(entry["kind"], "")
+        name = entry["subject"].rpartition("/")[2].rpartition(":")[2]
         fix = "use the version of fairway that wrote it"
-        fix += f", or remove it: fairway delete {word}{name}" if one["kind"] in ("job", "service", "queue") else ""
-        found.append(Finding("unreadable", PROBLEM, f"the record of {one['subject']} cannot be read: {one['cause']}", fix))
-    return found
+        fix += f", or remove it: fairway delete {word}{name}" if entry["kind"] in ("job", "service", "queue") else ""
+        findings.append(Finding("unreadable", PROBLEM, f"the record of {entry['subject']} cannot be read: {entry['cause']}", fix))
+    return findings
 
 
 def _unknown(folders: list[dict[str, Any]]) -> list[Finding]:
-    found = []
-    for one in folders:
-        text = f"{one['path']} is kept, but its run cannot be shown: {one['cause']}"
-        if one["running"]:
-            found.append(Finding("unknown folder", WARNING, f"{text}; a task of it still runs", "wait for its end"))
+    findings = []
+    for folder in folders:
+        text = f"{folder['path']} is kept, but its run cannot be shown: {folder['cause']}"
+        if folder["running"]:
+            findings.append(Finding("unknown folder", WARNING, f"{text}; a task of it still runs", "wait for its end"))
         else:
-            fix = f"look into it; to move it out of the way: fairway doctor --set-aside {one['name']}"
-            found.append(Finding("unknown folder", WARNING, text, fix))
-    return found
+            fix = f"look into it; to move it out of the way: fairway doctor --set-aside {folder['name']}"
+            findings.append(Finding("unknown folder", WARNING, text, fix))
+    return findings
 
 
 def _size(count: float) -> str:

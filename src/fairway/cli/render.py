@@ -1,4 +1,4 @@
-"""`fairway render`: a document in the other spelling."""
+"""`fairway render`: convert a document between the flat and the Kubernetes spelling."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairway.sdk import document
 
 
 def render(options: Options) -> int:
-    """Print the document as it was understood."""
+    """Print the document as parsed, in the requested spelling."""
     session = Session(options)
     text, _ = document.read_documents(options.word())
     to = options.text("to", "kubernetes")

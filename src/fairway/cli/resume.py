@@ -1,4 +1,4 @@
-"""`fairway resume`: go on with a run."""
+"""`fairway resume`: continue a stopped or failed run."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _NAME = Word("NAME", "a service: mnist or service/mnist")
 
 
 def start(options: Options) -> int:
-    """Release another version of the model."""
+    """Start a release of another version of the model."""
     session = Session(options)
     address, model = options.words
     body: dict[str, Any] = {"model": model, "strategy": options.text("strategy"), "plan": options.on("plan")}
@@ -33,13 +33,13 @@ def start(options: Options) -> int:
 
 
 def status(options: Options) -> int:
-    """Print where the release is."""
+    """Print the state of the current release."""
     Session(options).show(service_path(options.word(), "/rollout"))
     return 0
 
 
 def history(options: Options) -> int:
-    """Print the releases so far."""
+    """Print past and current releases."""
     Session(options).show(service_path(options.word(), "/rollout/history"))
     return 0
 

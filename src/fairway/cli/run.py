@@ -1,4 +1,4 @@
-"""`fairway run`: a command or a document, now, in the foreground."""
+"""`fairway run`: run a command or a document in the foreground."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(options: Options) -> int:
-    """Run what was asked for and watch it; the exit code says whether it succeeded."""
+    """Run the command or document and follow it; the exit code tells whether it succeeded."""
     if options.on("quiet"):
         be_quiet()
     raw = options.on("interactive") or options.on("tty")
@@ -55,21 +55,21 @@ def _run(session: Session, options: Options, door: Door | None, *, terminal: boo
 
 
 def _take_gpus(session: Session, roles: dict[str, Any]) -> None:
-    """One GPU a worker, where there are enough of them: what somebody at a machine with GPUs means."""
-    there = sum(node.get("gpus") or 0 for node in session.fetch("/v1/nodes")["nodes"])
-    if not there:
+    """Request one GPU for each worker if there are enough: the expected default on a machine with GPUs."""
+    gpus = sum(node.get("gpus") or 0 for node in session.fetch("/v1/nodes")["nodes"])
+    if not gpus:
         return
     for role in roles.values():
         workers = role.get("replicas", {}).get("max", 1)
-        if workers <= there:
+        if workers <= gpus:
             role.setdefault("resources", {})["gpu"] = "1"
-            say(f"each worker takes one GPU of {there} (--gpus 0 for none)")
+            say(f"each worker takes one GPU of {gpus} (--gpus 0 for none)")
         else:
-            say(f"no GPU is taken: {there} are there for {workers} workers; ask for fewer, or name it: --gpus 1")
+            say(f"no GPU is taken: {gpus} are there for {workers} workers; ask for fewer, or name it: --gpus 1")
 
 
 def _door(options: Options) -> Door | None:
-    """The way to what is piped to us, unless the run is not watched, or the document itself comes that way."""
+    """Open the socket that passes standard input to the task; None if the run is detached or the document comes from it."""
     if options.on("detach") or options.on("plan") or options.word() == "-":
         return None
     from fairway.cli.stdin import open_door
@@ -78,7 +78,7 @@ def _door(options: Options) -> Door | None:
 
 
 def _is_apart() -> bool:
-    """Whether our standard output and error lead to different places. Where they are one, one file keeps the exact order."""
+    """Whether standard output and error have different targets. If they share one, a single log keeps the exact order."""
     try:
         output, error = os.fstat(1), os.fstat(2)
     except OSError:

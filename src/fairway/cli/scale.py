@@ -1,4 +1,4 @@
-"""`fairway scale`: a floor under the autoscaler."""
+"""`fairway scale`: the minimum number of replicas of a service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairway.errors import UsageError
 
 
 def scale(options: Options) -> int:
-    """Never fewer replicas than this."""
+    """Set the number of replicas below which the autoscaler does not go."""
     address, number = options.words
     if not number.isdecimal():
         message = f"{number}: a whole number of replicas is needed"

@@ -1,4 +1,4 @@
-"""`fairway schema`: JSON Schema of documents."""
+"""`fairway schema`: the JSON Schema of documents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fairway.cli.session import Session, write_json
 
 
 def schema(options: Options) -> int:
-    """Print it as JSON."""
+    """Print the schema as JSON."""
     write_json(Session(options).fetch("/v1/schema"))
     return 0
 

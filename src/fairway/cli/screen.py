@@ -1,7 +1,7 @@
-"""The terminal of a run in the foreground: the task's output above, a few lines of status below it.
+"""The terminal of a run in the foreground: the task's output, and a few lines of status below it.
 
-Promise: the output is written exactly as it came, and the cursor is always where the output left it when
-more of it is written. While a line of output is not finished (a prompt, a progress bar) the status is hidden.
+Guarantee: the output is written byte for byte, and the cursor is where the output left it when more output is
+written. While a line of output is unfinished (a prompt, a progress bar) the status is hidden.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 REDRAW = 0.125
-"""Seconds between two redraws of the status: eight a second."""
+"""Interval between redraws of the status, in seconds."""
 
 
 class Screen:
-    """Output and status on one terminal. `emit` gets what to write, in one piece a time."""
+    """Output and status on one terminal. Each update is passed to `emit` as a single write."""
 
     def __init__(self, emit: Callable[[bytes], None], width: Callable[[], int]) -> None:
         self._emit = emit
@@ -25,7 +25,7 @@ class Screen:
         self._open_line = False
 
     def output(self, data: bytes) -> None:
-        """Write output. The status is moved below it in the same write, so that nothing flickers."""
+        """Write output. The same write moves the status below it, so that nothing flickers."""
         if not data:
             return
         erase = self._erase()
@@ -33,26 +33,26 @@ class Screen:
         self._emit(erase + data + self._paint())
 
     def status(self, lines: Sequence[str]) -> None:
-        """Show these lines from now on."""
+        """Replace the lines of the status."""
         self._lines = list(lines)
         self._emit(self._erase() + self._paint())
 
     def words(self, text: str) -> None:
-        """A line of our own amid the output; it begins on a line of its own."""
+        """Write a message of Fairway amid the output, on a line of its own."""
         erase = self._erase()
         break_first = b"\r\n" if self._open_line else b""
         self._open_line = False
         self._emit(erase + break_first + text.encode("utf-8", "replace") + b"\r\n" + self._paint())
 
     def ask(self, text: str) -> None:
-        """A question of ours on a line of its own; the status is hidden until it is answered."""
+        """Write a question on a line of its own; the status is hidden until the user answers."""
         erase = self._erase()
         break_first = b"\r\n" if self._open_line else b""
         self._open_line = True
         self._emit(erase + break_first + text.encode("utf-8", "replace"))
 
     def close(self) -> None:
-        """Take the status away; leave the cursor at the beginning of a line."""
+        """Erase the status and leave the cursor at the beginning of a line."""
         self._lines = []
         self._emit(self._erase() + (b"\r\n" if self._open_line else b""))
         self._open_line = False
@@ -73,7 +73,7 @@ class Screen:
 
 
 def cut(text: str, width: int) -> str:
-    """The text, shortened to a width; an ellipsis says so."""
+    """Return the text shortened to a width, with an ellipsis if it was cut."""
     if width <= 0 or len(text) <= width:
         return text
     return text[: max(0, width - 1)] + "…"

@@ -1,4 +1,4 @@
-"""`fairway secret`: values that tasks need and that stay hidden."""
+"""`fairway secret`: secret values for tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairway.sdk.wire import quote
 
 
 def set_secret(options: Options) -> int:
-    """Keep a value. It is never taken from the command line, where others could read it."""
+    """Store a value. It is never read from the command line, where other users could see it."""
     session = Session(options)
     name = options.word()
     if "=" in name:
@@ -55,7 +55,7 @@ def list_secrets(options: Options) -> int:
 
 
 def delete_secret(options: Options) -> int:
-    """Forget values. Runs that started keep what they got."""
+    """Delete secrets. Runs that have started keep the values they received."""
     session = Session(options)
     if options.on("plan"):
         say(f"{', '.join(options.words)} would be deleted; nothing was changed (--plan)")

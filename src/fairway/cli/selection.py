@@ -1,4 +1,4 @@
-"""Which runs a verb is about when they are not named one by one, and the question before many of them are removed."""
+"""Selection of runs by series and labels, and the confirmation before many of them are removed."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ if TYPE_CHECKING:
 SELECTOR = Flag("--label -l --selector", "only runs with this label; several must all hold", "KEY=VALUE", many=True)
 YES = Flag("--yes -y", "do not ask")
 _NAMED = 5
-"""Runs that a question names."""
+"""Number of runs that a confirmation lists by name."""
 
 
 def labels(options: Options) -> str:
-    """The labels asked for, as the daemon takes them: `team=nlp,stage=test`."""
-    given = [part.strip() for text in options.many("label") for part in text.split(",") if part.strip()]
-    for text in given:
+    """Return the label selector in the daemon's format: `team=nlp,stage=test`."""
+    pairs = [part.strip() for text in options.many("label") for part in text.split(",") if part.strip()]
+    for text in pairs:
         key, mark, _ = text.partition("=")
         if not mark or not key or key.endswith("!"):
             message = f"--label {text}: a label and its value are needed"
             raise UsageError(message, fix="write -l KEY=VALUE, for example -l team=nlp")
-    return ",".join(given)
+    return ",".join(pairs)
 
 
 def select(session: Session, options: Options, phases: str = "") -> list[dict[str, Any]]:
-    """The runs of the series that were named, or of all, that have the labels; newest first."""
-    found: list[dict[str, Any]] = []
+    """Return the runs of the named series, or of all series, that have the labels; newest first."""
+    runs: list[dict[str, Any]] = []
     for series in [job_name(address) for address in options.words] or [""]:
         before: str | None = None
         while before != "":
             query = {"series": series, "phase": phases, "label": labels(options), "before": before}
             page = session.fetch("/v1/jobs", query)
-            found += page["jobs"]
+            runs += page["jobs"]
             before = page["next"]
-    return found
+    return runs
 
 
 def need_words(options: Options) -> None:
-    """Refuse a command that names no run and no label."""
+    """Refuse a command that has no name, no label and no --all."""
     if not options.words and not options.many("label") and not options.on("all"):
         message = f"fairway {options.command.name}: no run is named"
         raise UsageError(message, fix=f"fairway {options.command.name} NAME, or -l KEY=VALUE for the runs with a label")
 
 
 def confirm(options: Options, find: Callable[[], Sequence[str]]) -> bool:
-    """Whether these runs may be deleted: asked on a terminal, said with -y elsewhere."""
+    """Whether the runs may be deleted: -y was given, or the user confirms on the terminal."""
     if options.on("yes"):
         return True
     names = find()
     if not names:
         return True
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    what = f"{len(names)} {'run' if len(names) == 1 else 'runs'}: {', '.join(names[:_NAMED])}{more}"
+    listing = f"{len(names)} {'run' if len(names) == 1 else 'runs'}: {', '.join(names[:_NAMED])}{more}"
     if not is_terminal(0) or not is_terminal(2):
-        message = f"{what} would be deleted, and there is no terminal to ask at"
+        message = f"{listing} would be deleted, and there is no terminal to ask at"
         raise UsageError(message, fix="add -y to do it, or --plan to see it")
-    sys.stderr.write(f"{what} will be deleted with logs, checkpoints and outputs. There is no way back. Go on? [y/N] ")
+    sys.stderr.write(f"{listing} will be deleted with logs, checkpoints and outputs. There is no way back. Go on? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True

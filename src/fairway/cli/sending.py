@@ -1,4 +1,4 @@
-"""What goes to a cluster with documents and registrations, sent by a command."""
+"""Uploads from commands to a cluster: code of documents, and files of registrations."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from fairway.sdk.verb import Call, Steps
 
 _LARGE = 1 << 22
-"""Bytes that take long enough to say so."""
+"""Size in bytes above which the upload of code is announced."""
 
 
 def for_cluster(session: Session, body: dict[str, Any], *, folder: str, plan: bool) -> dict[str, Any]:
-    """The body of a submit or an apply as a cluster takes it: documents that need nothing of this machine any more."""
+    """Return the body of a submit or an apply for a cluster: its documents no longer depend on this machine."""
     from fairway.sdk import sending
 
     return _ask(session, sending.for_cluster(body, folder=folder, namespace=session.namespace, plan=plan))
 
 
 def with_code(session: Session, document: dict[str, Any], folder: str, packed: dict[str, str], *, plan: bool) -> dict[str, Any]:
-    """One document with its code sent, unless it is only planned; `packed` knows what was sent already, by folder."""
+    """Upload the code of a document, unless `plan`, and return the document. `packed` holds uploads so far, by folder."""
     from fairway.sdk import sending
 
     steps = sending.with_code(document, folder=folder, namespace=session.namespace, packed=packed, plan=plan)
@@ -34,22 +34,22 @@ def with_code(session: Session, document: dict[str, Any], folder: str, packed: d
 
 
 def model_sent(session: Session, body: dict[str, Any]) -> dict[str, Any]:
-    """The body of a registration whose files were sent; nothing is when it would be refused."""
+    """Upload the files of a registration and return its body. Nothing is sent if it would be refused."""
     from fairway.sdk import uploading
 
     uploading.examine(body)
-    return {**body, **_shown(session, lambda told: uploading.send_model(body, namespace=session.namespace, told=told))}
+    return {**body, **_shown(session, lambda report: uploading.send_model(body, namespace=session.namespace, told=report))}
 
 
 def dataset_sent(session: Session, body: dict[str, Any]) -> dict[str, Any]:
-    """The same for a version of a dataset."""
+    """Upload the files of a dataset version and return its body."""
     from fairway.sdk import uploading
 
-    return {**body, **_shown(session, lambda told: uploading.send_dataset(body, namespace=session.namespace, told=told))}
+    return {**body, **_shown(session, lambda report: uploading.send_dataset(body, namespace=session.namespace, told=report))}
 
 
 def _shown(session: Session, steps: Callable[[Told], Steps[dict[str, Any]]]) -> dict[str, Any]:
-    """Send, and show how far it is when that takes a while."""
+    """Run the steps and show a progress bar if they take a while."""
     from fairway.cli.progress import Progress
     from fairway.units.quantity import show_bytes
 
@@ -68,7 +68,7 @@ def _ask(session: Session, steps: Steps[dict[str, Any]]) -> dict[str, Any]:
         try:
             answer = _answer(session, step)
         except FairwayError as error:
-            answer = error  # The verb may know what to do.
+            answer = error  # The verb may handle the error.
     return step.value
 
 
@@ -80,6 +80,6 @@ def _answer(session: Session, call: Call) -> bytes:
     except UnavailableError:
         if call.until is None:
             raise
-        # It is asked whether anybody is there: wait until somebody is.
+        # The call only checks that the daemon answers: wait until it does.
         session.daemon.start()
         return b""

@@ -1,4 +1,4 @@
-"""`fairway serve`: an endpoint for a model, or for any HTTP server."""
+"""`fairway serve`: serve a model, or any HTTP server."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ if TYPE_CHECKING:
     from typing import Any
 
 TIMEOUT = "10m"
-"""How long is waited; a first release has as long to become ready (`guard.ready`)."""
+"""Default wait; equals the time that a first release has to become ready (`guard.ready`)."""
 PROTOCOLS = ("http", "http2", "grpc")
 RUNTIMES = ("auto", "onnx", "torch", "savedmodel", "python")
 _REPLICAS = re.compile(r"([0-9]+)(?:\.\.([0-9]+))?")
 
 
 def serve(options: Options) -> int:
-    """Make the service so, wait until it answers, and print a request that works."""
+    """Create or change the service, wait until it answers, and print a request that works."""
     limit = _limit(options)
     session = Session(options)
-    wanted = make_service(options, session.namespace)
+    service_document = make_service(options, session.namespace)
     if session.cluster is not None:
-        wanted = _for_cluster(session, wanted, plan=options.on("plan"))
+        service_document = _for_cluster(session, service_document, plan=options.on("plan"))
     body = {
-        "document": wanted,
+        "document": service_document,
         "origin": document.make_origin(os.getcwd(), interpreter=document.find_python()),
     }
     if options.on("plan"):
         return print_plan(session, "/v1/services", body)
     session.announce()
-    made = session.send("POST", "/v1/services", body)
-    name = made["name"]
+    created = session.send("POST", "/v1/services", body)
+    name = created["name"]
     if options.text("key"):
         make_key(session, name, options.text("key"))
     if options.on("detach"):
         return _print(session, options, name)
     say(f"{name}: waiting until it answers; Ctrl-C leaves it to itself")
     watch = ServiceWatch(session, name, time.monotonic() + limit)
-    settled, reason = watch.settle()
+    service, reason = watch.settle()
     if reason:
-        watch.explain(settled, reason)
+        watch.explain(service, reason)
         return 1
     return _print(session, options, name)
 
 
 def _limit(options: Options) -> float:
-    """Seconds to wait at the most."""
+    """Return the maximum wait in seconds."""
     text = options.text("timeout") or TIMEOUT
     try:
         return quantity.seconds(text)
@@ -69,7 +69,7 @@ def _limit(options: Options) -> float:
 
 
 def _for_cluster(session: Session, wanted: dict[str, Any], *, plan: bool) -> dict[str, Any]:
-    """A command's folder goes along: nothing of this machine is there."""
+    """Upload the command's folder with the document: the cluster cannot reach the files of this machine."""
     from fairway.cli.sending import with_code
 
     spec = dict(wanted["spec"])
@@ -86,23 +86,23 @@ def _print(session: Session, options: Options, name: str) -> int:
     if options.text("format") not in ("", "name"):
         session.show(service_path(name))
         return 0
-    found = session.fetch(service_path(name))
+    service = session.fetch(service_path(name))
     if options.text("format") == "name":
         show_line(name)
-    elif found["url"]:
-        show_line(found["url"])
-    if not found["url"]:
+    elif service["url"]:
+        show_line(service["url"])
+    if not service["url"]:
         say(f"{name} does not listen yet: fairway wait service/{name}")
-    if found["example"]:
-        say(f"try: {found['example']}")
-    if found["url"] and options.word():
-        say(f"docs: {found['url']}/docs; metrics: {found['url']}/metrics")
+    if service["example"]:
+        say(f"try: {service['example']}")
+    if service["url"] and options.word():
+        say(f"docs: {service['url']}/docs; metrics: {service['url']}/metrics")
     say(f"next: fairway get service/{name}; fairway logs service/{name}; fairway bench service/{name}")
     return 0
 
 
 def make_service(options: Options, namespace: str) -> dict[str, Any]:
-    """The document that the flags mean, in the Kubernetes spelling."""
+    """Return the document for the flags, in the Kubernetes spelling."""
     model, command = options.word(), options.rest
     if bool(model) == bool(command):
         message = "one model or one command is needed"
@@ -146,14 +146,14 @@ def _batching(options: Options, model: str) -> str:
 
 
 def _amounts(options: Options) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if options.text("replicas"):
         match = _REPLICAS.fullmatch(options.text("replicas"))
         if match is None:
             message = f"--replicas {options.text('replicas')}: a number, or two with dots between them, is needed"
             raise UsageError(message, fix="write --replicas 2, or --replicas 0..4")
         least = int(match[1])
-        found["replicas"] = {"min": least, "max": int(match[2]) if match[2] else max(1, least)}
+        fields["replicas"] = {"min": least, "max": int(match[2]) if match[2] else max(1, least)}
     resources: dict[str, Any] = {}
     if options.text("cpus"):
         resources["cpu"] = options.text("cpus")
@@ -163,12 +163,12 @@ def _amounts(options: Options) -> dict[str, Any]:
         kind, mark, count = document.split_gpus(options.text("gpus"), "--gpus")
         resources.update({"gpu": count, "gpuType": [kind]} if mark else {"gpu": count})
     if resources:
-        found["resources"] = resources
+        fields["resources"] = resources
     if options.text("p95"):
-        found["objective"] = {"p95": with_unit(options, "p95", "ms")}
+        fields["objective"] = {"p95": with_unit(options, "p95", "ms")}
     if options.pairs("env"):
-        found["env"] = options.pairs("env")
-    return found
+        fields["env"] = options.pairs("env")
+    return fields
 
 
 COMMANDS = {

@@ -1,4 +1,4 @@
-"""Waits until a service answers: says what it waits for and how far it is, and gives up with the reason."""
+"""Waiting until a service answers, with progress messages, and the reason if the wait is given up."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from fairway.cli.session import Session
 
 LOOK_EVERY = 0.25
-"""Seconds between two looks."""
+"""Poll interval in seconds."""
 QUIET = 2.0
-"""Seconds after which what it waits for is said where there is no terminal."""
+"""Seconds before the first progress message if there is no terminal."""
 MOST_STARTS = 3
-"""Starts of a server that ends by itself, before the wait is given up."""
+"""Number of failed starts of the server after which the wait is given up."""
 LAST_LINES = 20
 WIDTH = 500
-"""Characters of a message that are shown."""
+"""Maximum length of a message that is shown."""
 LOG_WIDTH = 2000
-"""The same of a line of a server's output."""
+"""Maximum length of a shown line of a server's output."""
 
 
 class ServiceWatch:
-    """One wait. `deadline`: by `time.monotonic`, or None."""
+    """Waits for one service. `deadline` is a time of `time.monotonic`, or None."""
 
     def __init__(self, session: Session, name: str, deadline: float | None) -> None:
         self._session = session
@@ -40,21 +40,21 @@ class ServiceWatch:
         self._told = ""
 
     def settle(self) -> tuple[dict[str, Any], str]:
-        """The service once it answers or needs no replica, and an empty text; else the service and why the wait is given up."""
+        """Wait until the service answers or needs no replica; return it and an empty text, or the reason for giving up."""
         while True:
-            found: dict[str, Any] = self._session.fetch(service_path(self._name))
-            verdict = _verdict(found)
+            service: dict[str, Any] = self._session.fetch(service_path(self._name))
+            verdict = _verdict(service)
             if verdict is None and self._deadline is not None and time.monotonic() >= self._deadline:
                 waited = time.monotonic() - self._begun
-                verdict = f"after {waited:.0f} s {_state(found)}{_detail(found)}"
+                verdict = f"after {waited:.0f} s {_state(service)}{_detail(service)}"
             if verdict is not None:
                 self._clear()
-                return found, verdict
-            self._say(found)
+                return service, verdict
+            self._say(service)
             time.sleep(LOOK_EVERY)
 
     def explain(self, found: dict[str, Any], reason: str) -> None:
-        """Say why nothing answers, with the last lines of its server where it ended, and what to do."""
+        """Print why the service does not answer, the last lines of its server if that keeps ending, and what to do."""
         name = found["name"]
         lines = self._last_lines(name) if _keeps_ending(found) else []
         for line in lines:
@@ -69,7 +69,7 @@ class ServiceWatch:
         )
 
     def _last_lines(self, name: str) -> list[str]:
-        """What the newest replica said at the end; the ones before it said the same."""
+        """Return the last output of the newest replica; that of earlier ones is the same."""
         raw = self._session.call("GET", service_path(name, "/logs"), {"tail": LAST_LINES}).read()
         lines: list[str] = raw.decode("utf-8", "replace").splitlines()
         newest = next((match[0] for line in reversed(lines) if (match := re.match(r"\S+ \| ", line))), "")
@@ -83,7 +83,7 @@ class ServiceWatch:
             sys.stderr.write(f"\r\x1b[K{text[: (terminal_width() or 200) - 1]}")
             sys.stderr.flush()
             return
-        # Numbers that run on, such as how often something was tried, are no other state.
+        # Durations and counts of attempts change all the time; they do not make a new state.
         state = re.sub(r"[0-9]+(\.[0-9]+)?m?s\b|tried [0-9]+ times?", "#", line)
         if state != self._told and waited > QUIET:
             self._told = state
@@ -95,7 +95,7 @@ class ServiceWatch:
 
 
 def _verdict(found: dict[str, Any]) -> str | None:
-    """Empty: it answers; a text: it will not; None: that is open."""
+    """Return an empty text if the service answers, the reason if it will not, and None if that is undecided."""
     if _keeps_ending(found):
         return f"its server was started {MOST_STARTS} times and ended each time ({_first_line(found['message'])})"
     if found["faults"] and not found["url"]:
@@ -107,7 +107,7 @@ def _verdict(found: dict[str, Any]) -> str | None:
         return None
     if found["ready_replicas"] or not found["wanted_replicas"]:
         return ""
-    # No release is under way: the one there was has been sent back, or the replicas that served are gone.
+    # No release is in progress: the last one was rolled back, or the serving replicas are gone.
     return _first_line(found["message"]) if found["message"] else None
 
 
@@ -124,9 +124,13 @@ def _state(found: dict[str, Any]) -> str:
 
 
 def _detail(found: dict[str, Any]) -> str:
-    """What it waits for, of the service or else of its first replica that is not ready."""
-    waits = (f"{one['name']}: {one['message']}" for one in found["replicas"] if one["phase"] != "Ready" and one["message"])
-    detail = _first_line(found["message"]) or next(waits, "")
+    """Return the message of the service, or else of its first replica that is not ready."""
+    messages = (
+        f"{replica['name']}: {replica['message']}"
+        for replica in found["replicas"]
+        if replica["phase"] != "Ready" and replica["message"]
+    )
+    detail = _first_line(found["message"]) or next(messages, "")
     return f"; waits: {detail}" if detail else ""
 
 

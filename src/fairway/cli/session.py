@@ -1,4 +1,4 @@
-"""What every verb works with: where it acts, how it shows things, and the way to the daemon."""
+"""The session of a verb: its context and namespace, its output, and its connection to the daemon."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """One command on its way."""
+    """A running command: its options, context, namespace and daemon."""
 
     def __init__(self, options: Options, *, here: bool = False) -> None:
-        """`here`: it is about this machine, wherever others act."""
+        """Choose context and namespace; `here` forces this machine, whatever context is selected."""
         self.options = options
         settings = defaults.Defaults.read(os.getcwd())
-        given = options.text("namespace") or os.environ.get("FAIRWAY_NAMESPACE", "") or settings.text("namespace")
-        chosen = options.text("context") or os.environ.get("FAIRWAY_CONTEXT", "") or settings.text("context")
-        self.context, kubeconfig = (LOCAL, "") if here else contexts.find(chosen)
+        namespace = options.text("namespace") or os.environ.get("FAIRWAY_NAMESPACE", "") or settings.text("namespace")
+        context = options.text("context") or os.environ.get("FAIRWAY_CONTEXT", "") or settings.text("context")
+        self.context, kubeconfig = (LOCAL, "") if here else contexts.find(context)
         settings.fill(options)
         self.cluster: Cluster | None = None
-        """Where it acts on one."""
+        """The cluster, if the context is one."""
         if self.context == LOCAL:
-            self.namespace = given or "default"
+            self.namespace = namespace or "default"
             self.daemon: Daemon | Cluster = Daemon(say=say)
             return
         from fairway.sdk.cluster import Cluster
 
         self.daemon = self.cluster = Cluster(self.context, kubeconfig, say=say)
         self.context = self.cluster.target.context
-        self.namespace = given or self.cluster.target.namespace
+        self.namespace = namespace or self.cluster.target.namespace
 
     @property
     def here(self) -> Daemon:
-        """This machine's daemon."""
+        """The daemon of this machine."""
         assert isinstance(self.daemon, Daemon)
         return self.daemon
 
     @property
     def output(self) -> str:
-        """The format asked for; `table` when nothing was said."""
+        """The requested output format; `table` by default."""
         return self.options.text("format", "table")
 
     def announce(self) -> None:
-        """Say where this acts. Every verb that changes something begins with it."""
+        """Print context and namespace. Every verb that changes something calls this first."""
         say(f"on {self.context} / {self.namespace}")
 
     def call(
         self, method: str, path: str, query: Query | None = None, body: object = None, *, timeout: float | None = None
     ) -> Reply:
-        """One exchange with the daemon, in this namespace."""
+        """Send a request to the daemon, in this namespace."""
         data = b""
         if body is not None:
             import json
@@ -68,40 +68,40 @@ class Session:
         return self.daemon.request(method, path, {"namespace": self.namespace, **(query or {})}, data, timeout=timeout)
 
     def fetch(self, path: str, query: Query | None = None) -> Any:
-        """A value by GET."""
+        """Send a GET request and return the decoded value."""
         import json
 
         return json.loads(self.call("GET", path, query).read())
 
     def change(self, method: str, path: str, body: object = None, query: Query | None = None, *, key: str = "") -> bytes:
-        """The answer to a request that changes something, and does so once: when the answer is lost, it is asked for again.
+        """Send a request that changes something exactly once; if the reply is lost, the request is retried.
 
-        Only for what carries a key to the end, or changes nothing the second time.
+        Only for requests that honour the idempotency key, or that change nothing the second time.
         """
         from fairway.sdk import retry
 
-        asked = {**(query or {}), retry.KEY: key or retry.make_key()}
-        return retry.persist(lambda: self.call(method, path, asked, body).read(), self.daemon, method, path, self.namespace)
+        full_query = {**(query or {}), retry.KEY: key or retry.make_key()}
+        return retry.persist(lambda: self.call(method, path, full_query, body).read(), self.daemon, method, path, self.namespace)
 
     def send(self, method: str, path: str, body: object = None, query: Query | None = None, *, key: str = "") -> Any:
-        """A value by a request that changes something, as `change`; None when the answer is empty."""
+        """Send a request as `change` does and return the decoded value; None if the reply is empty."""
         import json
 
         data = self.change(method, path, body, query, key=key)
         return json.loads(data) if data else None
 
     def send_raw(self, path: str, data: bytes, query: Query | None = None) -> bytes:
-        """Bytes as they are."""
+        """Send raw bytes and return the reply."""
         return self.daemon.request(
             "POST", path, {"namespace": self.namespace, **(query or {})}, data, kind="application/octet-stream"
         ).read()
 
     def show(self, path: str, query: Query | None = None) -> None:
-        """Print what the daemon renders in the format asked for."""
+        """Print the view at `path`, rendered by the daemon in the requested format."""
         write(self.call("GET", path, {**(query or {}), **self.look()}).read())
 
     def look(self) -> dict[str, str | int | bool]:
-        """How the daemon should render."""
+        """Return the query parameters that tell the daemon how to render."""
         return {"output": self.output, "width": terminal_width(), "colour": has_colour(1)}
 
 
@@ -109,13 +109,13 @@ _quiet = False
 
 
 def be_quiet() -> None:
-    """From here on nothing is said. Errors are printed, not said."""
+    """Suppress all later output of `say`. Errors are still printed."""
     global _quiet
     _quiet = True
 
 
 def say(text: str) -> None:
-    """Words for people, apart from data."""
+    """Print a message for people on standard error, apart from data."""
     if _quiet:
         return
     sys.stdout.flush()
@@ -124,33 +124,33 @@ def say(text: str) -> None:
 
 
 def write(data: bytes) -> None:
-    """Data, byte for byte, at once."""
+    """Write data to standard output, byte for byte, and flush."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
 def write_error(data: bytes) -> None:
-    """What a program wrote to its standard error, byte for byte, at once."""
+    """Write data to standard error, byte for byte, and flush."""
     sys.stderr.flush()
     sys.stderr.buffer.write(data)
     sys.stderr.buffer.flush()
 
 
 def show_line(text: str) -> None:
-    """A line of data."""
+    """Write a line of data to standard output."""
     write(f"{text}\n".encode("utf-8", "surrogateescape"))
 
 
 def write_json(value: object) -> None:
-    """Data as JSON for people and programs."""
+    """Write a value to standard output as indented JSON."""
     import json
 
     write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape"))
 
 
 def is_terminal(descriptor: int) -> bool:
-    """Whether a person is at that end."""
+    """Whether the descriptor is a terminal."""
     try:
         return os.isatty(descriptor)
     except OSError:
@@ -158,14 +158,14 @@ def is_terminal(descriptor: int) -> bool:
 
 
 def has_colour(descriptor: int) -> bool:
-    """Whether colours are wanted there: a terminal, and no variable forbids it."""
+    """Whether to use colours on the descriptor: it is a terminal or FORCE_COLOR is set, and no variable forbids them."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return is_terminal(descriptor) or bool(os.environ.get("FORCE_COLOR"))
 
 
 def terminal_height() -> int:
-    """Lines of the terminal; 0 when there is none."""
+    """Return the number of lines of the terminal; 0 if there is none."""
     try:
         return os.get_terminal_size(1).lines
     except OSError:
@@ -173,11 +173,11 @@ def terminal_height() -> int:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal; 0 when there is none, which means no limit."""
+    """Return the number of columns of the terminal; 0 if there is none, which means no limit."""
     if not is_terminal(1):
         return 0
-    given = os.environ.get("COLUMNS", "")
+    columns = os.environ.get("COLUMNS", "")
     try:
-        return int(given) if given.isdecimal() else os.get_terminal_size(1).columns
+        return int(columns) if columns.isdecimal() else os.get_terminal_size(1).columns
     except OSError:
         return 0

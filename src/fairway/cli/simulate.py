@@ -1,4 +1,4 @@
-"""`fairway simulate`: the scheduler on a recorded trace. It runs in this process; no daemon is asked unless for its history."""
+"""`fairway simulate`: run the scheduler on a recorded trace, in this process. The daemon is used only for --history."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from fairway.simulation.report.tables import Table
 
 PAGE = 500
-"""Runs that are asked for at once."""
+"""Number of runs fetched per request."""
 
 
 def placement(options: Options) -> int:
-    """Fill a cluster with recorded pods, or let them come and go."""
+    """Fill a cluster with recorded pods, or simulate their arrival and departure."""
     from fairway.simulation import files, runs
     from fairway.simulation.report import pages, tables
 
@@ -48,14 +48,14 @@ def placement(options: Options) -> int:
         if load is not None:
             moving = runs.come_and_go(nodes, pods, load, policies, mix, seed or 0, progress)
             return _show(session, moving, tables.churn_table(moving, wide=wide), lambda: pages.churn_page(moving, facts))
-        found = runs.place(nodes, pods, order, policies, mix, progress)
+        results = runs.place(nodes, pods, order, policies, mix, progress)
     finally:
         progress.close()
-    return _show(session, found, tables.placement_table(found, wide=wide), lambda: pages.placement_page(found, facts))
+    return _show(session, results, tables.placement_table(results, wide=wide), lambda: pages.placement_page(results, facts))
 
 
 def queue(options: Options) -> int:
-    """Play a recorded queue again."""
+    """Replay a recorded queue."""
     from fairway.simulation import files, runs
     from fairway.simulation.queue.floor import Nodes
     from fairway.simulation.report import pages, tables
@@ -66,9 +66,9 @@ def queue(options: Options) -> int:
     change = runs.Change.parse(options.text("add-nodes"), options.number("remove-nodes") or 0)
     if options.on("history") == bool(options.text("trace")):
         raise UsageError("fairway simulate queue needs a trace or a history", fix="give one of --trace FILE.csv and --history")
-    given = options.text("nodes")
+    nodes_text = options.text("nodes")
     if options.on("history"):
-        entries, nodes = _history(Nodes.parse(given) if given else None)
+        entries, nodes = _history(Nodes.parse(nodes_text) if nodes_text else None)
         facts = {"jobs from": "the history of this home"}
     else:
         entries, nodes = files.read_jobs(options.text("trace")), Nodes.parse(_needed(options, "nodes"))
@@ -76,20 +76,20 @@ def queue(options: Options) -> int:
     nodes = runs.change_queue_nodes(nodes, change)
     progress = Progress(shown=is_terminal(2))
     try:
-        found = runs.queue(entries, nodes, policies, progress)
+        results = runs.queue(entries, nodes, policies, progress)
     finally:
         progress.close()
-    table = tables.queue_table(found, wide=session.output == "wide")
-    return _show(session, found, table, lambda: pages.queue_page(found, facts))
+    table = tables.queue_table(results, wide=session.output == "wide")
+    return _show(session, results, table, lambda: pages.queue_page(results, facts))
 
 
 def _needed(options: Options, key: str) -> str:
-    given = options.text(key)
-    if not given:
+    text = options.text(key)
+    if not text:
         flag = options.command.find(f"--{key}")
         fix = f"add --{key} {flag.value}: {flag.help}"
         raise UsageError(f"fairway {options.command.name} needs --{key}", fix=fix)
-    return given
+    return text
 
 
 def _load(text: str) -> float | None:
@@ -103,20 +103,20 @@ def _load(text: str) -> float | None:
 
 
 def _history(nodes: Nodes | None) -> tuple[Sequence[Entry], Nodes]:
-    """The finished runs of this home, and its nodes where no others are named."""
+    """Return the finished runs of this home, and its nodes unless `nodes` is given."""
     from fairway.sdk.client import Client
     from fairway.simulation.history import has_gaps, read_history
     from fairway.simulation.queue.floor import Nodes
 
     client = Client(namespace="*")
-    seen, before = [], ""
+    finished_runs, before = [], ""
     while True:
         page = client.list(phase="succeeded,failed,stopped", limit=PAGE, before=before)
-        seen += [Client(namespace=run.namespace).get(run) if has_gaps(run) else run for run in page.jobs]
+        finished_runs += [Client(namespace=run.namespace).get(run) if has_gaps(run) else run for run in page.jobs]
         before = page.next
         if not before:
             break
-    history = read_history(seen)
+    history = read_history(finished_runs)
     if history.without_gpus or history.unfinished:
         say(f"left out: {history.without_gpus} runs without a GPU, {history.unfinished} that never ran")
     if not history.entries:

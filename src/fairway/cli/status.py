@@ -1,4 +1,4 @@
-"""The few lines that say how a run goes, from its view as the API gives it. No I/O."""
+"""The status lines of a run, made from its API view. No I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OVER = ("Succeeded", "Failed", "Stopped")
 
 
 class Status:
-    """Remembers the curve and the speed between two views of a run."""
+    """The latest view of a run, and the curve of its main metric."""
 
     def __init__(self) -> None:
         self.job: dict[str, Any] = {}
@@ -26,7 +26,7 @@ class Status:
         self._step: int | None = None
 
     def take(self, job: dict[str, Any]) -> None:
-        """A new view of the run."""
+        """Take a new view of the run."""
         self.job = {**self.job, **job}
         progress = job.get("progress") or {}
         name = main_metric(progress.get("metrics") or {})
@@ -38,7 +38,7 @@ class Status:
                 del self.curve[::2]
 
     def lines(self, now: float) -> list[str]:
-        """Two to four lines; none before anything is known."""
+        """Return the status lines; empty before the first view."""
         if not self.job:
             return []
         rows = [self._headline(now), self._numbers(), self._tasks()]
@@ -85,11 +85,11 @@ class Status:
         counts: dict[str, int] = {}
         for task in tasks:
             counts[f"{task['role']} {task['phase']}"] = counts.get(f"{task['role']} {task['phase']}", 0) + 1
-        return "  ".join(f"{number} {what}" for what, number in counts.items())
+        return "  ".join(f"{number} {group}" for group, number in counts.items())
 
 
 def main_metric(metrics: dict[str, float | None]) -> str:
-    """The metric whose curve is drawn: the loss where there is one, else the first."""
+    """Return the metric whose curve is drawn: the loss if there is one, else the first."""
     for name in metrics:
         if name == "loss":
             return name
@@ -100,16 +100,16 @@ def main_metric(metrics: dict[str, float | None]) -> str:
 
 
 def show_value(value: float | None) -> str:
-    """At most four digits; `nan` for what the wire could not carry."""
+    """Format a value with at most four digits; None, which JSON carries for not-a-number, becomes `nan`."""
     return "nan" if value is None else f"{value:.4g}"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The curve in one line: each bar is the mean of its share of the values."""
+    """Return the curve in one line: each bar is the mean of an equal share of the values."""
     if not values:
         return ""
     count = min(width, len(values))
-    edges = [len(values) * place // count for place in range(count + 1)]
+    edges = [len(values) * position // count for position in range(count + 1)]
     means = [sum(values[left:right]) / (right - left) for left, right in itertools.pairwise(edges)]
     finite = [value for value in means if value - value == 0]
     if not finite:
@@ -120,18 +120,18 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def restarted(before: dict[str, Any], job: dict[str, Any]) -> str:
-    """The line for a run that starts again between two views of it: why, and from where; empty when it does not."""
+    """Return the line for a run that restarted between two views: the reason and the resume point; empty if it did not."""
     attempt = _attempt(job)
     if not before or attempt <= _attempt(before):
         return ""
-    why = (job.get("outcome") or {}).get("message") or (job.get("hold") or {}).get("message") or ""
+    reason = (job.get("outcome") or {}).get("message") or (job.get("hold") or {}).get("message") or ""
     spent = f"{job['restarts']} of {job['restarts_max']} restarts used" if job.get("restarts") else ""
-    parts = [f"fairway: {job['name']} starts again, attempt {attempt + 1}", why, job.get("resume") or "", spent]
+    parts = [f"fairway: {job['name']} starts again, attempt {attempt + 1}", reason, job.get("resume") or "", spent]
     return "; ".join(part for part in parts if part)
 
 
 def _attempt(job: dict[str, Any]) -> int:
-    """The gang's, or that of a task that was started again alone."""
+    """Return the run's attempt, or that of a task that was restarted alone, whichever is higher."""
     return max([int(job.get("attempt") or 0), *(int(task.get("attempt") or 0) for task in job.get("tasks") or [])])
 
 
@@ -140,7 +140,7 @@ NOT_STARTED = 125
 
 
 def exit_code(job: dict[str, Any]) -> int:
-    """What `run` exits with: the program's own code, or 128 and the signal that ended it; 1 when one of several tasks failed."""
+    """Return the exit code of `run`: the program's own, or 128 plus its signal; 1 if one of several tasks failed."""
     tasks = job.get("tasks") or []
     if job.get("phase") == "Succeeded":
         return 0
@@ -149,23 +149,23 @@ def exit_code(job: dict[str, Any]) -> int:
     if len(tasks) != 1:
         return 130 if (job.get("outcome") or {}).get("reason") == "Interrupted" else 1
     code, number = tasks[0].get("exit_code"), tasks[0].get("exit_signal")
-    # A program that ends well when it is told to stop did not finish; how a lost one ended is not known.
+    # A program that exits with 0 on SIGTERM did not finish, and a lost one has no known exit code: both give 1.
     return 128 + number if number else code or 1
 
 
 def farewell(job: dict[str, Any]) -> str:
-    """The last words: how it ended, where the logs are, and the next command."""
+    """Return the closing message: how the run ended, where the logs are, and the next command."""
     name, phase, outcome = job["name"], job["phase"], job.get("outcome") or {}
     spent = f" after {show_seconds(job['duration'])}" if job.get("duration") is not None else ""
     step = (job.get("progress") or {}).get("step")
     at = f", at step {step:,}" if step is not None else ""
     logs = f"logs: fairway logs {name}"
-    why = f": {outcome['message']}" if outcome.get("message") else ""
+    reason = f": {outcome['message']}" if outcome.get("message") else ""
     if phase == "Succeeded":
-        found = f"; outputs: {job['folder']}/outputs" if job.get("outputs") and job.get("folder") else ""
-        return f"{name} succeeded{spent}{at}{found}; {logs}"
+        outputs = f"; outputs: {job['folder']}/outputs" if job.get("outputs") and job.get("folder") else ""
+        return f"{name} succeeded{spent}{at}{outputs}; {logs}"
     if phase == "Stopped":
         return f"{name} was stopped{spent}{at}; {logs}; go on: fairway resume {name}"
     if phase == "Failed":
-        return f"{name} failed{spent}{at}{why}; {logs}; next: fairway why {name}"
+        return f"{name} failed{spent}{at}{reason}; {logs}; next: fairway why {name}"
     return f"{name} is {phase}{spent}{at}; {logs}"

@@ -1,4 +1,4 @@
-"""`fairway stop`: end runs; what they saved stays."""
+"""`fairway stop`: stop runs; their logs, checkpoints and outputs are kept."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def stop(options: Options) -> int:
-    """Ask runs to end, and with --wait until they have."""
+    """Stop runs; with --wait, return when they have ended."""
     need_words(options)
     session = Session(options)
     body = {"now": options.on("now"), "all": options.on("all")}
-    chosen = not options.words or bool(options.many("label"))
-    names = [job["name"] for job in select(session, options, "active")] if chosen else options.words
+    by_selector = not options.words or bool(options.many("label"))
+    names = [job["name"] for job in select(session, options, "active")] if by_selector else options.words
     if not names:
         say("no active run matches; nothing was changed")
         return 0

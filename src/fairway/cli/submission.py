@@ -1,4 +1,4 @@
-"""What `run`, `submit` and `apply` share: the body that goes to the daemon, and what is said about the answer."""
+"""Submission of runs, shared by `run`, `submit` and `apply`: the request body, and the messages about the reply."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 _NAMED = 4
-"""Paths left out of a snapshot that are named."""
+"""Number of paths left out of a snapshot that a message lists."""
 
 
 def submit_body(session: Session, options: Options, *, in_place: bool, terminal: bool = False, stdin: str = "") -> dict[str, Any]:
-    """The body of a submit, from flags and either a command (run `in_place` or not) or a file, which says so itself."""
+    """Return the body of a submit from the flags and a command, which runs `in_place` or not, or a file, which decides that."""
     if session.cluster is None:
         return _local_body(session, options, in_place=in_place, terminal=terminal, stdin=stdin)
     from fairway.cli.sending import for_cluster
@@ -53,7 +53,7 @@ def _local_body(session: Session, options: Options, *, in_place: bool, terminal:
 
 
 def like_body(session: Session, options: Options) -> dict[str, Any]:
-    """The body of a submit that asks for what another run asked for: flags and a command change the document of that run."""
+    """Return the body of a submit that repeats another run's document, changed by flags and a command."""
     run = session.fetch(job_path(options.text("like")))
     changes = document.change_document(
         {"spec": {"roles": {role: {} for role in run["roles"]}}}, read_wishes(options), options.rest
@@ -69,7 +69,7 @@ def _origin(folder: str, terminal: bool, stdin: str) -> dict[str, Any]:
 
 
 def _read_one(session: Session, text: str, file: str) -> dict[str, Any]:
-    """The file's only document, checked by the daemon, so that its own mistakes are told with their places."""
+    """Return the file's only document, checked by the daemon so that its mistakes are reported with their positions."""
     import yaml
 
     rendered = session.call("POST", "/v1/render", body={"documents": text, "file": file, "to": "kubernetes"}).read()
@@ -81,24 +81,24 @@ def _read_one(session: Session, text: str, file: str) -> dict[str, Any]:
 
 
 def submit_jobs(session: Session, body: dict[str, Any], key: str = "") -> list[dict[str, Any]]:
-    """Send it; the runs that were made. With a key that was used before, those that it made then."""
+    """Send the body and return the new runs; with a key that was used before, the runs that it created then."""
     jobs = runs_of(session.send("POST", "/v1/jobs", body, key=key))
     left_out = next((job["left_out"] for job in jobs if job.get("left_out")), ())
     if left_out:
         # The documents of one file share a folder.
-        named = ", ".join(left_out[:_NAMED]) + (f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else "")
-        say(f"ignore files left {named} out of the copy; to take one along: echo '!/{left_out[0]}' >> .fairwayignore")
+        listing = ", ".join(left_out[:_NAMED]) + (f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else "")
+        say(f"ignore files left {listing} out of the copy; to take one along: echo '!/{left_out[0]}' >> .fairwayignore")
     return jobs
 
 
 def runs_of(reply: dict[str, Any]) -> list[dict[str, Any]]:
-    """An answer holds one run, or a list of them."""
+    """Return the runs of a reply, which holds one run or a list."""
     jobs: list[dict[str, Any]] = reply.get("jobs", [reply])
     return jobs
 
 
 def show_runs(session: Session, jobs: list[dict[str, Any]]) -> None:
-    """Runs that were changed, as data: their names, unless a format was asked for."""
+    """Print changed runs as data: their names, unless another format is requested."""
     if session.output == "json":
         write_json(jobs[0] if len(jobs) == 1 else {"jobs": jobs})
         return
@@ -110,7 +110,7 @@ def show_runs(session: Session, jobs: list[dict[str, Any]]) -> None:
 
 
 def print_submitted(session: Session, jobs: list[dict[str, Any]]) -> int:
-    """The names of new runs as data, and the next commands as words."""
+    """Print the names of new runs as data, and the next commands as a message."""
     show_runs(session, jobs)
     for warning in (warning for job in jobs for warning in job.get("warnings") or ()):
         say(f"warning: {warning}")
@@ -120,9 +120,9 @@ def print_submitted(session: Session, jobs: list[dict[str, Any]]) -> int:
 
 
 def print_plan(session: Session, path: str, body: dict[str, Any]) -> int:
-    """What would happen, as the daemon says it; as YAML or JSON, the objects that a cluster would make.
+    """Print the daemon's plan; on a cluster as YAML or JSON, the objects that would be created.
 
-    1 when something is missing that a run would need.
+    Return 1 if something is missing that a run would need.
     """
     planned = b""
     if session.cluster is not None and session.output in ("yaml", "json"):
@@ -135,7 +135,7 @@ def print_plan(session: Session, path: str, body: dict[str, Any]) -> int:
 
 
 def _misses(planned: bytes, output: str) -> bool:
-    """Whether a plan, in the format that was asked for, names something missing."""
+    """Whether a plan, in the requested format, names something missing."""
     if output == "json":
         import json
 
@@ -144,7 +144,7 @@ def _misses(planned: bytes, output: str) -> bool:
 
 
 def _print_objects(documents: list[dict[str, Any]], output: str) -> None:
-    """As `kubectl apply -f -` takes them."""
+    """Print objects in a form that `kubectl apply -f -` accepts."""
     if output == "json":
         write_json({"apiVersion": "v1", "kind": "List", "items": documents})
         return

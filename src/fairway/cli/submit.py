@@ -1,4 +1,4 @@
-"""`fairway submit`: queue a document, or a command, and come back at once."""
+"""`fairway submit`: queue a document or a command and return at once."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from fairway.errors import UsageError
 
 
 def submit(options: Options) -> int:
-    """Queue it and print the names of the new runs."""
-    given = sum(map(bool, (options.word(), options.rest or options.text("like"))))
-    if given != 1:
+    """Queue the document or command and print the names of the new runs."""
+    sources = sum(map(bool, (options.word(), options.rest or options.text("like"))))
+    if sources != 1:
         message = "one document or one command is needed, or one run with --like"
         fix = "fairway submit job.yaml, fairway submit -- python train.py, or fairway submit --like mnist-7"
         raise UsageError(message, fix=fix)
     session = Session(options)
     if not options.on("plan"):
         session.announce()
-    again = bool(options.text("like"))
-    body = like_body(session, options) if again else submit_body(session, options, in_place=options.on("in-place"))
+    repeats = bool(options.text("like"))
+    body = like_body(session, options) if repeats else submit_body(session, options, in_place=options.on("in-place"))
     if options.on("plan"):
         return print_plan(session, "/v1/jobs", body)
     return print_submitted(session, submit_jobs(session, body, options.text("key")))

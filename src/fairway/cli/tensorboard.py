@@ -12,14 +12,16 @@ from fairway.sdk import document
 
 
 def tensorboard(options: Options) -> int:
-    """Become TensorBoard, where the caller's environment has it."""
+    """Replace this process by TensorBoard of the caller's environment."""
     session = Session(options)
     if session.cluster is not None:
         message = "the event files lie with the run's pods, and not on this machine"
         fix = "write `tensorboard: {serve: true}` in the document, so that one runs there; `fairway metrics` shows the numbers"
         raise RefusedError(message, fix=fix)
-    places = [f"{job['name']}:{job['folder']}/tensorboard" for job in (session.fetch(job_path(name)) for name in options.words)]
-    missing = [place for place in places if not os.path.isdir(place.partition(":")[2])]
+    log_folders = [
+        f"{job['name']}:{job['folder']}/tensorboard" for job in (session.fetch(job_path(name)) for name in options.words)
+    ]
+    missing = [log_folder for log_folder in log_folders if not os.path.isdir(log_folder.partition(":")[2])]
     if missing:
         message = f"no event files: {missing[0].partition(':')[2]}"
         raise NotFoundError(message, fix="write them to $FAIRWAY_TENSORBOARD_DIR")
@@ -28,8 +30,10 @@ def tensorboard(options: Options) -> int:
     if not program:
         message = f"TensorBoard is not installed beside {python}"
         raise RefusedError(message, fix=f"{python} -m pip install tensorboard")
-    where = ["--logdir", places[0].partition(":")[2]] if len(places) == 1 else ["--logdir_spec", ",".join(places)]
-    command = [program, *where, "--port", options.text("port", "6006"), "--host", options.text("host", "localhost")]
+    log_flags = (
+        ["--logdir", log_folders[0].partition(":")[2]] if len(log_folders) == 1 else ["--logdir_spec", ",".join(log_folders)]
+    )
+    command = [program, *log_flags, "--port", options.text("port", "6006"), "--host", options.text("host", "localhost")]
     if not options.on("plan"):
         say(f"TensorBoard over {', '.join(options.words)}; Ctrl-C ends it")
         os.execv(program, command)
@@ -39,8 +43,8 @@ def tensorboard(options: Options) -> int:
 
 def _find_program() -> str:
     folders = [os.path.dirname(document.find_python()), *os.environ.get("PATH", "").split(os.pathsep)]
-    found = (os.path.join(folder, "tensorboard") for folder in folders if folder)
-    return next((path for path in found if os.access(path, os.X_OK)), "")
+    candidates = (os.path.join(folder, "tensorboard") for folder in folders if folder)
+    return next((path for path in candidates if os.access(path, os.X_OK)), "")
 
 
 COMMANDS = {

@@ -1,4 +1,4 @@
-"""The caller's terminal: its keys, its size, and the signals that come from it."""
+"""The caller's terminal: keys, size and signals."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 DROPPED = b"\x1a\x1c"
-"""Ctrl-Z and Ctrl-\\ would end or freeze the task on the far terminal; only a shell asked for with -it gets them."""
+"""Ctrl-Z and Ctrl-\\ would end or freeze the task on the remote terminal; only a shell started with -it gets them."""
 
 
 class Keys:
-    """While it is entered, keys come at once and unseen: the far end echoes them. `raw` also hands on Ctrl-C."""
+    """Context in which keys arrive at once and without echo: the remote terminal echoes them. `raw` also passes Ctrl-C."""
 
     def __init__(self, *, raw: bool) -> None:
         self.raw = raw
@@ -45,11 +45,11 @@ class Keys:
         termios.tcsetattr(self.descriptor, termios.TCSADRAIN, mode)
 
     def give_back(self) -> None:
-        """Restore the mode that was found."""
+        """Restore the previous mode."""
         termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self._before)
 
     def read(self) -> bytes | None:
-        """What was typed; None when the terminal was closed. In this mode Ctrl-D is a byte like any other."""
+        """Return the typed bytes; None when the terminal was closed. In this mode Ctrl-D is an ordinary byte."""
         try:
             data = os.read(self.descriptor, 4096)
         except OSError:
@@ -60,7 +60,7 @@ class Keys:
 
 
 class Signals:
-    """Signals as bytes on a descriptor, so that one `poll` waits for them and for everything else."""
+    """Signals as bytes on a descriptor, so that a single `poll` waits for them and for other events."""
 
     def __init__(self, *numbers: int) -> None:
         self._numbers = numbers
@@ -83,11 +83,11 @@ class Signals:
         os.close(self._write)
 
     def fileno(self) -> int:
-        """For `poll`."""
+        """The readable descriptor, for `poll`."""
         return self._read
 
     def take(self) -> list[int]:
-        """The signals that came since."""
+        """Return the signals that arrived since the last call."""
         try:
             return list(os.read(self._read, 512))
         except BlockingIOError:
@@ -95,13 +95,13 @@ class Signals:
 
 
 def _note(number: int, frame: FrameType | None) -> None:
-    """The wake-up descriptor carries the number; nothing else is to be done here."""
+    """Do nothing: the wake-up descriptor carries the number."""
 
 
 def size() -> tuple[int, int]:
-    """Rows and columns."""
+    """Return rows and columns."""
     try:
-        found = os.get_terminal_size(1)
+        terminal_size = os.get_terminal_size(1)
     except OSError:
         return 24, 80
-    return found.lines, found.columns
+    return terminal_size.lines, terminal_size.columns

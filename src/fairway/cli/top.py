@@ -1,4 +1,4 @@
-"""`fairway top`: what uses the machine."""
+"""`fairway top`: use of nodes, jobs and services."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from fairway.sdk.wire import quote
 
 
 def top(options: Options) -> int:
-    """Print the nodes, and below them the jobs that run."""
+    """Print the nodes, and below them the running jobs."""
     return show(Session(options), ["/v1/nodes", "/v1/top/jobs"], merged=True)
 
 
 def top_node(options: Options) -> int:
-    """Print nodes: capacity, what is taken, what is left, device by device."""
+    """Print nodes with their total, used and free capacity, device by device."""
     name = options.word()
     return show(Session(options), [f"/v1/nodes/{quote(name)}" if name else "/v1/nodes"])
 
 
 def top_job(options: Options) -> int:
-    """Print running jobs, or the tasks of one, with what they use of what they hold."""
+    """Print running jobs, or the tasks of one job, with the use of their allocated resources."""
     name = options.word()
     return show(Session(options), [f"/v1/top/jobs/{quote(job_name(name))}" if name else "/v1/top/jobs"])
 
 
 def top_service(options: Options) -> int:
-    """Print services with what comes in and what their replicas use, or the replicas of one."""
+    """Print services with their traffic and use, or the replicas of one service."""
     name = options.word()
     return show(Session(options), [service_path(name, "/top") if name else "/v1/services"])
 

@@ -1,4 +1,4 @@
-"""`fairway uninstall`: from a cluster."""
+"""`fairway uninstall`: remove Fairway from a cluster."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
 
 
 def kubernetes(options: Options) -> int:
-    """Take the processes, accounts and roles away; with --all also the kinds, and all objects of them."""
+    """Remove processes, accounts and roles; with --all also the custom resource definitions with all their objects."""
     from fairway.engines.kubernetes.install.applying import KEPT, called
     from fairway.engines.kubernetes.install.manifests import everything
 
-    # What is taken away has a name, whatever else was chosen.
-    found, whole = everything(installation(options, required=False)), options.on("all")
+    # Removal needs only the names of objects, which do not depend on other settings.
+    objects, remove_everything = everything(installation(options, required=False)), options.on("all")
     if options.on("plan"):
-        for one in reversed([one for one in found if whole or one["kind"] not in KEPT]):
-            say(f"{called(one)} would go, if it is there")
+        for item in reversed([item for item in objects if remove_everything or item["kind"] not in KEPT]):
+            say(f"{called(item)} would go, if it is there")
         say("nothing was changed (--plan)")
         return 0
 
     async def remove(client: Client) -> None:
         from fairway.engines.kubernetes.install.applying import remove_all
 
-        await remove_all(client, found, say, whole=whole)
+        await remove_all(client, objects, say, whole=remove_everything)
 
     on_cluster(options, remove)
-    kept = "the objects of all users, their kinds and the operator's record are still there (--all takes them away too)"
-    say("done" if whole else f"done; {kept}")
+    kept_notice = "the objects of all users, their kinds and the operator's record are still there (--all takes them away too)"
+    say("done" if remove_everything else f"done; {kept_notice}")
     return 0
 
 

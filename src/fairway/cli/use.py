@@ -1,4 +1,4 @@
-"""`fairway use`: where commands act from now on."""
+"""`fairway use`: choose the context in which commands act."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def use(options: Options) -> int:
-    """Choose a context, or show which there are."""
+    """Choose a context, or list the contexts."""
     if not options.word():
         return _show(options)
     name = options.word()
@@ -30,11 +30,11 @@ def use(options: Options) -> int:
         message = f"there is no kubeconfig {name}"
         raise UsageError(message, fix="name a file that is there, or a context; `fairway use` lists them")
     cluster = Cluster(context, kubeconfig)
-    found = cluster.target
-    contexts.remember(found.context, kubeconfig)
-    say(f"on {found.context} / {found.namespace}: commands act on {found.server}; `fairway use local` goes back")
+    target = cluster.target
+    contexts.remember(target.context, kubeconfig)
+    say(f"on {target.context} / {target.namespace}: commands act on {target.server}; `fairway use local` goes back")
     try:
-        cluster.request("GET", "/v1/health", {"namespace": found.namespace}).read()
+        cluster.request("GET", "/v1/health", {"namespace": target.namespace}).read()
     except FairwayError as error:
         say(f"warning: {error}")
     return 0
@@ -42,42 +42,42 @@ def use(options: Options) -> int:
 
 def _show(options: Options) -> int:
     current, kubeconfig = contexts.find(options.text("context") or os.environ.get("FAIRWAY_CONTEXT", ""))
-    found = [{"name": contexts.LOCAL, "server": "this machine", "namespace": "", "current": current == contexts.LOCAL}]
-    found += [{**one, "current": one["name"] == current} for one in _listed(kubeconfig) if one["name"] != contexts.LOCAL]
-    known = any(one["current"] for one in found)
-    if not known:
-        found.append({"name": current, "server": "not in the kubeconfig any more", "namespace": "", "current": True})
+    rows = [{"name": contexts.LOCAL, "server": "this machine", "namespace": "", "current": current == contexts.LOCAL}]
+    rows += [{**row, "current": row["name"] == current} for row in _listed(kubeconfig) if row["name"] != contexts.LOCAL]
+    has_current = any(row["current"] for row in rows)
+    if not has_current:
+        rows.append({"name": current, "server": "not in the kubeconfig any more", "namespace": "", "current": True})
     if options.text("format") == "json":
-        write_json({"contexts": found})
+        write_json({"contexts": rows})
         return 0
-    width = max(len(str(one["name"])) for one in found)
-    for one in found:
+    width = max(len(str(row["name"])) for row in rows)
+    for row in rows:
         if options.text("format") == "name":
-            show_line(str(one["name"]))
+            show_line(str(row["name"]))
         else:
-            show_line(f"{'*' if one['current'] else ' '} {one['name']:{width}}  {one['server']}  {one['namespace']}".rstrip())
+            show_line(f"{'*' if row['current'] else ' '} {row['name']:{width}}  {row['server']}  {row['namespace']}".rstrip())
     return 0
 
 
 def _listed(kubeconfig: str) -> list[dict[str, Any]]:
-    """The contexts of the kubeconfig that kubectl would read; what cannot be read is told, and none are listed."""
+    """Return the contexts of the kubeconfig that kubectl would read; an unusable context is listed with its error."""
     from pathlib import Path
 
     from fairway.engines.kubernetes.client import config
 
-    named = kubeconfig or os.environ.get("KUBECONFIG", "") or os.path.expanduser("~/.kube/config")
-    files = [Path(part).expanduser() for part in named.split(":") if part and Path(part).expanduser().exists()]
+    paths = kubeconfig or os.environ.get("KUBECONFIG", "") or os.path.expanduser("~/.kube/config")
+    files = [Path(part).expanduser() for part in paths.split(":") if part and Path(part).expanduser().exists()]
     if not files:
         return []
-    read = config.read_kubeconfig(*files)
-    found: list[dict[str, Any]] = []
-    for name in sorted(read.contexts):
+    kubeconfigs = config.read_kubeconfig(*files)
+    rows: list[dict[str, Any]] = []
+    for name in sorted(kubeconfigs.contexts):
         try:
-            target = read.target(name)
-            found.append({"name": name, "server": target.server, "namespace": target.namespace})
+            target = kubeconfigs.target(name)
+            rows.append({"name": name, "server": target.server, "namespace": target.namespace})
         except FairwayError as error:
-            found.append({"name": name, "server": f"cannot be used: {error.message}", "namespace": ""})
-    return found
+            rows.append({"name": name, "server": f"cannot be used: {error.message}", "namespace": ""})
+    return rows
 
 
 COMMANDS = {

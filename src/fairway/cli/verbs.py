@@ -1,6 +1,6 @@
-"""The table of verbs: what the overview, did-you-mean, completion and the entry point all read.
+"""The table of verbs, read by the overview, did-you-mean, completion and the entry point.
 
-A verb's module is imported when the verb is used, never before.
+A verb's module is imported only when the verb is used.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Verb:
-    """One verb, or a noun with verbs of its own (`secret set`)."""
+    """A verb, or a noun with verbs of its own (`secret set`)."""
 
     def __init__(
         self, name: str, summary: str, *, aliases: tuple[str, ...] = (), parts: tuple[str, ...] = (), names: str = ""
@@ -20,21 +20,21 @@ class Verb:
         self.summary = summary
         self.aliases = aliases
         self.parts = parts
-        """The second words that it knows."""
+        """The second words that it accepts."""
         self.names = names
-        """What its words name, for completion: `job`, `file`, `secret` or nothing."""
+        """The kind of its arguments, for completion: `job`, `file`, `secret` or empty."""
 
     @property
     def module(self) -> str:
-        """The module that holds its `COMMANDS`."""
+        """The name of the module that holds its `COMMANDS`."""
         return f"fairway.cli.{self.name}"
 
     def load(self) -> dict[str, Command]:
-        """Its commands by second word; the key is empty for a plain verb."""
+        """Import the module and return its commands by second word; the key is empty for a plain verb."""
         import importlib
 
-        found: dict[str, Command] = importlib.import_module(self.module).COMMANDS
-        return found
+        commands: dict[str, Command] = importlib.import_module(self.module).COMMANDS
+        return commands
 
 
 GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
@@ -168,22 +168,22 @@ HINTS: dict[str, str] = {
     "mpirun": "`fairway run --framework mpi -w 2 -- COMMAND`",
     "torchrun": "`fairway run -- torchrun train.py`",
 }
-"""What those mean who type a verb of another tool, where no verb here means just the same."""
+"""The nearest equivalents for verbs of other tools that are not exact synonyms of a verb here."""
 
 
 def find_verb(word: str) -> Verb | None:
-    """The verb with this name or alias."""
+    """Return the verb with this name or alias; None if there is none."""
     return VERBS.get(ALIASES.get(word, word))
 
 
 def overview() -> str:
-    """The help of `fairway` itself."""
+    """Return the help of `fairway` itself."""
     lines = ["fairway: deep learning, from one machine to a cluster", "", "usage: fairway VERB [flags]"]
     for title, group in GROUPS:
         lines += ["", f"{title}:"]
         for verb in group:
-            also = f"  (also: {', '.join(verb.aliases)})" if verb.aliases else ""
-            lines.append(f"  {verb.name:13}{verb.summary}{also}")
+            aliases = f"  (also: {', '.join(verb.aliases)})" if verb.aliases else ""
+            lines.append(f"  {verb.name:13}{verb.summary}{aliases}")
     lines += [
         "",
         "begin with:",

@@ -1,4 +1,4 @@
-"""`fairway model verify` and `fairway data verify`: compare kept content with its digests."""
+"""`fairway model verify` and `fairway data verify`: compare stored content with its digests."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 ALL = "%2A"
-"""In the place of a name: every version of the namespace."""
+"""Used in place of a name: every version of the namespace."""
 
 
 def verify(session: Session, path: str) -> int:
-    """Print what is damaged, and how far it is meanwhile. Exit code 1 when something is damaged."""
+    """Show progress, then print the damaged files. Exit code 1 if there are any."""
     reply = session.call("GET", path, session.look())
-    found = _Answer().read(reply)
-    write(found["shown"].encode("utf-8", "surrogateescape"))
-    damaged = found["end"]["damaged"]
+    result = _Answer().read(reply)
+    write(result["shown"].encode("utf-8", "surrogateescape"))
+    damaged = result["end"]["damaged"]
     if damaged:
         files = "1 file is" if len(damaged) == 1 else f"{len(damaged):,} files are"
         say(f"{files} damaged or missing; register or add the good files again: that repairs every version that shares them")
@@ -38,18 +38,18 @@ class _Answer:
         self._patience = time.monotonic() + PATIENCE
 
     def read(self, reply: Any) -> dict[str, Any]:
-        """The last line of the answer; the lines before say how far it is."""
+        """Return the last line of the reply; the lines before it report progress."""
         rest = b""
         try:
             while (piece := reply.chunk()) is not None:
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
-                    told = json.loads(line)
-                    if "error" in told:
-                        raise from_wire(told["error"])
-                    if "end" in told:
-                        return dict(told)
-                    self._tell(told["course"])
+                    event = json.loads(line)
+                    if "error" in event:
+                        raise from_wire(event["error"])
+                    if "end" in event:
+                        return dict(event)
+                    self._tell(event["course"])
         finally:
             self._bar.close()
             reply.close()

@@ -1,4 +1,4 @@
-"""`fairway version`."""
+"""`fairway version`: the version of Fairway."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from fairway.version import VERSION
 
 
 def version(options: Options) -> int:
-    """Print the version; `-o json` tells of the interpreter too."""
+    """Print the version; with `-o json` also the interpreter and the package's folder."""
     if options.text("format") == "json":
-        where = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        write_json({"version": VERSION, "python": sys.version.split()[0], "executable": sys.executable, "package": where})
+        package_folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        write_json(
+            {"version": VERSION, "python": sys.version.split()[0], "executable": sys.executable, "package": package_folder}
+        )
     else:
         write(f"fairway {VERSION}\n".encode())
     return 0

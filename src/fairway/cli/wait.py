@@ -1,4 +1,4 @@
-"""`fairway wait`: until runs have ended, and services answer."""
+"""`fairway wait`: wait until runs have ended and services answer."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from fairway.sdk.wire import Reply
 
 _REDRAW = 0.5
-"""Seconds between two redraws of the status, where there is a terminal."""
+"""Interval in seconds between redraws of the status on a terminal."""
 
 
 def wait(options: Options) -> int:
-    """0 when every run succeeded and every service answers, 1 when one did not or the time is over."""
+    """Return 0 if every run succeeded and every service answers, 1 if one did not or the timeout expired."""
     session = Session(options)
     limit = options.text("timeout")
     try:
@@ -40,9 +40,9 @@ def wait(options: Options) -> int:
         message = f"--timeout {limit} {error}"
         raise UsageError(message) from None
     services = [split(word, (JOB, SERVICE))[1] for word in options.words if split(word, (JOB, SERVICE))[0] == SERVICE]
-    well = [await_service(session, name, deadline) for name in services]
+    answering = [await_service(session, name, deadline) for name in services]
     if services and len(services) == len(options.words) and not options.on("all") and not options.many("label"):
-        return 0 if all(well) else 1
+        return 0 if all(answering) else 1
     names = _names(session, options)
     jobs = [wait_for(session, name, deadline) for name in names]
     for job in jobs:
@@ -50,37 +50,41 @@ def wait(options: Options) -> int:
             write_json(job)
         else:
             say(farewell(job))
-    return 0 if all(well) and all(job["phase"] == "Succeeded" for job in jobs) else 1
+    return 0 if all(answering) and all(job["phase"] == "Succeeded" for job in jobs) else 1
 
 
 def await_service(session: Session, name: str, deadline: float | None) -> bool:
-    """Wait until a service answers and no release of it is under way; False when that is given up, and then why is said."""
+    """Wait until a service answers and no release is in progress; on giving up print the reason and return False."""
     watch = ServiceWatch(session, name, deadline)
-    found, reason = watch.settle()
+    service, reason = watch.settle()
     if reason:
-        watch.explain(found, reason)
+        watch.explain(service, reason)
     elif session.output == "json":
-        write_json(found)
+        write_json(service)
     else:
-        say(f"{name} answers at {found['url']}" if found["ready_replicas"] else f"{name} waits for a request at {found['url']}")
+        say(
+            f"{name} answers at {service['url']}"
+            if service["ready_replicas"]
+            else f"{name} waits for a request at {service['url']}"
+        )
     return not reason
 
 
 def _names(session: Session, options: Options) -> list[str]:
-    """The runs that are meant now, before any new one is submitted."""
+    """Resolve the names to runs at once, before the wait, so that runs submitted later do not count."""
     if not options.on("all") and not options.many("label"):
         if not options.words:
             message = "no run is named"
             raise UsageError(message, fix="name runs, or say --all for every run that is not over")
         return [session.fetch(job_path(address))["name"] for address in options.words if split(address, (JOB, SERVICE))[0] == JOB]
-    found = [job["name"] for job in selection.select(session, options, "active")]
-    if not found:
+    names = [job["name"] for job in selection.select(session, options, "active")]
+    if not names:
         say("nothing is left to wait for")
-    return found
+    return names
 
 
 def wait_for(session: Session, name: str, deadline: float | None) -> dict[str, Any]:
-    """Wait for one run's end; a daemon that goes away meanwhile is started again."""
+    """Wait for the end of a run; if the daemon stops meanwhile, start it again."""
     status = Status()
     drawn = is_terminal(2) and os.environ.get("TERM") != "dumb"
     screen = Screen(_emit, lambda: os.get_terminal_size(2).columns) if drawn else None
@@ -94,8 +98,8 @@ def wait_for(session: Session, name: str, deadline: float | None) -> dict[str, A
 def _wait_for(session: Session, name: str, deadline: float | None, status: Status, screen: Screen | None) -> dict[str, Any]:
     while True:
         try:
-            left = None if deadline is None else max(0.001, deadline - time.monotonic())
-            reply = session.call("GET", job_path(name, "/watch"), {"logs": "false"}, timeout=left)
+            remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
+            reply = session.call("GET", job_path(name, "/watch"), {"logs": "false"}, timeout=remaining)
             try:
                 for value in _told(reply, deadline, _REDRAW if screen else None):
                     if "end" in value:
@@ -116,16 +120,16 @@ def _wait_for(session: Session, name: str, deadline: float | None, status: Statu
 
 
 def _told(reply: Reply, deadline: float | None, every: float | None) -> Iterator[dict[str, Any]]:
-    """What is told, line by line; an empty value every so often, to draw anew. Raises `TimeoutError` at the deadline."""
-    waiting = select.poll()
-    waiting.register(reply.fileno(), select.POLLIN)
+    """Yield the lines of the reply, and an empty value at each redraw interval. Raises `TimeoutError` at the deadline."""
+    poller = select.poll()
+    poller.register(reply.fileno(), select.POLLIN)
     rest = b""
     while True:
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
+        remaining = None if deadline is None else deadline - time.monotonic()
+        if remaining is not None and remaining <= 0:
             raise TimeoutError
-        pauses = [pause for pause in (left, every) if pause is not None]
-        if not reply.ready and not waiting.poll(min(pauses) * 1000 if pauses else None):
+        pauses = [pause for pause in (remaining, every) if pause is not None]
+        if not reply.ready and not poller.poll(min(pauses) * 1000 if pauses else None):
             yield {}
             continue
         data = reply.chunk()

@@ -1,4 +1,4 @@
-"""`--watch`: a view, drawn again when it changes, until Ctrl-C."""
+"""`--watch`: show a view again whenever it changes, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 WATCH = Flag("--watch", "draw it again when it changes, until Ctrl-C (exit code 0); without a terminal, print it when it changes")
 EVERY = 1.0
-"""Seconds between two looks."""
+"""Poll interval in seconds."""
 _PASSING = frozenset({"duration", "remaining", "age", "time"})
-"""What changes with time alone."""
+"""Fields that change merely with time."""
 
 
 def show(session: Session, paths: list[str], query: dict[str, Any] | None = None, *, merged: bool = False) -> int:
-    """Print views one below the other; with `--watch`, until Ctrl-C. `merged`: as JSON they are one value."""
-    asked = query or {}
+    """Print views one below the other; with `--watch`, until Ctrl-C. If `merged`, JSON output is a single value."""
+    full_query = query or {}
 
     def drawn() -> bytes:
         if session.output == "json" and merged:
             import json
 
-            found = {name: value for path in paths for name, value in session.fetch(path, asked).items()}
-            return (json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
-        return b"".join(session.call("GET", path, {**asked, **session.look()}).read() for path in paths)
+            merged_views = {name: value for path in paths for name, value in session.fetch(path, full_query).items()}
+            return (json.dumps(merged_views, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
+        return b"".join(session.call("GET", path, {**full_query, **session.look()}).read() for path in paths)
 
     if not session.options.on("watch"):
         write(drawn())
@@ -40,38 +40,38 @@ def show(session: Session, paths: list[str], query: dict[str, Any] | None = None
         if is_terminal(1):
             _redraw(drawn)
         else:
-            _print_changes(drawn, lambda: [_lasting(session.fetch(path, asked)) for path in paths])
+            _print_changes(drawn, lambda: [_lasting(session.fetch(path, full_query)) for path in paths])
     except KeyboardInterrupt:
         return 0
     return 0
 
 
 def _redraw(drawn: Callable[[], bytes]) -> None:
-    """On a terminal: from the upper left corner, so that nothing flickers. What does not fit is left out."""
+    """Redraw on the terminal from the upper left corner, so that nothing flickers. Lines that do not fit are left out."""
     write(b"\x1b[2J")
     while True:
         lines = drawn().splitlines()
-        most = terminal_height()
-        if most and len(lines) >= most:
-            lines = [*lines[: most - 2], f"... {len(lines) - most + 2} more lines".encode()]
+        height = terminal_height()
+        if height and len(lines) >= height:
+            lines = [*lines[: height - 2], f"... {len(lines) - height + 2} more lines".encode()]
         write(b"\x1b[H" + b"".join(line + b"\x1b[K\n" for line in lines) + b"\x1b[J")
         time.sleep(EVERY)
 
 
 def _print_changes(drawn: Callable[[], bytes], state: Callable[[], object]) -> None:
-    """Elsewhere: one block a change. What changes with time alone is no change."""
+    """Print a block for each change, ignoring fields that change merely with time."""
     import json
 
-    known = ""
+    printed = ""
     while True:
         current = json.dumps(state(), sort_keys=True)
-        if current != known:
-            write((b"\n" if known else b"") + drawn())
-            known = current
+        if current != printed:
+            write((b"\n" if printed else b"") + drawn())
+            printed = current
         time.sleep(EVERY)
 
 
 def _lasting(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _lasting(one) for name, one in value.items() if name not in _PASSING}
-    return [_lasting(one) for one in value] if isinstance(value, list) else value
+        return {name: _lasting(item) for name, item in value.items() if name not in _PASSING}
+    return [_lasting(item) for item in value] if isinstance(value, list) else value

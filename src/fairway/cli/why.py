@@ -1,4 +1,4 @@
-"""`fairway why`: the reason, and what would help."""
+"""`fairway why`: the reason for the state of a run or service, and what would help."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairway.cli.session import Session
 
 
 def why(options: Options) -> int:
-    """Print why a run is where it is, or why a service has as many replicas as it has."""
+    """Print the reason for the state of a run, or for the number of replicas of a service."""
     Session(options).show(path_of(options.word(), "/why"))
     return 0
 

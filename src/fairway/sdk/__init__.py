@@ -1,5 +1,5 @@
-"""The Python face: `Client` and `AsyncClient`, and below them the wire to the daemon and how it is found and started.
+"""The Python SDK: `Client` and `AsyncClient`, and below them the protocol to the daemon, its discovery and its start.
 
-Does I/O. Importing the package imports nothing else: the command line uses `wire`, `place` and `daemon`
-alone, and those keep to the few cheap modules of the standard library.
+Does I/O. Importing the package imports nothing else: the command line uses only `wire`, `place` and `daemon`,
+which import only a few cheap modules of the standard library.
 """

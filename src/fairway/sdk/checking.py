@@ -1,4 +1,4 @@
-"""The signature of a verb, and its arguments held against it: unknown keywords and wrong types are refused at once."""
+"""Checks of arguments against a method's signature: unknown keywords and wrong types are refused at once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SHOWN = 60
 
 
 class ArgumentError(UsageError, TypeError):
-    """An argument that a method does not take. It is a `TypeError` too, as Python's own calls raise it."""
+    """An argument that a method does not accept. Also a `TypeError`, as Python's own calls raise."""
 
 
 class _LeftOut:
-    """The default of a wish: what is left out is up to the document."""
+    """The default of a wish: the document decides."""
 
     def __repr__(self) -> str:
-        """As signatures show it."""
+        """Return the text shown in signatures."""
         return "..."
 
 
@@ -32,7 +32,7 @@ LEFT_OUT = _LeftOut()
 
 
 def signature_of(function: Callable[..., object], container: str) -> inspect.Signature:
-    """The signature as callers see it: wishes one by one, and what comes out of the `container` (`Steps[JobView]`: `JobView`)."""
+    """Return the signature for callers: each wish as a keyword, and the type inside `container` (`Steps[JobView]`: `JobView`)."""
     plain = inspect.signature(function)
     parameters = []
     for parameter in plain.parameters.values():
@@ -43,13 +43,13 @@ def signature_of(function: Callable[..., object], container: str) -> inspect.Sig
             ]
         else:
             parameters.append(parameter)
-    given = str(plain.return_annotation)
-    returned = given.removeprefix(f"{container}[").removesuffix("]") if given.startswith(container) else given
+    annotation = str(plain.return_annotation)
+    returned = annotation.removeprefix(f"{container}[").removesuffix("]") if annotation.startswith(container) else annotation
     return plain.replace(parameters=parameters, return_annotation=returned)
 
 
 class Checked:
-    """The arguments of one verb. Hints are read at the first call, so that importing costs nothing."""
+    """Checks the arguments of one method. Type hints are resolved at the first call, so that importing costs nothing."""
 
     def __init__(self, function: Callable[..., object], signature: inspect.Signature) -> None:
         self._function = function
@@ -57,13 +57,13 @@ class Checked:
         self._hints: dict[str, Any] | None = None
 
     def check(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        """Raises `ArgumentError` for an argument that is unknown, missing, or of another type."""
-        name, known = self._function.__name__, self._signature.parameters
-        for given in kwargs:
-            if given not in known or given == "self":
-                message = f"{name}() has no keyword {given!r}"
-                words = ", ".join(one for one in known if one != "self")
-                raise ArgumentError(message, fix=did_you_mean(given, known) or f"it takes {words}")
+        """Raise `ArgumentError` for an argument that is unknown, missing, or of another type."""
+        name, parameters = self._function.__name__, self._signature.parameters
+        for keyword in kwargs:
+            if keyword not in parameters or keyword == "self":
+                message = f"{name}() has no keyword {keyword!r}"
+                words = ", ".join(parameter for parameter in parameters if parameter != "self")
+                raise ArgumentError(message, fix=did_you_mean(keyword, parameters) or f"it takes {words}")
         try:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError as error:
@@ -71,52 +71,52 @@ class Checked:
             raise ArgumentError(message, fix=f"call it as {name}{_shown_signature(self._signature)}") from None
         if self._hints is None:
             self._hints = {**get_type_hints(Wishes), **get_type_hints(self._function)}
-        for given, value in bound.arguments.items():
-            hint = self._hints.get(given, Any)
-            if given != "self" and known[given].kind is not inspect.Parameter.VAR_POSITIONAL and not fits(value, hint):
+        for keyword, value in bound.arguments.items():
+            hint = self._hints.get(keyword, Any)
+            if keyword != "self" and parameters[keyword].kind is not inspect.Parameter.VAR_POSITIONAL and not fits(value, hint):
                 shown = repr(value)
                 shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-                message = f"{name}(): {given}={shown} is of type {type(value).__name__}"
+                message = f"{name}(): {keyword}={shown} is of type {type(value).__name__}"
                 raise ArgumentError(message, fix=f"give {wanted(hint)}{_instead(value, hint)}")
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Whether a value is of a type. True and False are no numbers; an int is a float."""
+    """Whether a value has a type. True and False are not numbers; an int is a float."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any or hint is object:
         return True
     if origin in (Union, types.UnionType):
-        return any(fits(value, one) for one in inner)
+        return any(fits(value, item) for item in inner)
     if hint in (int, float):
         return isinstance(value, (int, hint)) and not isinstance(value, bool)
     if origin is collections.abc.Callable:
         return callable(value)
     if origin is dict:
-        return isinstance(value, dict) and all(fits(key, inner[0]) and fits(one, inner[1]) for key, one in value.items())
+        return isinstance(value, dict) and all(fits(key, inner[0]) and fits(item, inner[1]) for key, item in value.items())
     if origin in (list, tuple):
-        return isinstance(value, (list, tuple)) and all(fits(one, inner[0]) for one in value)
+        return isinstance(value, (list, tuple)) and all(fits(item, inner[0]) for item in value)
     return isinstance(value, origin or hint)
 
 
 def wanted(hint: Any) -> str:
-    """A type in words: `str or JobView`."""
+    """Return a type in words: `str or JobView`."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        words = [wanted(one) for one in get_args(hint)]
+        words = [wanted(argument) for argument in get_args(hint)]
         return " or ".join(dict.fromkeys(words))
     if origin is collections.abc.Callable:
         return "a function"
     if hint is type(None):
         return "None"
     if origin is dict:
-        return f"a dict of {' to '.join(wanted(one) for one in get_args(hint))}"
+        return f"a dict of {' to '.join(wanted(argument) for argument in get_args(hint))}"
     if origin in (list, tuple):
         return f"a {origin.__name__} of {wanted(get_args(hint)[0])}"
     return getattr(origin or hint, "__name__", str(hint))
 
 
 def _instead(value: object, hint: Any) -> str:
-    """The value as it may be meant: `"64"` for 64, `2` for "2"."""
+    """Return the value that was probably intended: `"64"` for 64, `2` for "2"."""
     if isinstance(value, str) and hint in (int, float):
         try:
             number = finite(float(value))
@@ -126,7 +126,7 @@ def _instead(value: object, hint: Any) -> str:
     if get_origin(hint) is list and isinstance(value, str):
         return f": [{value!r}]"
     if get_origin(hint) is dict and isinstance(value, dict) and get_args(hint) == (str, str):
-        return ": " + repr({str(key): str(one) for key, one in list(value.items())[:3]})
+        return ": " + repr({str(key): str(item) for key, item in list(value.items())[:3]})
     return f': "{value}"' if hint is str and isinstance(value, (int, float)) else ""
 
 
@@ -135,5 +135,7 @@ def _written(hint: object) -> str:
 
 
 def _shown_signature(signature: inspect.Signature) -> str:
-    short = [one for one in signature.parameters.values() if one.default is not LEFT_OUT and one.name != "self"]
+    short = [
+        parameter for parameter in signature.parameters.values() if parameter.default is not LEFT_OUT and parameter.name != "self"
+    ]
     return str(signature.replace(parameters=short, return_annotation=inspect.Signature.empty)).replace("'", "")

@@ -1,4 +1,4 @@
-"""`Client` and `AsyncClient`: the same verbs, once blocking and once awaited.
+"""`Client` and `AsyncClient`: the same methods, blocking and awaited.
 
 client = fairway.Client()
 job = client.submit("job.yaml", workers=4)
@@ -32,50 +32,50 @@ R = TypeVar("R")
 
 
 class _Face(Verbs):
-    """What both clients are made of."""
+    """The common base of both clients."""
 
     def __init__(self, *, home: str | os.PathLike[str] = "", namespace: str = "", context: str | os.PathLike[str] = "") -> None:
-        """A client of the daemon of `home` (default: `FAIRWAY_HOME`), which is started when first needed; or of a cluster.
+        """Create a client of the daemon of `home` (default: `FAIRWAY_HOME`), which is started when first needed; or of a cluster.
 
-        `context` is one of the kubeconfig, the path of a kubeconfig, or `local`; where it is not given, `FAIRWAY_CONTEXT` counts,
-        else it acts here. What `fairway use` remembers is for commands: a program says where it acts.
+        `context` is a context of the kubeconfig, the path of a kubeconfig, or `local`. Without it `FAIRWAY_CONTEXT` applies, else
+        this machine. The context chosen by `fairway use` applies to commands only: a program names its own.
         """
-        chosen = os.fspath(context) or ("" if home else os.environ.get("FAIRWAY_CONTEXT", "")) or place.LOCAL
-        given = namespace or os.environ.get("FAIRWAY_NAMESPACE", "")
-        self.on_cluster = chosen != place.LOCAL
+        selected_context = os.fspath(context) or ("" if home else os.environ.get("FAIRWAY_CONTEXT", "")) or place.LOCAL
+        given_namespace = namespace or os.environ.get("FAIRWAY_NAMESPACE", "")
+        self.on_cluster = selected_context != place.LOCAL
         self.daemon: Daemon | Cluster
         if not self.on_cluster:
-            self.daemon, self.namespace = Daemon(os.fspath(home)), given or "default"
+            self.daemon, self.namespace = Daemon(os.fspath(home)), given_namespace or "default"
             return
         if home:
-            message = f"a client acts in a home ({os.fspath(home)}) or on a cluster ({chosen}), not in both"
+            message = f"a client acts in a home ({os.fspath(home)}) or on a cluster ({selected_context}), not in both"
             raise UsageError(message, fix="leave one of them out")
-        self.daemon = Cluster(*place.find_context(chosen))
-        self.namespace = given or self.daemon.target.namespace
+        self.daemon = Cluster(*place.find_context(selected_context))
+        self.namespace = given_namespace or self.daemon.target.namespace
 
     def __repr__(self) -> str:
-        """Where it acts."""
+        """Return the context or home, and the namespace."""
         if isinstance(self.daemon, Cluster):
             return f"{type(self).__name__}(context={self.daemon.target.context!r}, namespace={self.namespace!r})"
         return f"{type(self).__name__}(home={self.daemon.home!r}, namespace={self.namespace!r})"
 
 
 class Client(_Face):
-    """Talks to Fairway and waits for its answers. It holds no connection, so threads may share it."""
+    """The blocking client. It holds no connection, so threads may share it."""
 
     def perform(self, steps: Steps[R]) -> R:
-        """Run a verb to its end."""
+        """Run a method's steps to the end and return its value."""
         answer: bytes | Exception | None = None
         while not isinstance(step := advance(steps, answer), Done):
             try:
                 answer = self._ask(step)
-            except Exception as error:  # noqa: BLE001 - the verb may know what to do
+            except Exception as error:  # noqa: BLE001 - the method may handle it
                 answer = error
         attach(step.value, self)
         return step.value
 
     def listen(self, lines: Lines[R]) -> Iterator[R]:
-        """What comes, as it comes."""
+        """Yield the decoded lines of the reply as they arrive."""
         call = lines.call
         reply = self.daemon.request(call.method, call.path, call.query, call.body, kind=call.kind)
         try:
@@ -100,7 +100,7 @@ class Client(_Face):
         except UnavailableError:
             if call.until is None or not self.on_cluster:
                 raise
-            # What is followed there goes on: it is asked again when somebody answers.
+            # The followed object still exists: the caller requests it again once the cluster answers.
             self.daemon.start()
             return b""
         if call.until is None:
@@ -112,7 +112,7 @@ class Client(_Face):
                 if deadline is not None:
                     reply.set_timeout(max(0.001, deadline - time.monotonic()))
         except UnavailableError:
-            # The daemon went away while it told its story; what it tells of did not.
+            # The connection to the daemon broke; the followed object still exists.
             return b""
         finally:
             reply.close()
@@ -120,25 +120,25 @@ class Client(_Face):
 
 
 class AsyncClient(_Face):
-    """The same, awaited."""
+    """The asyncio client: the methods of `Client`, awaited."""
 
     async def perform(self, steps: Steps[R]) -> R:
-        """Run a verb to its end."""
+        """Run a method's steps to the end and return its value."""
         answer: bytes | Exception | None = None
         while not isinstance(step := await self._advance(steps, answer), Done):
             try:
                 answer = await self._ask(step)
-            except Exception as error:  # noqa: BLE001 - the verb may know what to do
+            except Exception as error:  # noqa: BLE001 - the method may handle it
                 answer = error
         attach(step.value, self)
         return step.value
 
     async def _advance(self, steps: Steps[R], answer: bytes | Exception | None) -> Call | Done[R]:
-        """What goes to a cluster is read and packed between its calls, which may take long."""
+        """Advance in a thread for a cluster: files are read and packed between the calls, which may take long."""
         return await asyncio.to_thread(advance, steps, answer) if self.on_cluster else advance(steps, answer)
 
     async def listen(self, lines: Lines[R]) -> AsyncIterator[R]:
-        """What comes, as it comes."""
+        """Yield the decoded lines of the reply as they arrive."""
         answer = await streams.open_answer(self.daemon, lines.call)
         try:
             async for line in answer.lines():
@@ -150,11 +150,11 @@ class AsyncClient(_Face):
             await answer.close()
 
     async def __aenter__(self) -> AsyncClient:
-        """For the habit: there is nothing to open."""
+        """Return the client: there is nothing to open."""
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """For the habit: there is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     async def _ask(self, call: Call) -> bytes:
         patience = retry.Patience(self.daemon.patience)

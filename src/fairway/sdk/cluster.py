@@ -1,7 +1,7 @@
-"""The way to Fairway on a cluster: the same requests as to the daemon, over TLS to the API server, as the caller's own user.
+"""Requests to Fairway on a cluster: the same as to the daemon, sent over TLS to the API server as the caller's own user.
 
-`/v1/REST` in a namespace is `/apis/record.fairway.dev/v1alpha1/namespaces/NS/REST` there. The API server knows the caller and
-decides what the caller may do; its refusals are told in its own words.
+`/v1/REST` in a namespace is `/apis/record.fairway.dev/v1alpha1/namespaces/NS/REST` there. The API server authenticates and
+authorizes the caller; its refusals are reported with its own messages.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ T = TypeVar("T")
 ROOT = "/apis/record.fairway.dev/v1alpha1"
 CONNECT_LIMIT = 10.0
 CALL_LIMIT = 75.0
-"""Seconds for an answer that is no stream; the API server itself gives up after sixty."""
+"""Timeout in seconds for a reply that is not a stream; the API server itself gives up after sixty."""
 AWAY_LIMIT = 60.0
-"""Seconds for which a cluster may be away while something of it is followed."""
+"""Seconds for which a cluster may be unreachable while a client follows a run or service."""
 _PAUSE = 1.0
 _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""A stream may be silent for long; whether somebody is there is asked by the kernel."""
+"""Keep-alive options: a stream may be silent for long, so the kernel checks that the peer still exists."""
 _BROKEN = ("EOF", "connection reset by peer", "broken pipe", "context deadline exceeded")
-"""How the API server's words end when it lost the connection over which it had passed a request on."""
+"""Endings of the API server's messages when it lost the connection over which it had forwarded a request."""
 _STREAMS = ("/logs", "/watch", "/content")
 
 
 class _Clock:
-    """The time, for credentials that end."""
+    """The current time, for credentials that expire."""
 
     def now(self) -> float:
-        return time.time()  # noqa: TID251 - the face of a process of its own, as the command line is
+        return time.time()  # noqa: TID251 - runs in the caller's own process, as the command line does
 
 
 def _settled(work: Coroutine[Any, Any, T]) -> T:
-    """What it comes to; also where a loop runs already, as in a notebook."""
+    """Run a coroutine and return its result, even if an event loop is running in this thread, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -62,11 +62,11 @@ def _settled(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Cluster:
-    """The cluster of one context, asked as the daemon is."""
+    """The cluster of a context, with the same interface as `Daemon`."""
 
     called = "the cluster"
     patience = 90.0
-    """Seconds for which a lost answer is asked for again: an operator that is replaced is away for a while."""
+    """Seconds for which a request whose reply was lost is retried: replacing an operator takes a while."""
 
     def __init__(self, context: str, kubeconfig: str = "", *, say: Callable[[str], None] | None = None) -> None:
         self.target: Target = config.find(os.environ, context=context, kubeconfig=kubeconfig)
@@ -84,20 +84,20 @@ class Cluster:
         start: bool = True,
         timeout: float | None = None,
     ) -> wire.Reply:
-        """Send a request; errors that it is answered with are raised. `start` is for the daemon: a cluster is there or not."""
+        """Send a request; an error in the reply is raised. `start` is ignored: a client cannot start a cluster."""
         del start
-        target, more = translate(path, query or {})
+        target, remaining_query = translate(path, query or {})
         limit = timeout if timeout is not None or path.endswith(_STREAMS) else CALL_LIMIT
-        reply = self._exchange(method, wire.encode_target(target, more), body, kind, limit)
+        reply = self._exchange(method, wire.encode_target(target, remaining_query), body, kind, limit)
         if reply.status == 401 and _settled(self._identity.renewed()):
             reply.close()
-            reply = self._exchange(method, wire.encode_target(target, more), body, kind, limit)
+            reply = self._exchange(method, wire.encode_target(target, remaining_query), body, kind, limit)
         if reply.status >= 400:
             raise read_error(reply.status, reply.read(), self.target)
         return reply
 
     def answers(self) -> bool:
-        """Whether Fairway on that cluster can be asked now."""
+        """Whether Fairway on that cluster answers."""
         try:
             self.request("GET", "/v1/health", {"namespace": self.target.namespace}).read()
         except UnavailableError:
@@ -105,7 +105,7 @@ class Cluster:
         return True
 
     def start(self) -> None:
-        """Wait until it can be asked again: whoever runs the cluster starts it, not we."""
+        """Wait until the cluster answers again; only its administrator can start it."""
         began = time.monotonic()
         while not self.answers():
             if time.monotonic() - began > AWAY_LIMIT:
@@ -116,13 +116,13 @@ class Cluster:
     def _exchange(self, method: str, target: str, body: bytes, kind: str, limit: float | None) -> wire.Reply:
         if self._identity.stale:
             _settled(self._identity.refresh())
-        place = urlsplit(self.target.server)
-        lines = [f"{method} {place.path}{target} HTTP/1.1", f"Host: {place.netloc}", "Connection: close"]
+        url = urlsplit(self.target.server)
+        lines = [f"{method} {url.path}{target} HTTP/1.1", f"Host: {url.netloc}", "Connection: close"]
         lines += [f"User-Agent: fairway/{VERSION}", f"Accept: {wire.JSON}, */*"]
         lines += [f"{name}: {value}" for name, value in self._identity.headers.items()]
         if body or method in ("POST", "PUT"):
             lines += [f"Content-Type: {kind}", f"Content-Length: {len(body)}"]
-        connection = self._connect(place.hostname or "", place.port or (443 if place.scheme == "https" else 80))
+        connection = self._connect(url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
         connection.settimeout(limit)
         return _Heard(self.target, connection, ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8") + body)
 
@@ -149,14 +149,14 @@ class Cluster:
 
 
 class _Heard(wire.Reply):
-    """An answer of the API server."""
+    """A reply of the API server."""
 
     def __init__(self, target: Target, connection: socket.socket, request: bytes) -> None:
         self._target = target
         try:
             connection.sendall(request)
         except BrokenPipeError:
-            # It may have answered and closed before it read all of a request that it refuses.
+            # The server may have replied and closed before it read all of a request that it refuses.
             pass
         except OSError as error:
             connection.close()
@@ -165,7 +165,7 @@ class _Heard(wire.Reply):
 
     @property
     def ready(self) -> bool:
-        """Whether `chunk` would return without waiting: TLS may have more than the connection shows."""
+        """Whether `chunk` would return without waiting: TLS may hold decrypted data that `poll` does not show."""
         return super().ready or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0)
 
     def _receive(self) -> bytes:
@@ -181,60 +181,60 @@ class _Heard(wire.Reply):
 
 
 def translate(path: str, query: Query) -> tuple[str, dict[str, str | int | float | bool | None]]:
-    """Where the API server has what the daemon has under `path`, and what of the query is left."""
-    words = path.strip("/").split("/")[1:]
-    more = {name: value for name, value in query.items() if name != "namespace"}
-    match words:
+    """Translate the daemon's `path` to the API server's path, and return it with the remaining query."""
+    segments = path.strip("/").split("/")[1:]
+    remaining_query = {name: value for name, value in query.items() if name != "namespace"}
+    match segments:
         case [("jobs" | "services") as kind, name, "logs"]:
-            words = [kind, name, "log"]
+            segments = [kind, name, "log"]
         case ["jobs", name, "watch"]:
-            # To the API server a log may go on for as long as it likes; nothing else may.
-            words, more = ["jobs", name, "log"], {**more, "watch": True}
+            # The API server limits the duration of all requests except logs.
+            segments, remaining_query = ["jobs", name, "log"], {**remaining_query, "watch": True}
         case ["datasets", name, "content"]:
-            words = ["datasets", name, "log"]
+            segments = ["datasets", name, "log"]
         case [("models" | "datasets") as kind, name, "verify"]:
-            words, more = [kind, name, "log"], {**more, "watch": True}
+            segments, remaining_query = [kind, name, "log"], {**remaining_query, "watch": True}
         case ["top", "jobs", name]:
-            words = ["jobs", name, "top"]
+            segments = ["jobs", name, "top"]
     namespace = str(query.get("namespace") or "default")
-    rest = "/".join(words)
-    return (f"{ROOT}/{rest}" if namespace == "*" else f"{ROOT}/namespaces/{wire.quote(namespace)}/{rest}"), more
+    rest = "/".join(segments)
+    return (f"{ROOT}/{rest}" if namespace == "*" else f"{ROOT}/namespaces/{wire.quote(namespace)}/{rest}"), remaining_query
 
 
 def read_error(status: int, body: bytes, target: Target) -> FairwayError:
-    """The error that an answer carries: Fairway's own, or the API server's in its words."""
-    said: Any
+    """Return the error that a reply carries: Fairway's own, or the API server's with its message."""
+    payload: Any
     try:
-        said = json.loads(body)
+        payload = json.loads(body)
     except ValueError:
-        said = None
-    if isinstance(said, dict) and isinstance(said.get("error"), dict):
-        return from_wire(said["error"])
-    words = str(said.get("message") or "") if isinstance(said, dict) else body.decode("utf-8", "replace").strip()[:500]
+        payload = None
+    if isinstance(payload, dict) and isinstance(payload.get("error"), dict):
+        return from_wire(payload["error"])
+    text = str(payload.get("message") or "") if isinstance(payload, dict) else body.decode("utf-8", "replace").strip()[:500]
     if status == 401:
-        message = f"{target.server} does not know you: {words or 'Unauthorized'}"
+        message = f"{target.server} does not know you: {text or 'Unauthorized'}"
         return DeniedError(message, fix=f"log in again, or mend the user of the context {target.context!r} in the kubeconfig")
     if status == 403:
         fix = "ask the administrator of the cluster for this permission (`kubectl auth can-i` tells what you have)"
-        return DeniedError(words, fix=fix if "cannot" in words else "")
+        return DeniedError(text, fix=fix if "cannot" in text else "")
     if status == 404:
-        message = f"Fairway is not installed on {target.context or target.server}: {words}"
+        message = f"Fairway is not installed on {target.context or target.server}: {text}"
         return UnavailableError(message, fix=f"fairway --context {target.context} install kubernetes --image IMAGE")
     if status in (429, 502, 503, 504):
-        message = f"Fairway on {target.context or target.server} does not answer: {words or f'HTTP {status}'}"
-        # Where the API server had passed the request on, what was asked for may have been done.
-        kind = LostAnswerError if status in (502, 504) or words.endswith(_BROKEN) else UnavailableError
+        message = f"Fairway on {target.context or target.server} does not answer: {text or f'HTTP {status}'}"
+        # If the API server had forwarded the request, it may have taken effect.
+        kind = LostAnswerError if status in (502, 504) or text.endswith(_BROKEN) else UnavailableError
         return kind(message, fix="`kubectl get apiservice v1alpha1.record.fairway.dev` says why; try again soon")
-    return FairwayError(f"{target.server} answered with status {status}: {words}")
+    return FairwayError(f"{target.server} answered with status {status}: {text}")
 
 
 def unreachable(target: Target, why: str) -> UnavailableError:
-    """The error for a request that could not be sent."""
+    """Return the error for a request that could not be sent."""
     message = f"{target.server} (context {target.context}) does not answer: {why}"
     return UnavailableError(message, fix="check that the API server runs and that its address in the kubeconfig is right")
 
 
 def lost(target: Target, why: str) -> LostAnswerError:
-    """The error for an answer that never came to a request that was sent."""
-    told = unreachable(target, why)
-    return LostAnswerError(told.message, fix=told.fix)
+    """Return the error for a request that was sent and got no reply."""
+    error = unreachable(target, why)
+    return LostAnswerError(error.message, fix=error.fix)

@@ -1,6 +1,6 @@
-"""The conditions under which the caller's own processes run: priority, umask, CPUs, limits, GPUs. They hold for its runs too.
+"""The conditions under which the caller's own processes run: priority, umask, CPUs, limits, GPUs. Its runs inherit them.
 
-Every command that starts a run passes here, so it imports as little as `wire`.
+Every command that starts a run imports this module, so it imports as little as `wire`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _LIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "
 
 
 def read_conditions() -> dict[str, Any]:
-    """The conditions under which this process runs, as data: `state.job.Conditions`. On other systems than Linux, none."""
+    """Return this process's conditions as data (`state.job.Conditions`); empty on systems other than Linux."""
     if not hasattr(os, "sched_getaffinity"):
         return {}
-    found: dict[str, Any] = {
+    conditions: dict[str, Any] = {
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "umask": _umask(),
         "limits": _limits(),
         "devices": visible_devices(os.environ.get(VISIBLE)),
     }
     cpus = os.sched_getaffinity(0)
-    return {**found, "affinity": sorted(cpus)} if len(cpus) < (os.cpu_count() or 1) else found
+    return {**conditions, "affinity": sorted(cpus)} if len(cpus) < (os.cpu_count() or 1) else conditions
 
 
 def _limits() -> dict[str, tuple[int, int]]:
@@ -38,7 +38,7 @@ def _limits() -> dict[str, tuple[int, int]]:
 
 
 def _umask() -> int | None:
-    """Read, not set and set back: another thread may make a file meanwhile."""
+    """Read the umask without setting it: another thread may create a file meanwhile."""
     try:
         with open("/proc/self/status", "rb") as file:
             return next((int(line.split()[1], 8) for line in file if line.startswith(b"Umask:")), None)

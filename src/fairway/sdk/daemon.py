@@ -1,9 +1,9 @@
-"""Finding the daemon of a home, and starting it when nobody listens.
+"""Connection to the daemon of a home; starts the daemon if it is not running.
 
-Promises:
-1. However many callers come at once, one daemon is started: the start is under a lock.
-2. A daemon that dies at its start is told of, with the end of its log; nobody waits for it in vain.
-3. A daemon that is older than the caller is replaced; tasks survive that. One that is newer is left alone.
+Guarantees:
+1. Concurrent callers start only one daemon: the start is under a lock.
+2. If the daemon dies at its start, the caller gets an error with the end of its log at once, not after a timeout.
+3. A daemon that is older than the caller is replaced, and tasks survive that. A newer daemon is left alone.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from fairway.sdk.wire import Query, Reply
 
 START_LIMIT = 60.0
-"""How long a daemon may take until it answers; restoring a large home takes a while."""
+"""Seconds that a daemon may take until it answers; restoring a large home takes a while."""
 STOP_LIMIT = 20.0
 _SOON = 2.0
-"""Whatever takes longer than this says what it is doing."""
+"""Seconds after which a start in progress is announced."""
 _PAUSE = 0.01
 _ALIVE = 9
-"""The descriptor by whose end a start that failed is seen; the daemon inherits it and hands it on to nobody."""
+"""Descriptor that the daemon inherits and does not pass on; when it closes during the start, the daemon has died."""
 _NOTHING = "  (it wrote nothing)"
 _RECOVERY = " WARNING fairway.recovery "
-"""Before what the daemon's log says of a record that was damaged, and of what was lost."""
+"""Prefix of log lines about a damaged record and about data that was lost."""
 _SIGNALS = (1, 2, 3, 13, 15)
-"""What the caller ignores (a shell in the background, nohup) the daemon and its tasks shall not."""
+"""Signals reset to their defaults: the daemon and its tasks must not inherit that the caller ignores them (nohup, `&`)."""
 _LAUNCH = """
 import os, sys
 os.setsid()
@@ -50,26 +50,26 @@ if os.fork() == 0:
         sys.exit(f"{sys.argv[1]} cannot be started: {error}")
 os._exit(0)
 """
-"""A process between the caller and the daemon: the caller may have threads, and must not fork itself."""
+"""Program of an intermediate process that forks the daemon: the caller may have threads and must not fork."""
 
 
 def _say_nothing(text: str) -> None:
-    """For callers that have nobody to tell."""
+    """Drop the message."""
 
 
 class Daemon:
-    """The daemon of one home, as seen from outside."""
+    """The daemon of a home, as seen by clients."""
 
     called = "the daemon"
     patience = 10.0
-    """Seconds for which a lost answer is asked for again: a daemon that dies of a request is not started for ever."""
+    """Seconds for which a request whose reply was lost is retried: a daemon that a request kills is not restarted for ever."""
 
     def __init__(self, home: str = "", *, say: Callable[[str], None] = _say_nothing, command: tuple[str, ...] = ()) -> None:
         self.home = os.path.abspath(home) if home else place.find_home()
         self.socket = place.find_socket(self.home)
         self.say = say
         self.command = command or (sys.executable, "-m", "fairway.bootstrap", "serve")
-        """What a daemon is started with."""
+        """The command that starts a daemon."""
         self._checked = False
 
     def request(
@@ -83,9 +83,9 @@ class Daemon:
         start: bool = True,
         timeout: float | None = None,
     ) -> Reply:
-        """Send a request, starting the daemon when there is none; errors that it answers with are raised.
+        """Send a request, starting the daemon if it is not running; an error in the reply is raised.
 
-        Nothing of the answer is waited for longer than `timeout` seconds; `TimeoutError` then.
+        Each wait for a part of the reply is limited to `timeout` seconds; then `TimeoutError` is raised.
         """
         connection = self._connect_or_start(start=start)
         connection.settimeout(timeout)
@@ -99,11 +99,11 @@ class Daemon:
         return reply.check()
 
     def find(self) -> str:
-        """The socket to connect to: the one that this caller expects, else the one that the daemon names in its home."""
+        """Return the socket to connect to: the expected one, else the one that the daemon names in its home."""
         return self.socket if os.path.exists(self.socket) else place.read_socket_link(self.home) or self.socket
 
     def answers(self) -> bool:
-        """Whether somebody listens."""
+        """Whether the daemon listens."""
         try:
             self._connect().close()
         except OSError:
@@ -111,7 +111,7 @@ class Daemon:
         return True
 
     def start(self) -> None:
-        """Make sure that a daemon answers, or raise `UnavailableError` with what its log says."""
+        """Start the daemon unless it answers; raise `UnavailableError` with the end of its log if that fails."""
         _make_home(self.home)
         place.make_runtime_folder(os.path.dirname(self.socket))
         lock = os.open(f"{self.socket}.start", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -123,7 +123,7 @@ class Daemon:
             os.close(lock)
 
     def stop(self, pid: int) -> None:
-        """Ask the daemon to end and wait until it has. Tasks go on running."""
+        """Terminate the daemon and wait until it has ended. Tasks keep running."""
         try:
             os.kill(pid, 15)
         except ProcessLookupError:
@@ -139,7 +139,7 @@ class Daemon:
             time.sleep(_PAUSE)
 
     def restart(self) -> None:
-        """Replace the daemon by one of the caller's version."""
+        """Replace the daemon by one with the caller's version."""
         import json
 
         health = json.loads(self.request("GET", "/v1/health", start=False).read())
@@ -149,18 +149,18 @@ class Daemon:
 
     @property
     def log(self) -> str:
-        """The daemon's own log."""
+        """The path of the daemon's log."""
         return os.path.join(self.home, place.LOG_NAME)
 
     def _connect(self) -> socket:
-        """Try the socket that this caller expects, then the one that the daemon names in its home."""
+        """Connect to the expected socket, else to the one that the daemon names in its home."""
         try:
             return wire.connect(self.socket)
         except OSError:
-            named = place.read_socket_link(self.home)
-            if not named or named == self.socket:
+            linked = place.read_socket_link(self.home)
+            if not linked or linked == self.socket:
                 raise
-            return wire.connect(named)
+            return wire.connect(linked)
 
     def _connect_or_start(self, *, start: bool) -> socket:
         try:
@@ -177,27 +177,27 @@ class Daemon:
             raise UnavailableError(message, fix=f"look at {self.log}") from error
 
     def _ended_at_start(self, mark: int) -> UnavailableError:
-        """What its log says; on a full disk there is no log either."""
-        words = _read_end(self.log, mark)
-        if words == _NOTHING and not disk.has_room(self.home):
-            what, fix = disk.full(self.home)
-            return UnavailableError(f"the daemon ended at its start: {what}", fix=fix)
-        return UnavailableError(f"the daemon ended at its start:\n{words}", fix=f"the log is {self.log}")
+        """Return the error with the end of the daemon's log; a full disk is reported instead of an empty log."""
+        log_end = _read_end(self.log, mark)
+        if log_end == _NOTHING and not disk.has_room(self.home):
+            problem, fix = disk.full(self.home)
+            return UnavailableError(f"the daemon ended at its start: {problem}", fix=fix)
+        return UnavailableError(f"the daemon ended at its start:\n{log_end}", fix=f"the log is {self.log}")
 
     def _start_alone(self) -> None:
         began = time.monotonic()
         mark = os.path.getsize(self.log) if os.path.exists(self.log) else 0
         alive = _spawn(self.command, self.home, self.log)
-        told = False
-        ended = select.poll()
-        ended.register(alive)
+        announced = False
+        poller = select.poll()
+        poller.register(alive)
         try:
             while not self.answers():
                 waited = time.monotonic() - began
-                if ended.poll(_PAUSE * 1000) and not self.answers():
+                if poller.poll(_PAUSE * 1000) and not self.answers():
                     raise self._ended_at_start(mark)
-                if waited > _SOON and not told:
-                    told = True
+                if waited > _SOON and not announced:
+                    announced = True
                     self.say(f"starting the daemon for {self.home} ...")
                 if waited > START_LIMIT:
                     message = f"the daemon did not answer within {START_LIMIT:.0f} s:\n{_read_end(self.log, mark)}"
@@ -212,7 +212,7 @@ class Daemon:
 
 
 def is_older(one: str, other: str) -> bool:
-    """Whether a version is before another; what is no version is not."""
+    """Whether a version is lower than another; False if either is not a version."""
     try:
         return [int(part) for part in one.split(".")] < [int(part) for part in other.split(".")]
     except ValueError:
@@ -223,13 +223,13 @@ def _make_home(home: str) -> None:
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
     except OSError as error:
-        why, fix = disk.explain(error, home) or (error.strerror, "set FAIRWAY_HOME to a folder that you may write")
-        message = f"the home {home} cannot be made: {why}"
+        reason, fix = disk.explain(error, home) or (error.strerror, "set FAIRWAY_HOME to a folder that you may write")
+        message = f"the home {home} cannot be made: {reason}"
         raise UnavailableError(message, fix=fix) from error
 
 
 def _spawn(command: tuple[str, ...], home: str, log: str) -> int:
-    """Start the daemon in a session of its own, nobody's child. Returns a descriptor that turns readable when it ends."""
+    """Start the daemon detached, in its own session. Returns a descriptor that becomes readable when the daemon ends."""
     read, write = os.pipe()
     actions: list[tuple[int, int, str, int, int] | tuple[int, int, int]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -249,10 +249,10 @@ def _spawn(command: tuple[str, ...], home: str, log: str) -> int:
         os.waitpid(child, 0)
     except OSError as error:
         os.close(read)
-        closed = disk.explain(error, home)
-        if closed is not None and not _can_write(log):
-            message = f"the daemon cannot write its log {log}: {closed[0]}"
-            raise UnavailableError(message, fix=closed[1]) from error
+        explanation = disk.explain(error, home)
+        if explanation is not None and not _can_write(log):
+            message = f"the daemon cannot write its log {log}: {explanation[0]}"
+            raise UnavailableError(message, fix=explanation[1]) from error
         message = f"{sys.executable} cannot be started: {error.strerror}"
         raise UnavailableError(message, fix="install fairway anew, or use another interpreter") from error
     finally:
@@ -283,7 +283,7 @@ def _holds_lock(path: str) -> bool:
 
 
 def _told(log: str, mark: int) -> list[str]:
-    """What the daemon has to say to a person about the record that it found; in its log since `mark`."""
+    """Return the messages about the recovery of the record that the daemon logged since `mark`, for the user."""
     try:
         with open(log, "rb") as file:
             file.seek(mark)
@@ -294,7 +294,7 @@ def _told(log: str, mark: int) -> list[str]:
 
 
 def _read_end(log: str, mark: int) -> str:
-    """The last lines that were written to the log since `mark`."""
+    """Return the last lines that were written to the log since `mark`."""
     try:
         with open(log, "rb") as file:
             file.seek(mark)

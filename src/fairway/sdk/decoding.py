@@ -1,4 +1,4 @@
-"""From the daemon's answer to a view."""
+"""Decoding of the daemon's replies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _View = TypeVar("_View")
 
 
 def decode(data: bytes, kind: type[_View]) -> _View:
-    """A view from the wire."""
+    """Decode a reply to a view of type `kind`."""
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:

@@ -1,6 +1,6 @@
-"""From wishes to a document in the Kubernetes spelling, and what goes with it: who asks, from where.
+"""Documents in the Kubernetes spelling made from wishes, and the origin of a request: user, folder, interpreter.
 
-Used by the command line too, so it imports as little as `wire`.
+The command line uses this module too, so it imports as little as `wire`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def make_document(command: Sequence[str], wishes: Wishes, *, namespace: str, in_place: bool) -> dict[str, Any]:
-    """The document for a command."""
+    """Return the document for a command."""
     role: dict[str, Any] = {"command": list(command), **_role_part(wishes)}
     metadata: dict[str, Any] = {"name": wishes.get("name") or suggest_name(command), "namespace": namespace}
     if wishes.get("labels"):
         metadata["labels"] = wishes["labels"]
     spec: dict[str, Any] = {
         "code": {"path": ".", "inPlace": in_place},
-        # A command given by hand that fails should say so, not start again behind one's back.
+        # A command typed by hand should fail visibly, not be restarted unnoticed.
         "restart": {"max": 0},
         "roles": _roles(command, wishes, role),
         **_job_part(wishes),
@@ -38,14 +38,14 @@ def make_document(command: Sequence[str], wishes: Wishes, *, namespace: str, in_
 
 
 def _roles(command: Sequence[str], wishes: Wishes, role: dict[str, Any]) -> dict[str, Any]:
-    """Every role runs the command; the resources are those of the role that the wishes are about."""
+    """Return the roles, which all run the command; resources go to the role that the wishes name."""
     subject = wishes.get("role") or "worker"
     counts = wishes.get("roles") or {}
-    found = {name: {"command": list(command), **_count(name, count)} for name, count in counts.items() if name != subject}
+    others = {name: {"command": list(command), **_count(name, count)} for name, count in counts.items() if name != subject}
     if subject in counts and wishes.get("workers") is not None and counts[subject] != wishes["workers"]:
         message = f"{subject} has {counts[subject]} tasks by its role and {wishes['workers']} by workers"
         raise UsageError(message, fix="keep one of them")
-    return {**found, subject: {**role, **(_count(subject, counts[subject]) if subject in counts else {})}}
+    return {**others, subject: {**role, **(_count(subject, counts[subject]) if subject in counts else {})}}
 
 
 def _count(name: str, count: int) -> dict[str, Any]:
@@ -56,21 +56,21 @@ def _count(name: str, count: int) -> dict[str, Any]:
 
 
 def change_document(document: dict[str, Any], wishes: Wishes, command: Sequence[str] = ()) -> dict[str, Any]:
-    """A document with wishes laid over it, and a command instead of its own.
+    """Return a document with the wishes merged into it, and with `command` instead of its own.
 
-    What is said of no role in particular is about its only role.
+    Wishes that name no role apply to the only role.
     """
     spec = _job_part(wishes)
     role = _role_part(wishes)
     if command:
         role |= {"command": list(command), "script": ""}
     if role:
-        known = list(document["spec"]["roles"])
-        chosen = wishes.get("role") or (known[0] if len(known) == 1 else "worker")
-        if chosen not in known:
-            message = f"the document has no role {chosen}"
-            raise UsageError(message, fix=f"say which is meant: {' or '.join(known)}")
-        spec["roles"] = {chosen: role}
+        roles = list(document["spec"]["roles"])
+        subject = wishes.get("role") or (roles[0] if len(roles) == 1 else "worker")
+        if subject not in roles:
+            message = f"the document has no role {subject}"
+            raise UsageError(message, fix=f"say which is meant: {' or '.join(roles)}")
+        spec["roles"] = {subject: role}
     for name, count in (wishes.get("roles") or {}).items():
         if name not in document["spec"]["roles"]:
             message = f"the document has no role {name}"
@@ -97,9 +97,9 @@ def _job_part(wishes: Wishes) -> dict[str, Any]:
     metrics, tensorboard = {"pattern": wishes.get("metrics_pattern")}, {"dir": wishes.get("tensorboard_dir")}
     parts: dict[str, dict[str, Any]] = {"stop": stop, "environment": environment, "metrics": metrics, "tensorboard": tensorboard}
     for name, part in parts.items():
-        given = {key: value for key, value in part.items() if value}
-        if given:
-            spec[name] = given
+        fields = {key: value for key, value in part.items() if value}
+        if fields:
+            spec[name] = fields
     return spec
 
 
@@ -130,7 +130,7 @@ def _role_part(wishes: Wishes) -> dict[str, Any]:
 
 
 def split_gpus(text: str, called: str = "gpus") -> tuple[str, str, str]:
-    """The type of GPU, the mark behind it and the number: `H100:8`. `called` is what the caller knows it as."""
+    """Split `H100:8` into GPU type, colon and number. `called` is the name of the option in error messages."""
     kind, mark, count = text.rpartition(":")
     if not mark and count[:1].isalpha():
         message = f"{called} {text}: it names a type of GPU and no number"
@@ -139,29 +139,29 @@ def split_gpus(text: str, called: str = "gpus") -> tuple[str, str, str]:
 
 
 def suggest_name(command: Sequence[str]) -> str:
-    """A name for a command: that of the script it runs, `train` for `python -u src/train.py --fast`."""
+    """Return a name for a command, from the script that it runs: `train` for `python -u src/train.py --fast`."""
     from fairway.units import names
 
     words = [word for word in command if not word.startswith("-")]
     scripts = [word for word in words if word.endswith((".py", ".sh"))]
     module = command[list(command).index("-m") + 1] if "-m" in command[:-1] else ""
-    chosen = scripts[0] if scripts else module or (words[0] if words else "job")
-    return names.suggest_name(os.path.basename(chosen).removesuffix(".py").removesuffix(".sh"))
+    program = scripts[0] if scripts else module or (words[0] if words else "job")
+    return names.suggest_name(os.path.basename(program).removesuffix(".py").removesuffix(".sh"))
 
 
 def make_origin(folder: str, *, interpreter: str, terminal: bool = False, stdin: str = "") -> dict[str, Any]:
-    """Who asks, from where, and with which interpreter."""
+    """Return the origin of a request: user, folder and interpreter."""
     return {"user": _user(), "folder": folder, "interpreter": interpreter, "terminal": terminal, "stdin": stdin}
 
 
 def make_run_origin(folder: str, *, interpreter: str, terminal: bool = False, stdin: str = "") -> dict[str, Any]:
-    """The same for runs of this machine, with the conditions under which the caller's own processes run."""
+    """Return the origin of a run on this machine, with the conditions under which the caller's own processes run."""
     origin = make_origin(folder, interpreter=interpreter, terminal=terminal, stdin=stdin)
     return {**origin, "conditions": read_conditions() or None}
 
 
 def find_python() -> str:
-    """The interpreter that `python` means to somebody at this shell; ours when there is none."""
+    """Return the first `python` on the PATH; this process's interpreter if there is none."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         path = os.path.join(folder, "python")
         if folder and os.path.isfile(path) and os.access(path, os.X_OK):
@@ -170,19 +170,19 @@ def find_python() -> str:
 
 
 def read_environment(*, in_place: bool = True) -> dict[str, str]:
-    """The caller's environment, less what no text can carry; where the run works on a snapshot, the machine's part of it."""
-    found = {}
+    """Return the environment without variables that are not UTF-8; unless `in_place`, only the machine's variables."""
+    variables = {}
     for name, value in os.environ.items():
         try:
             (name + value).encode("utf-8")
         except UnicodeEncodeError:
             continue
-        found[name] = value
-    return found if in_place else machine_variables(found)
+        variables[name] = value
+    return variables if in_place else machine_variables(variables)
 
 
 def read_documents(path: str) -> tuple[str, str]:
-    """The text of a document file and the folder that its relative paths start from; `-` is standard input."""
+    """Return the text of a document file and the folder that its relative paths start from; `-` is standard input."""
     if path == "-":
         return _with_text("standard input", sys.stdin.read()), os.getcwd()
     try:
@@ -207,14 +207,14 @@ def _with_text(path: str, text: str) -> str:
 
 
 def is_in_place(text: str) -> bool:
-    """Whether a document might ask to run in place, and so need the caller's environment; the daemon decides."""
+    """Whether a document might run in place, and so need the caller's environment; the daemon decides."""
     return "in_place" in text or "inPlace" in text
 
 
 def _user() -> str:
-    given = os.environ.get("USER") or os.environ.get("LOGNAME")
-    if given:
-        return given
+    user = os.environ.get("USER") or os.environ.get("LOGNAME")
+    if user:
+        return user
     try:
         import pwd
 

@@ -1,7 +1,7 @@
-"""A plain Python function as a job: packed here, called by `fairway.runtime.call` in every worker, its results read here.
+"""Python functions as jobs: pickled here, called by `fairway.runtime.call` in every worker, their results read here.
 
-The function travels as a pickle that the caller made and only the caller's own tasks read; the result is
-one that those tasks made. Nothing of it is ever read from anybody else.
+The function is sent as a pickle that only the caller's own tasks read, and the result is a pickle made by those
+tasks. No pickle of another user is ever read.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from fairway.views.job import JobView
 def submit_body(
     function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], wishes: Wishes, namespace: str
 ) -> dict[str, Any]:
-    """The body of a submit that calls a function."""
+    """Return the body of a submit that calls a function."""
     import cloudpickle  # type: ignore[import-untyped]
 
     packed = cloudpickle.dumps({"function": function, "args": args, "kwargs": kwargs})
     payload = pickle.dumps({"path": sys.path, "call": packed})
-    named: Wishes = {"name": names.suggest_name(getattr(function, "__name__", "function")), **wishes}
+    named_wishes: Wishes = {"name": names.suggest_name(getattr(function, "__name__", "function")), **wishes}
     command = [sys.executable, "-m", "fairway.runtime.call", call.PAYLOAD]
     return {
-        "document": document.make_document(command, named, namespace=namespace, in_place=True),
+        "document": document.make_document(command, named_wishes, namespace=namespace, in_place=True),
         "origin": document.make_run_origin(os.getcwd(), interpreter=sys.executable),
         "environment": document.read_environment(),
         "files": {call.PAYLOAD: base64.b64encode(payload).decode()},
@@ -42,15 +42,15 @@ def submit_body(
 
 
 def read_results(job: JobView) -> tuple[Any, ...]:
-    """What each rank returned. Raises `FairwayError` when the run did not succeed, with the function's own error as its cause."""
-    found = sorted(
+    """Return the value of each rank. Raises `FairwayError`, caused by the function's error, if the run did not succeed."""
+    paths = sorted(
         Path(job.folder, "shared").glob(call.RESULT.format(rank="*")), key=lambda path: int(path.stem.rpartition("-")[2])
     )
-    results = [pickle.loads(path.read_bytes()) for path in found]
+    results = [pickle.loads(path.read_bytes()) for path in paths]
     if job.phase is not JobPhase.SUCCEEDED:
         error = next((result["error"] for result in results if result["error"] is not None), None)
-        why = job.outcome.message if job.outcome else job.phase.value
-        message = f"{job.name} did not succeed: {why}"
+        reason = job.outcome.message if job.outcome else job.phase.value
+        message = f"{job.name} did not succeed: {reason}"
         raise FairwayError(message, fix=f"fairway logs {job.name}") from error
     if not results:
         message = f"{job.name} left no result"

@@ -1,7 +1,7 @@
-"""Where the local engine keeps things: the home, and the socket that its daemon listens on.
+"""Paths of the local engine: the home, and the socket that its daemon listens on.
 
-The daemon and its clients agree through these functions and nothing else. Only `os` is imported:
-every command passes here.
+The daemon and its clients find each other only through these functions. Only `os` is imported, because every
+command imports this module.
 """
 
 from __future__ import annotations
@@ -18,50 +18,50 @@ except ImportError:
 
 HOME = "FAIRWAY_HOME"
 LOCAL = "local"
-"""What is no context of a kubeconfig: this machine."""
+"""Name of the context that means this machine; it is not in a kubeconfig."""
 LOG_NAME = "daemon.log"
 LOCK_NAME = "daemon.lock"
-"""Held by the daemon for as long as it lives."""
+"""Lock file that the daemon holds for its whole life."""
 _SHARED = "/tmp"
 SOCKET_LINK = "socket"
 """A symbolic link in the home to the socket in use: a caller whose runtime folder differs still finds it."""
 
 
 def find_context(given: str) -> tuple[str, str]:
-    """A context and the kubeconfig that it is in: what was given is the name of one, or the path of a kubeconfig."""
+    """Return a context and its kubeconfig; `given` is the name of a context or the path of a kubeconfig."""
     return ("", os.path.abspath(given)) if given != LOCAL and os.sep in given and os.path.isfile(given) else (given, "")
 
 
 def find_home() -> str:
-    """The home in force: `FAIRWAY_HOME`, else `fairway` in the XDG state folder. Absolute; it need not exist."""
-    given = os.environ.get(HOME, "")
-    if given:
-        return os.path.abspath(os.path.expanduser(given))
+    """Return the home: `FAIRWAY_HOME`, else `fairway` in the XDG state folder. The path is absolute and may not exist."""
+    home = os.environ.get(HOME, "")
+    if home:
+        return os.path.abspath(os.path.expanduser(home))
     state = os.environ.get("XDG_STATE_HOME", "") or os.path.expanduser("~/.local/state")
     return os.path.join(os.path.abspath(state), "fairway")
 
 
 def find_runtime_folder() -> str:
-    """The user's own folder for sockets; it need not exist. Where another user took the name in /tmp, one below `~`."""
-    given = os.environ.get("XDG_RUNTIME_DIR", "")
-    if given:
-        return os.path.join(given, "fairway")
-    usual = f"{_SHARED}/fairway-{os.getuid()}"
+    """Return the user's own folder for sockets, which may not exist; one below `~` if another user owns the name in /tmp."""
+    xdg_folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    if xdg_folder:
+        return os.path.join(xdg_folder, "fairway")
+    default_folder = f"{_SHARED}/fairway-{os.getuid()}"
     try:
-        taken = os.lstat(usual).st_uid != os.getuid()
+        is_foreign = os.lstat(default_folder).st_uid != os.getuid()
     except OSError:
-        taken = False
-    return os.path.expanduser("~/.fairway-run") if taken else usual
+        is_foreign = False
+    return os.path.expanduser("~/.fairway-run") if is_foreign else default_folder
 
 
 def find_socket(home: str) -> str:
-    """The socket of the daemon of this home. Short whatever the home's path is: Unix sockets allow 107 bytes."""
+    """Return the socket of the daemon of a home. Short for any home's path: Unix sockets allow 107 bytes."""
     digest = blake2b(os.fsencode(os.path.realpath(home)), digest_size=8).hexdigest()
     return os.path.join(find_runtime_folder(), f"{digest}.sock")
 
 
 def read_socket_link(home: str) -> str:
-    """The socket that the daemon of this home says it uses; empty when it says nothing."""
+    """Return the socket that the daemon's link in this home points to; empty if there is no link."""
     try:
         return os.readlink(os.path.join(home, SOCKET_LINK))
     except OSError:
@@ -69,17 +69,17 @@ def read_socket_link(home: str) -> str:
 
 
 def make_runtime_folder(folder: str) -> None:
-    """Make the folder for sockets, or refuse one that others could have prepared."""
+    """Create the folder for sockets; refuse an existing one that another user could have prepared."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        found = os.lstat(folder)
+        stat = os.lstat(folder)
     except OSError as error:
         message = f"the folder for sockets cannot be made: {error.strerror}: {folder}"
         raise UnavailableError(
             message,
             fix="set XDG_RUNTIME_DIR to a folder that is yours",
         ) from error
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+    if stat.st_uid != os.getuid() or stat.st_mode & 0o077:
         message = f"the folder for sockets is not yours alone: {folder}"
         raise UnavailableError(
             message,

@@ -1,4 +1,4 @@
-"""The job of a batch prediction, as a document: what `fairway predict` and `Client.predict` submit."""
+"""The job document of a batch prediction, submitted by `fairway predict` and `Client.predict`."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ def prediction(
     write: str = "auto",
     resources: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The document of the job, in the Kubernetes spelling.
+    """Return the document of the job, in the Kubernetes spelling.
 
-    `model`: the version; `rows`: where they lie; `out`: a dataset; `write`: the form of predictions; `resources`: of a worker.
+    `model` is a version, `rows` the location of the rows, `out` a dataset, `write` the format of the predictions, and
+    `resources` those of a worker.
     """
     from fairway.state import model as state_model
 
     version = f"{model['name']}@{model['version']}"
     command = [
-        # -I: the copy of the runtime library that every task has on its path must not hide the whole of Fairway.
+        # -I: the copy of the runtime library on every task's path must not shadow the full Fairway package.
         *(sys.executable, "-I", "-m", "fairway.serving.predict"),
         *("--folder", "{{data.model}}", "--format", model["format"]),
         *("--data", "{{data.rows}}", "--out", "{{output.dataset}}"),
         *("--shard", str(shard), "--batch", str(batch)),
     ]
-    # Both are left out by default: an image on a cluster may hold an older Fairway that does not know them.
+    # --write and --threads are omitted by default: an image on a cluster may hold an older Fairway without them.
     if write != "auto":
         command += ["--write", write]
     if resources and "cpu" in resources:
@@ -52,7 +53,7 @@ def prediction(
         "framework": "command",
         "data": {"model": f"model://{version}", "rows": rows},
         "outputs": {"dataset": out},
-        # A worker that ends starts again alone; what it had in hand goes to another meanwhile.
+        # A worker that ends is restarted alone; meanwhile its shards go to other workers.
         "restart": {"max": 3, "scope": "task"},
         "roles": {"worker": {"replicas": {"min": workers, "max": workers}, "command": command}},
     }
@@ -69,26 +70,26 @@ def prediction(
 
 
 def resources(cpus: str, gpus: str) -> dict[str, Any]:
-    """What a worker gets; empty: what tasks get that ask for nothing. `gpus`: 1, 0.25 or H100:1."""
+    """Return the resources of a worker; empty for the defaults of tasks. `gpus` is 1, 0.25 or H100:1."""
     from fairway.sdk import document
 
-    found: dict[str, Any] = {"cpu": cpus} if cpus else {}
+    fields: dict[str, Any] = {"cpu": cpus} if cpus else {}
     if gpus:
         kind, mark, count = document.split_gpus(gpus, "--gpus")
-        found.update({"gpu": count, "gpuType": [kind]} if mark else {"gpu": count})
-    return found
+        fields.update({"gpu": count, "gpuType": [kind]} if mark else {"gpu": count})
+    return fields
 
 
 def _threads(cpu: str) -> int:
-    """The threads of one run of the model: the whole cores of a worker, one at least."""
+    """Return the number of threads for the model: the whole cores of a worker, at least one."""
     try:
         return max(1, int(float(cpu.removesuffix("m")) / (1000 if cpu.endswith("m") else 1)))
     except ValueError:
-        return 1  # the document's own check says what is wrong with it
+        return 1  # the check of the document reports the mistake
 
 
 def in_image(wanted: dict[str, Any], image: str, python: str = "") -> dict[str, Any]:
-    """The same for a cluster: in an image that has Fairway, by the interpreter that is there."""
+    """Change the document for a cluster: set an image that has Fairway, and use that image's interpreter."""
     wanted["spec"]["environment"] = {"image": image}
     worker = wanted["spec"]["roles"]["worker"]
     command = ["python3", *worker["command"][1:]]
@@ -99,16 +100,16 @@ def in_image(wanted: dict[str, Any], image: str, python: str = "") -> dict[str, 
 
 
 def image_for(model: dict[str, Any], image: str, own: str, how: str) -> str:
-    """The image of the job: the one asked for, or Fairway's `own`, which runs ONNX alone. `how`: how one is named."""
-    chosen = image or (own if model["format"] == "onnx" else "")
-    if not chosen:
+    """Return the image of the job: `image`, or Fairway's `own`, which runs only ONNX. `how` names the option in the fix."""
+    selected = image or (own if model["format"] == "onnx" else "")
+    if not selected:
         message = f"{model['name']}@{model['version']} is of the format {model['format']}, which Fairway's own image cannot run"
         raise RefusedError(message, fix=f"name one that has Fairway and the model's framework: {how}")
-    return chosen
+    return selected
 
 
 def dataset_name(name: str, flag: str) -> str:
-    """The name of the dataset that gets the predictions."""
+    """Check and return the name of the dataset that gets the predictions."""
     try:
         return names.check_name(name)
     except ValueError as error:

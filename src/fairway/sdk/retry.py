@@ -1,7 +1,7 @@
-"""Asking again when an answer was lost: a request that changes something carries a key, and with the same key it is done once.
+"""Retries of requests whose reply was lost: a request that changes something carries a key, and takes effect once per key.
 
-Lost means that the request was sent and no whole answer came: the daemon was killed, the connection was cut, the time was up.
-An answer that says no is an answer, and is not asked for again. A daemon that does not know keys is not asked again either.
+Lost means that the request was sent and no complete reply arrived: the daemon was killed, the connection was cut, or a
+timeout expired. A refusal is a reply and is not retried. Requests to a daemon that does not support keys are not retried.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     from fairway.sdk.daemon import Daemon
 
 PAUSES = (0.0, 0.2, 1.0)
-"""Seconds before each further try."""
+"""Pauses before each retry, in seconds."""
 KEY = "key"
-"""The query value that carries a key."""
+"""The query parameter that carries the key."""
 
 
 def make_key() -> str:
-    """A key for one thing that a user wants; no other has it."""
+    """Return a new random key for one operation."""
     return os.urandom(16).hex()
 
 
 class Patience:
-    """How often, and for how long, a lost answer is asked for again."""
+    """The limits of retries: their number and their total duration."""
 
     def __init__(self, seconds: float) -> None:
-        """`seconds` after the first loss there is no further try, but always one."""
+        """No retry begins later than `seconds` after the first loss, except that there is always one."""
         self._seconds, self._began = seconds, 0.0
         self.first: LostAnswerError | None = None
-        """How the first was lost."""
+        """The error of the first loss."""
         self._tries = 0
 
     def after(self, error: LostAnswerError) -> float:
-        """Seconds until the next try; raises the first error when there is none."""
+        """Return the pause before the next retry in seconds; raise the first error if there is none."""
         if self.first is None:
             self.first, self._began = error, time.monotonic()
         elif self._tries == len(PAUSES) or time.monotonic() - self._began > self._seconds:
@@ -51,13 +51,13 @@ class Patience:
         return PAUSES[self._tries - 1]
 
     def check(self, *, back: bool) -> None:
-        """Raise the first error unless it may be asked again."""
+        """Raise the first error unless `back`: the daemon answers again and a retry is safe."""
         if not back and self.first is not None:
             raise self.first
 
 
 def persist(ask: Callable[[], bytes], daemon: Daemon | Cluster, method: str, path: str, namespace: str) -> bytes:
-    """The answer to a request that is done once however often it is sent; asked for again while it is lost."""
+    """Return the reply to a request that takes effect only once; retry while its reply is lost."""
     patience = Patience(daemon.patience)
     while True:
         try:
@@ -73,18 +73,18 @@ def persist(ask: Callable[[], bytes], daemon: Daemon | Cluster, method: str, pat
 
 
 def may_ask_again(daemon: Daemon | Cluster, namespace: str) -> bool:
-    """Wait until the daemon answers again, and say whether it does requests with a key once."""
+    """Wait until the daemon answers again; return whether it supports idempotency keys."""
     daemon.start()
     try:
         reply = daemon.request("GET", "/v1/health", {"namespace": namespace})
     except LostAnswerError:
-        return True  # It died again: the next try finds out.
+        return True  # The daemon died again: the next try shows whether it returns.
     reply.close()
     return wire.KEYS_HEADER in reply.headers
 
 
 def deleted(path: str) -> bytes:
-    """The answer of a delete whose own was lost: what is not found when it is asked for again is deleted."""
+    """Return the reply of a delete whose own reply was lost: not found at the retry means deleted."""
     import json
     from urllib.parse import unquote
 

@@ -1,4 +1,4 @@
-"""A run as clients return it: what is known of it, and the verbs that are about it."""
+"""A run as returned by clients: its view, and the client methods that concern it."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from fairway.views.job import JobList, JobView
 
 
 class _Asks(Protocol):
-    """The verbs of a client, either kind."""
+    """The methods of a client of either kind."""
 
     def __getattr__(self, name: str) -> Any: ...
 
 
 class Run(JobView, frozen=True, dict=True):
-    """One run, and what can be done with it: `client.submit("job.yaml").wait()`.
+    """A run with its methods: `client.submit("job.yaml").wait()`.
 
-    Its fields are those of the moment at which it was asked for. Of an `AsyncClient` the methods are awaited, as its own are.
+    Its fields are a snapshot from the time of the request. The methods of a run from an `AsyncClient` are awaited.
     """
 
     @property
     def client(self) -> _Asks:
-        """The client that returned it."""
-        found: _Asks = self.__dict__["client"]
-        return found
+        """The client that returned the run."""
+        owner: _Asks = self.__dict__["client"]
+        return owner
 
     def refresh(self) -> Any:
-        """The run as it is now: `Client.get`."""
+        """Return the current state of the run: `Client.get`."""
         return self.client.get(self)
 
     def wait(self, timeout: float | None = None) -> Any:
-        """The run when it has ended, however it did: `Client.wait`."""
+        """Wait until the run has ended, in any way, and return it: `Client.wait`."""
         return self.client.wait(self, timeout)
 
     def result(self, timeout: float | None = None) -> Any:
-        """What the function returned on rank 0: `Client.result`."""
+        """Return the function's value on rank 0: `Client.result`."""
         return self.client.result(self, timeout)
 
     def logs(
@@ -47,31 +47,31 @@ class Run(JobView, frozen=True, dict=True):
         grep: str = "",
         timestamps: bool = False,
     ) -> Any:
-        """What the tasks printed, line by line: `Client.logs`."""
+        """Yield the output of the tasks line by line: `Client.logs`."""
         return self.client.logs(self, follow=follow, role=role, index=index, tail=tail, grep=grep, timestamps=timestamps)
 
     def metrics(self, metric: str = "", *, limit: int = 2000) -> Any:
-        """The numbers that it reported: `Client.metrics`."""
+        """Return the metrics that the run reported: `Client.metrics`."""
         return self.client.metrics(self, metric, limit=limit)
 
     def events(self, *, limit: int = 1000) -> Any:
-        """What happened to it: `Client.events`."""
+        """Return the events of the run: `Client.events`."""
         return self.client.events(self, limit=limit)
 
     def why(self) -> Any:
-        """Why it is where it is, and what would help: `Client.why`."""
+        """Return the reason for the run's state, and what would help: `Client.why`."""
         return self.client.why(self)
 
     def top(self) -> Any:
-        """What each of its tasks uses now: `Client.top`."""
+        """Return the current use of each task: `Client.top`."""
         return self.client.top(self)
 
     def stop(self, *, now: bool = False) -> Any:
-        """Ask it to end: `Client.stop`."""
+        """Stop the run: `Client.stop`."""
         return self.client.stop(self, now=now)
 
     def delete(self) -> Any:
-        """Forget it: `Client.delete`."""
+        """Delete the run: `Client.delete`."""
         return self.client.delete(self)
 
 
@@ -82,7 +82,7 @@ class RunList(JobList, frozen=True):
 
 
 def attach(value: object, client: object) -> None:
-    """Let runs know the client that returned them."""
+    """Set the client of returned runs."""
     for run in value.jobs if isinstance(value, RunList) else (value,):
         if isinstance(run, Run):
             run.__dict__["client"] = client

@@ -1,6 +1,6 @@
-"""What goes to a cluster with documents: their code, packed, and paths that mean the same there.
+"""Preparation of documents for a cluster: their code is packed and uploaded, and paths are made absolute.
 
-Written as verbs are: generators that say what to ask, for whoever asks it (`verb.py`).
+Written as generators that yield calls, as client methods are (`verb.py`).
 """
 
 from __future__ import annotations
@@ -25,67 +25,67 @@ _BYTES = "application/octet-stream"
 
 
 def for_cluster(body: dict[str, Any], *, folder: str, namespace: str, plan: bool = False) -> Steps[dict[str, Any]]:
-    """The body of a submit or an apply as a cluster takes it: documents that need nothing of this machine any more."""
-    given = [body["document"]] if body.get("document") else []
-    if not given:
-        asked = {"documents": body["documents"], "file": body.get("file", ""), "to": "kubernetes"}
-        # The documents in the Kubernetes spelling; their mistakes are told with their places.
-        rendered = yield Call("POST", "/v1/render", {"namespace": namespace}, json.dumps(asked).encode())
-        given = list(yaml.safe_load_all(rendered))
+    """Return the body of a submit or an apply for a cluster: its documents no longer depend on this machine."""
+    documents = [body["document"]] if body.get("document") else []
+    if not documents:
+        render_request = {"documents": body["documents"], "file": body.get("file", ""), "to": "kubernetes"}
+        # Renders the documents in the Kubernetes spelling; mistakes are reported with their positions.
+        rendered = yield Call("POST", "/v1/render", {"namespace": namespace}, json.dumps(render_request).encode())
+        documents = list(yaml.safe_load_all(rendered))
     packed: dict[str, str] = {}
-    found = []
-    for document in given:
-        found.append((yield from with_code(document, folder=folder, namespace=namespace, packed=packed, plan=plan)))
-    kept = {key: value for key, value in body.items() if key not in ("document", "environment", "origin")}
-    return {**kept, "documents": "\n---\n".join(json.dumps(document) for document in found)}
+    prepared = []
+    for document in documents:
+        prepared.append((yield from with_code(document, folder=folder, namespace=namespace, packed=packed, plan=plan)))
+    other_fields = {key: value for key, value in body.items() if key not in ("document", "environment", "origin")}
+    return {**other_fields, "documents": "\n---\n".join(json.dumps(document) for document in prepared)}
 
 
 def with_code(
     document: dict[str, Any], *, folder: str, namespace: str, packed: dict[str, str], plan: bool = False
 ) -> Steps[dict[str, Any]]:
-    """One document with its code sent, unless it is only planned; `packed` knows what was sent already, by folder."""
+    """Upload the code of a document, unless `plan`, and return the document. `packed` holds uploads so far, by folder."""
     spec = dict(document.get("spec") or {})
     code = spec.get("code") or {}
     if code.get("path") and not code.get("inPlace") and not plan:
-        place = os.path.realpath(os.path.join(folder, code["path"]))
-        if place not in packed:
-            kept = yield Call("POST", CODE, {"namespace": namespace}, pack(place), kind=_BYTES)
-            packed[place] = str(json.loads(kept)["code"])
-        spec["code"] = {**code, "path": packed[place]}
+        code_folder = os.path.realpath(os.path.join(folder, code["path"]))
+        if code_folder not in packed:
+            upload = yield Call("POST", CODE, {"namespace": namespace}, pack(code_folder), kind=_BYTES)
+            packed[code_folder] = str(json.loads(upload)["code"])
+        spec["code"] = {**code, "path": packed[code_folder]}
     if spec.get("data"):
         spec["data"] = {name: _absolute(value, folder) for name, value in spec["data"].items()}
     return {**document, "spec": spec} if spec else document
 
 
 def _absolute(value: str, folder: str) -> str:
-    """A path as nodes may have it too; versions and references stay as they are."""
+    """Return an absolute path, which nodes may have too; URIs, versions and references stay unchanged."""
     if "://" in value or os.path.isabs(value):
         return value
-    place = os.path.join(folder, value)
-    return os.path.realpath(place) if value.startswith(".") or ("@" not in value and os.path.exists(place)) else value
+    path = os.path.join(folder, value)
+    return os.path.realpath(path) if value.startswith(".") or ("@" not in value and os.path.exists(path)) else value
 
 
 def pack(folder: str) -> bytes:
-    """The folder's files, less what its ignore files leave out, as a gzipped archive."""
+    """Return the folder's files, without those that its ignore files exclude, as a gzipped archive."""
     if not os.path.isdir(folder):
         message = f"there is no folder of code {folder}"
         raise RefusedError(message, fix="name one under code:, relative to the document")
-    found = scan(Path(folder), ignoring=True)
-    if found.size > LIMIT:
-        largest = ", ".join(f"{path} ({show_bytes(size)})" for path, size in found.largest())
+    tree = scan(Path(folder), ignoring=True)
+    if tree.size > LIMIT:
+        largest = ", ".join(f"{path} ({show_bytes(size)})" for path, size in tree.largest())
         message = (
-            f"{folder} holds {show_bytes(found.size)}, more than the {show_bytes(LIMIT)} that code may; the largest: {largest}"
+            f"{folder} holds {show_bytes(tree.size)}, more than the {show_bytes(LIMIT)} that code may; the largest: {largest}"
         )
         raise RefusedError(message, fix="leave data out with .fairwayignore and name it under data:")
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz", compresslevel=6) as archive:
-        for path in [*found.files, *(entry.path for entry in found.others)]:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as archive:
+        for path in [*tree.files, *(entry.path for entry in tree.others)]:
             archive.add(os.path.join(folder, path), path, recursive=False, filter=_nobodys)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def _nobodys(member: Any) -> Any:
-    """Whose the files are here says nothing there."""
+    """Clear the owner: local users mean nothing on the cluster."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member

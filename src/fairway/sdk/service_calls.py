@@ -1,4 +1,4 @@
-"""The verbs of the Python face about services, written once for both clients: see `verb.py`."""
+"""The client methods for services, written once for both clients: see `verb.py`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fairway.views.release import ReleaseView
 from fairway.views.service import ServiceList, ServiceView, WhyServiceView
 
 _TRIES = 10
-"""How often a cluster is asked whether a service has settled: its API server gives up on each question after a minute."""
+"""Number of requests to a cluster whether a service has settled: its API server ends each of them after a minute."""
 
 
 class ServiceVerbs:
-    """What both clients can do with services."""
+    """Methods of both clients for services."""
 
     namespace: str
     on_cluster: bool
@@ -34,48 +34,50 @@ class ServiceVerbs:
         spec: dict[str, Any] | None = None,
         wait: bool = True,
     ) -> Steps[ServiceView]:
-        """Serve a model version (`mnist@champion`, with more of the document's `spec` where wanted) or what a document says.
+        """Serve a model version (`mnist@champion`, with further fields of the document's `spec`) or the service of a document.
 
-        Waits until it answers, unless told otherwise. The same name again is a release of what is new.
+        Waits until the service answers, unless `wait` is False. The same name again starts a release of what has changed.
         """
-        wanted = _document(what, name, self.namespace, spec or {})
+        service_document = _document(what, name, self.namespace, spec or {})
         if self.on_cluster:
-            wanted = yield from sending.with_code(wanted, folder=os.getcwd(), namespace=self.namespace, packed={})
-        body = {"document": wanted, "origin": document.make_origin(os.getcwd(), interpreter=sys.executable)}
-        made = decode((yield self._service("POST", "", body)), ServiceView)
+            service_document = yield from sending.with_code(
+                service_document, folder=os.getcwd(), namespace=self.namespace, packed={}
+            )
+        body = {"document": service_document, "origin": document.make_origin(os.getcwd(), interpreter=sys.executable)}
+        service = decode((yield self._service("POST", "", body)), ServiceView)
         if not wait:
-            return made
+            return service
         for _ in range(_TRIES):
             try:
-                return decode((yield self._service("GET", f"/{wire.quote(made.name)}/settled")), ServiceView)
+                return decode((yield self._service("GET", f"/{wire.quote(service.name)}/settled")), ServiceView)
             except UnavailableError:
                 if not self.on_cluster:
                     raise
-        return decode((yield self._service("GET", f"/{wire.quote(made.name)}")), ServiceView)
+        return decode((yield self._service("GET", f"/{wire.quote(service.name)}")), ServiceView)
 
     @verb
     def services(self) -> Steps[tuple[ServiceView, ...]]:
-        """Every service, in order of name."""
+        """Return every service, in order of name."""
         return decode((yield self._service("GET")), ServiceList).services
 
     @verb
     def service(self, name: str) -> Steps[ServiceView]:
-        """One service: its address, its replicas and its load."""
+        """Return a service: its URL, its replicas and its load."""
         return decode((yield self._service("GET", f"/{wire.quote(name)}")), ServiceView)
 
     @verb
     def why_service(self, name: str) -> Steps[WhyServiceView]:
-        """Which rule set the number of replicas, and what would change it."""
+        """Return the rule that set the number of replicas, and what would change it."""
         return decode((yield self._service("GET", f"/{wire.quote(name)}/why")), WhyServiceView)
 
     @verb
     def scale(self, name: str, floor: int) -> Steps[ServiceView]:
-        """Never fewer replicas than this; 0 takes the floor away."""
+        """Set the minimum number of replicas; 0 removes it."""
         return decode((yield self._service("POST", f"/{wire.quote(name)}/scale", {"floor": floor})), ServiceView)
 
     @verb
     def release(self, name: str, model: str, *, strategy: str = "", allow_signature_change: bool = False) -> Steps[ReleaseView]:
-        """Release another version of the model; one whose inputs or outputs break clients only with consent."""
+        """Start a release of another version of the model; an incompatible signature needs `allow_signature_change`."""
         body: dict[str, Any] = {"model": model, "strategy": strategy}
         if allow_signature_change:
             body["allow_signature_change"] = True
@@ -83,26 +85,26 @@ class ServiceVerbs:
 
     @verb
     def rollout(self, name: str) -> Steps[ReleaseView]:
-        """Where the release is, and those before."""
+        """Return the state of the current release, and the releases before."""
         return decode((yield self._service("GET", f"/{wire.quote(name)}/rollout")), ReleaseView)
 
     @verb
     def undo(self, name: str) -> Steps[ReleaseView]:
-        """Back to the version before."""
+        """Roll back to the previous version."""
         return decode((yield self._service("POST", f"/{wire.quote(name)}/rollout/undo", {})), ReleaseView)
 
     @verb
     def delete_service(self, name: str) -> Steps[None]:
-        """Take a service away; what it was asked is finished first."""
+        """Delete a service; requests in progress are finished first."""
         yield self._service("DELETE", f"/{wire.quote(name)}")
 
     def _service(self, method: str, tail: str = "", body: dict[str, Any] | None = None) -> Call:
         data = b"" if body is None else json.dumps(body).encode()
         if method == "GET":
             return Call(method, f"/v1/services{tail}", {"namespace": self.namespace}, data)
-        # Each is done once: it carries a key, or changes nothing the second time.
-        asked = {"namespace": self.namespace, retry.KEY: retry.make_key()}
-        return Call(method, f"/v1/services{tail}", dict(asked), data, once=True)
+        # Each takes effect once: it carries an idempotency key, or changes nothing the second time.
+        full_query = {"namespace": self.namespace, retry.KEY: retry.make_key()}
+        return Call(method, f"/v1/services{tail}", dict(full_query), data, once=True)
 
 
 def _document(what: str | dict[str, Any] | ModelService, name: str, namespace: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -115,6 +117,6 @@ def _document(what: str | dict[str, Any] | ModelService, name: str, namespace: s
 
 
 def _dumped(service: ModelService) -> dict[str, Any]:
-    """What was said, with the kind, which need not be said in Python."""
+    """Return the fields that were set, with API version and kind, which Python callers may omit."""
     head = {"apiVersion": service.api_version, "kind": service.kind}
     return {**head, **service.model_dump(mode="json", by_alias=True, exclude_unset=True)}

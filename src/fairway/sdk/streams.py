@@ -1,4 +1,4 @@
-"""The asyncio way to the daemon: the requests and the decoder of `wire`, over asyncio's streams; to clusters, by threads."""
+"""Asyncio connections: to the daemon with the requests and the decoder of `wire` over asyncio streams, to clusters in threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PIECE = 65536
 
 
 class Answer:
-    """An answer whose head is known and whose body may still be on its way."""
+    """A reply whose head has arrived and whose body may still be arriving."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -30,7 +30,7 @@ class Answer:
         self._first = b""
 
     async def begin(self, request: bytes) -> Answer:
-        """Send, and wait for the head; the error that the answer carries is raised."""
+        """Send the request and wait for the head; an error in the reply is raised."""
         self._writer.write(request)
         while not self._decoder.status:
             self._first += await self._receive()
@@ -39,33 +39,33 @@ class Answer:
         return self
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body, as it comes."""
+        """Yield the body in pieces as they arrive."""
         if self._first:
             yield self._first
         while not self._decoder.done:
             yield await self._receive()
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The body, line by line, without the ends of lines."""
+        """Yield the body line by line, without line ends."""
         rest = b""
         async for data in self.pieces():
-            *whole, rest = (rest + data).split(b"\n")
-            for line in whole:
+            *complete, rest = (rest + data).split(b"\n")
+            for line in complete:
                 yield line
         if rest:
             yield rest
 
     async def read(self) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         return b"".join([piece async for piece in self.pieces()])
 
     async def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         self._writer.close()
         try:
             await self._writer.wait_closed()
         except OSError:
-            # It is gone either way.
+            # The connection is gone either way.
             return
 
     async def _receive(self) -> bytes:
@@ -80,49 +80,50 @@ class Answer:
 
 
 class ThreadAnswer:
-    """The answer of a cluster, read in threads.
+    """A reply of a cluster, read in threads.
 
-    `close` may be called while a thread still reads. It wakes that thread and closes the connection after the thread has
-    left it: the number of a descriptor that is closed earlier can go to a new connection, whose bytes the thread would take.
+    `close` may be called while a thread still reads. It wakes that thread and closes the connection only after the thread
+    has stopped using it: if it were closed earlier, its descriptor number could be reused by a new connection, and the
+    thread would read that connection's bytes.
     """
 
     def __init__(self, reply: wire.Reply) -> None:
         self._reply = reply
-        # A duplicate made now leads to this connection for ever; one made from the number later might not.
+        # A duplicate made now always refers to this connection; one made from the number later might not.
         self._connection = socket.fromfd(reply.fileno(), socket.AF_INET, socket.SOCK_STREAM)
         self._reading: asyncio.Future[Any] | None = None
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The body, line by line, without the ends of lines."""
+        """Yield the body line by line, without line ends."""
         lines = self._reply.lines()
         while (line := await self._in_thread(lambda: next(lines, None))) is not None:
             yield line
 
     async def read(self) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         return await self._in_thread(self._reply.read)
 
     async def close(self) -> None:
-        """Give up the connection. A thread that reads from it is woken first."""
+        """Close the connection. A thread that reads from it is woken first."""
         with contextlib.suppress(OSError):
             # Closing alone would not wake the thread.
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
         if self._reading is not None:
             await asyncio.wait([self._reading])
-            # Marks the error of a broken connection as seen.
+            # Retrieves the error of the broken connection, so that asyncio does not report it.
             self._reading.exception()
         self._reply.close()
 
     async def _in_thread(self, work: Callable[[], R]) -> R:
-        """Do the work in a thread. Cancelling the caller leaves the thread to `close`."""
+        """Run `work` in a thread. If the caller is cancelled, the thread goes on until `close` ends it."""
         reading = asyncio.ensure_future(asyncio.to_thread(work))
         self._reading = reading
         return await asyncio.shield(reading)
 
 
 async def open_answer(daemon: Daemon | Cluster, call: Call) -> Answer | ThreadAnswer:
-    """Send a request, starting the daemon when there is none."""
+    """Send a request, starting the daemon if it is not running."""
     if isinstance(daemon, Cluster):
         ask = functools.partial(daemon.request, call.method, call.path, call.query, call.body, kind=call.kind)
         return ThreadAnswer(await asyncio.to_thread(ask, timeout=call.patience))

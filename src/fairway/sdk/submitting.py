@@ -1,4 +1,4 @@
-"""Documents on their way to the daemon: from whatever the caller has to the body of a submit."""
+"""Request bodies of submit and apply, made from the caller's document in any form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TEXT_MARKS = ("\n", "{")
 
 
 def read(what: str | PathLike[str] | dict[str, Any] | Document) -> tuple[str, str, str]:
-    """The text of a document, the folder its relative paths start from, and the file it came from."""
+    """Return the text of a document, the folder that its relative paths start from, and its file."""
     if isinstance(what, Document):
         return what.model_dump_json(by_alias=True, exclude_unset=True), os.getcwd(), ""
     if isinstance(what, dict):
@@ -31,22 +31,22 @@ def read(what: str | PathLike[str] | dict[str, Any] | Document) -> tuple[str, st
 
 
 def submit_body(text: str, folder: str, file: str) -> dict[str, Any]:
-    """The body of a submit for a document's text."""
+    """Return the body of a submit for a document's text."""
     origin = document.make_run_origin(folder, interpreter=sys.executable)
     body: dict[str, Any] = {"documents": text, "file": file, "origin": origin}
     return {**body, "environment": document.read_environment(in_place=document.is_in_place(text))}
 
 
 def apply_body(text: str, folder: str, file: str) -> dict[str, Any]:
-    """The body of an apply for the text of documents."""
+    """Return the body of an apply for the text of documents."""
     origin = document.make_origin(folder, interpreter=sys.executable)
     return {"documents": text, "file": file, "folder": folder, "origin": origin}
 
 
 def with_wishes(body: dict[str, Any], rendered: bytes, wishes: Wishes) -> dict[str, Any]:
-    """The same for the document with wishes laid over it; `rendered` is its Kubernetes spelling."""
-    found = list(yaml.safe_load_all(rendered))
-    if len(found) != 1:
-        message = f"{body['file'] or 'the text'} holds {len(found)} documents, and keywords change only one"
+    """Return the body with the wishes merged into the document; `rendered` is its Kubernetes spelling."""
+    documents = list(yaml.safe_load_all(rendered))
+    if len(documents) != 1:
+        message = f"{body['file'] or 'the text'} holds {len(documents)} documents, and keywords change only one"
         raise UsageError(message, fix="submit them one by one")
-    return {**body, "documents": "", "document": document.change_document(found[0], wishes)}
+    return {**body, "documents": "", "document": document.change_document(documents[0], wishes)}

@@ -1,7 +1,7 @@
-"""Files of this machine on their way to a cluster's registry: only what it lacks, in pieces, before the call that names them.
+"""Upload of local files to a cluster's registry: only missing content, in pieces, before the call that names it.
 
-Written as verbs are: generators that say what to ask, for whoever asks it (`verb.py`). Whatever breaks off is done again by the
-same verb; what has come is not sent again.
+Written as generators that yield calls, as client methods are (`verb.py`). To continue an interrupted upload, call the same
+method again; content that has arrived is not sent again.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from fairway.state.model import ModelFacts
 
 BLOBS = "/v1/blobs"
 PIECE = 1 << 22
-"""Bytes with a request: small enough for whatever lies between, and for the memory of both sides."""
+"""Bytes per request: small enough for proxies on the way, and for the memory of both sides."""
 MOST_PARTS = 2000
 TRIES = 4
-"""How often in a row nothing may come of asking."""
+"""Number of requests in a row without progress after which an upload fails."""
 _BYTES = "application/octet-stream"
 
 Told = Callable[[int, int], None]
-"""Is called with the bytes that have arrived, and with how many are to."""
+"""Progress callback: called with the bytes that have arrived and the total."""
 
 
 @dataclass(slots=True)
 class _Content:
-    """One content, and how far the cluster has it."""
+    """A content, and how much of it the cluster has."""
 
     digest: str
     size: int
@@ -44,7 +44,7 @@ class _Content:
     checked: int = 0
 
     def read(self, most: int) -> bytes:
-        """What comes next of it."""
+        """Return the next bytes to send, at most `most`."""
         length = min(most, self.size - self.have)
         if isinstance(self.source, bytes):
             return self.source[self.have : self.have + length]
@@ -67,7 +67,7 @@ def _reading() -> Iterator[None]:
 
 
 def examine(body: dict[str, Any]) -> str:
-    """The format of the model that the body of a registration names; refused here what would be refused there."""
+    """Return the format of the model that a registration names; refuse here what the cluster would refuse."""
     from fairway.registry.model import check_model_name, examine_source
 
     check_model_name(body["name"])
@@ -78,17 +78,17 @@ def examine(body: dict[str, Any]) -> str:
 
 
 def send_model(body: dict[str, Any], *, namespace: str, told: Told | None = None) -> Steps[dict[str, Any]]:
-    """Send the files of a registration; what its body says besides."""
+    """Upload the files of a registration; return the fields to add to its body."""
     _check_path(body["source"])
     if body["from_run"]:
-        # Before anything is sent: whether there is such a run.
+        # Fails before anything is sent if the run does not exist.
         yield Call("GET", f"/v1/jobs/{wire.quote(body['from_run'])}", {"namespace": namespace})
     digest, _ = yield from _send(body["source"], namespace, told)
     return {"manifest": digest}
 
 
 def send_dataset(body: dict[str, Any], *, namespace: str, told: Told | None = None) -> Steps[dict[str, Any]]:
-    """The same for a version of a dataset."""
+    """Upload the files of a dataset version; return the fields to add to its body."""
     from fairway.registry.dataset import check_dataset_name
 
     if body["reference"]:
@@ -107,38 +107,40 @@ def _check_path(path: str) -> None:
 
 
 def _send(path: str, namespace: str, told: Told | None) -> Steps[tuple[str, bool]]:
-    """Send what lies at a path; the digest of its manifest, and whether it is one file."""
+    """Upload the files at a path; return the digest of their manifest, and whether the path is a single file."""
     with _reading():
         manifest, is_file = manifest_of(path)
-    top, spelled = Path(path), manifest.encoded()
-    digest = hashlib.sha256(spelled).hexdigest()
+    root, manifest_bytes = Path(path), manifest.encoded()
+    digest = hashlib.sha256(manifest_bytes).hexdigest()
     contents = {
-        entry.sha256: _Content(entry.sha256, entry.size, top if is_file else top / entry.path)
+        entry.sha256: _Content(entry.sha256, entry.size, root if is_file else root / entry.path)
         for entry in manifest.entries
         if entry.sha256
     }
-    # Last: where the manifest came whole, so did all that it names.
-    contents[digest] = _Content(digest, len(spelled), spelled)
+    # The manifest is sent last: if it is complete on the cluster, so is all content that it names.
+    contents[digest] = _Content(digest, len(manifest_bytes), manifest_bytes)
     lacking = yield from _lacking(list(contents.values()), namespace)
-    before = sum(content.have for content in lacking)
-    total, left = sum(content.size for content in lacking) - before, deque(lacking)
-    while left:
-        left = deque((yield from _send_some(left, namespace)))
+    present = sum(content.have for content in lacking)
+    total, remaining = sum(content.size for content in lacking) - present, deque(lacking)
+    while remaining:
+        remaining = deque((yield from _send_some(remaining, namespace)))
         if told is not None:
-            told(sum(content.have for content in lacking) - before, total)
+            told(sum(content.have for content in lacking) - present, total)
     return digest, is_file
 
 
 def _lacking(contents: list[_Content], namespace: str) -> Steps[list[_Content]]:
-    """Those that the cluster does not have whole."""
-    found: list[_Content] = []
+    """Return the contents that the cluster does not have completely."""
+    lacking: list[_Content] = []
     for start in range(0, len(contents), MOST_PARTS):
-        found += yield from _exchange([(one, b"") for one in contents[start : start + MOST_PARTS]], namespace, asking=True)
-    return found
+        lacking += yield from _exchange(
+            [(content, b"") for content in contents[start : start + MOST_PARTS]], namespace, asking=True
+        )
+    return lacking
 
 
 def _send_some(left: deque[_Content], namespace: str) -> Steps[Iterable[_Content]]:
-    """Send a piece of what is left; what is left then."""
+    """Send a piece of the remaining contents; return the contents that remain."""
     parts: list[tuple[_Content, bytes]] = []
     room = PIECE
     while left and room > 0 and len(parts) < MOST_PARTS:
@@ -151,15 +153,15 @@ def _send_some(left: deque[_Content], namespace: str) -> Steps[Iterable[_Content
 
 
 def _exchange(parts: list[tuple[_Content, bytes]], namespace: str, *, asking: bool = False) -> Steps[list[_Content]]:
-    """One request, tried again while the cluster is away for a moment; those of its contents that are not whole yet."""
+    """Send one request, with retries while the cluster is unreachable; return its contents that are not complete yet."""
     call = Call("POST", BLOBS, {"namespace": namespace}, _body(parts), kind=_BYTES)
-    for left in reversed(range(TRIES)):
+    for tries_left in reversed(range(TRIES)):
         try:
             answer = yield call
         except UnavailableError:
-            if not left:
+            if not tries_left:
                 raise
-            # Waits until somebody answers.
+            # Waits until the cluster answers.
             yield Call("GET", "/v1/health", {"namespace": namespace}, until=lambda _line: True)
             continue
         unfinished, moved = _taken_in(parts, json.loads(answer)["standing"])
@@ -171,17 +173,17 @@ def _exchange(parts: list[tuple[_Content, bytes]], namespace: str, *, asking: bo
 
 def _taken_in(parts: list[tuple[_Content, bytes]], standing: list[dict[str, Any]]) -> tuple[list[_Content], bool]:
     unfinished, moved = [], False
-    for (content, _), found in zip(parts, standing, strict=True):
-        moved = moved or found["whole"] or (found["have"], found["checked"]) != (content.have, content.checked)
-        content.have = content.size if found["whole"] else found["have"]
-        content.checked = found["checked"]
-        if not found["whole"]:
+    for (content, _), state in zip(parts, standing, strict=True):
+        moved = moved or state["whole"] or (state["have"], state["checked"]) != (content.have, content.checked)
+        content.have = content.size if state["whole"] else state["have"]
+        content.checked = state["checked"]
+        if not state["whole"]:
             unfinished.append(content)
     return unfinished, moved
 
 
 def _body(parts: list[tuple[_Content, bytes]]) -> bytes:
-    listed = [
+    part_list = [
         {"digest": content.digest, "size": content.size, "offset": content.have, "length": len(data)} for content, data in parts
     ]
-    return b"".join([json.dumps({"parts": listed}, separators=(",", ":")).encode(), b"\n", *(data for _, data in parts)])
+    return b"".join([json.dumps({"parts": part_list}, separators=(",", ":")).encode(), b"\n", *(data for _, data in parts)])

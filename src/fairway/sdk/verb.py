@@ -1,7 +1,7 @@
-"""One method for two clients: a generator that says what to ask, and a descriptor that lets a client ask it.
+"""Methods shared by both clients: a generator that yields requests, and a descriptor that lets a client send them.
 
-A verb is a generator. It yields a `Call`, gets the answer's bytes, and returns a value; it does no I/O, so
-the blocking and the asyncio client run the very same code:
+A verb is a generator. It yields a `Call`, receives the bytes of the reply, and returns a value. It does no I/O, so
+the blocking and the asyncio client run the same code:
 
     class Verbs:
         @verb
@@ -30,7 +30,7 @@ _Client = TypeVar("_Client")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request, not yet sent."""
+    """A request that has not been sent yet."""
 
     method: str
     path: str
@@ -38,31 +38,31 @@ class Call:
     body: bytes = b""
     kind: str = wire.JSON
     until: Callable[[bytes], bool] | None = None
-    """For an answer that comes line by line: the line at which it has been heard enough. The answer is then that line."""
+    """For a streamed reply: predicate for the line at which to stop reading. The result is then that line."""
     patience: float | None = None
-    """Seconds to wait for that line; `TimeoutError` then."""
+    """Timeout for that line in seconds; `TimeoutError` is raised when it expires."""
     once: bool = False
-    """Whether it is done once however often it is sent, because it carries a key or leaves things as they are the second time:
-    it is sent again when its answer is lost."""
+    """Whether the request takes effect only once, because it carries an idempotency key or changes nothing the second time.
+    Then it is retried when its reply is lost."""
 
     def encode(self) -> bytes:
-        """The bytes of the request."""
+        """Return the bytes of the request."""
         return wire.encode_request(self.method, self.path, self.query, self.body, self.kind)
 
 
 Steps = Generator[Call, bytes, R]
-"""What a verb is: calls out, answers in, a value at the end."""
+"""The type of a verb: yields calls, receives replies, returns a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[R]):
-    """The end of a verb."""
+    """The returned value of a finished verb."""
 
     value: R
 
 
 def advance(steps: Steps[R], answer: bytes | Exception | None) -> Call | Done[R]:
-    """What a verb asks next, told the answer to what it asked last, or what came instead of one; None begins it."""
+    """Send a verb the reply to its last call, or the exception, and return its next call or its end; None starts it."""
     try:
         if isinstance(answer, Exception):
             return steps.throw(answer)
@@ -73,38 +73,38 @@ def advance(steps: Steps[R], answer: bytes | Exception | None) -> Call | Done[R]
 
 @dataclass(frozen=True, slots=True)
 class Lines(Generic[R]):
-    """A request whose answer comes line by line, and what each line means; None for a line that means nothing."""
+    """A request with a streamed reply, and a decoder of its lines, which returns None for a line to skip."""
 
     call: Call
     read: Callable[[bytes], R | None]
 
 
 class Blocking(Protocol):
-    """A client that waits."""
+    """A blocking client."""
 
     def perform(self, steps: Steps[R]) -> R:
-        """Run a verb to its end."""
+        """Run a verb to the end and return its value."""
         ...
 
     def listen(self, lines: Lines[R]) -> Iterator[R]:
-        """What comes, as it comes."""
+        """Yield the decoded lines of the reply as they arrive."""
         ...
 
 
 class Awaiting(Protocol):
-    """A client that awaits."""
+    """An asyncio client."""
 
     def perform(self, steps: Steps[R]) -> Coroutine[Any, Any, R]:
-        """Run a verb to its end."""
+        """Run a verb to the end and return its value."""
         ...
 
     def listen(self, lines: Lines[R]) -> AsyncIterator[R]:
-        """What comes, as it comes."""
+        """Yield the decoded lines of the reply as they arrive."""
         ...
 
 
 class verb(Generic[P, R]):  # noqa: N801 - it is used as a decorator
-    """Makes a generator method callable on either kind of client. Its arguments are checked before anything is asked."""
+    """Decorator that makes a generator method callable on either kind of client. Arguments are checked before any request."""
 
     def __init__(self, function: Callable[Concatenate[Any, P], Steps[R]]) -> None:
         signature = signature_of(function, "Steps")
@@ -123,12 +123,12 @@ class verb(Generic[P, R]):  # noqa: N801 - it is used as a decorator
     @overload
     def __get__(self, client: Awaiting, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
     def __get__(self, client: Any, owner: type) -> Any:
-        """The method, bound to a client; of the class, the function."""
+        """Return the method bound to a client; on the class, the function."""
         return self._method if client is None else MethodType(self._method, client)
 
 
 class listening(Generic[P, R]):  # noqa: N801 - it is used as a decorator
-    """The same for a method that gives what comes, as it comes."""
+    """Decorator like `verb`, for a method with a streamed reply."""
 
     def __init__(self, function: Callable[Concatenate[Any, P], Lines[R]]) -> None:
         signature = signature_of(function, "Lines")
@@ -148,12 +148,12 @@ class listening(Generic[P, R]):  # noqa: N801 - it is used as a decorator
     @overload
     def __get__(self, client: Awaiting, owner: type) -> Callable[P, AsyncIterator[R]]: ...
     def __get__(self, client: Any, owner: type) -> Any:
-        """The method, bound to a client; of the class, the function."""
+        """Return the method bound to a client; on the class, the function."""
         return self._method if client is None else MethodType(self._method, client)
 
 
 def _named(method: Callable[..., Any], function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
-    """The method with the name, the words and the signature that callers see."""
+    """Give the method the name, the docstring and the signature that callers see."""
     for attribute in ("__name__", "__qualname__", "__doc__", "__module__"):
         setattr(method, attribute, getattr(function, attribute))
     method.__signature__ = signature  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""HTTP/1.1 over a Unix socket, as small as it can be: every command of the command line passes here.
+"""HTTP/1.1 over a Unix socket, as small as possible: every command of the command line imports this module.
 
-`Decoder` turns bytes into an answer without doing I/O, for the blocking exchange below and for the asyncio
-one in `streams.py`. Nothing here imports more than a few milliseconds' worth: no `http.client`, no `typing`,
-and the C module behind `socket` instead of its wrapper, which alone would double the start of an interpreter.
+`Decoder` decodes a reply without doing I/O, for the blocking exchange below and for the asyncio one in
+`streams.py`. The imports cost only a few milliseconds: no `http.client`, no `typing`, and the C module behind
+`socket` instead of its wrapper, which alone would double the start time of an interpreter.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 VERSION_HEADER = "fairway-version"
-"""Every answer of the daemon carries its version under this name."""
+"""Header of every reply, with the daemon's version."""
 
 KEYS_HEADER = "fairway-keys"
-"""Every answer of a daemon that does requests with a key once carries this."""
+"""Header of every reply of a daemon that supports idempotency keys."""
 
 
 class LostAnswerError(UnavailableError):
-    """A request was sent, and no whole answer came: what it asked for may have been done, or not."""
+    """A request was sent and no complete reply arrived: it may or may not have taken effect."""
 
 
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -34,20 +34,22 @@ _PIECE = 65536
 
 
 def quote(text: str) -> str:
-    """Percent-encode everything that is not plain in a path segment or a query."""
+    """Percent-encode every byte that is reserved in a path segment or a query."""
     data = text.encode("utf-8", "surrogateescape")
     return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in data)
 
 
 def encode_target(path: str, query: Query | None = None) -> str:
-    """A path with its query. None, False and the empty text mean: not given."""
-    given = {name: value for name, value in (query or {}).items() if value is not None and value is not False and value != ""}
-    pairs = (f"{quote(name)}={'true' if value is True else quote(str(value))}" for name, value in given.items())
-    return f"{path}?{'&'.join(pairs)}" if given else path
+    """Return a path with its query. Values that are None, False or empty are omitted."""
+    parameters = {
+        name: value for name, value in (query or {}).items() if value is not None and value is not False and value != ""
+    }
+    pairs = (f"{quote(name)}={'true' if value is True else quote(str(value))}" for name, value in parameters.items())
+    return f"{path}?{'&'.join(pairs)}" if parameters else path
 
 
 def encode_request(method: str, path: str, query: Query | None = None, body: bytes = b"", kind: str = JSON) -> bytes:
-    """The bytes of a request on a connection of its own."""
+    """Return the bytes of a request, which uses a connection of its own."""
     head = f"{method} {encode_target(path, query)} HTTP/1.1\r\nHost: fairway\r\nConnection: close\r\n"
     if body or method in ("POST", "PUT"):
         head += f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
@@ -55,7 +57,7 @@ def encode_request(method: str, path: str, query: Query | None = None, body: byt
 
 
 class Decoder:
-    """One answer, from bytes as they come. `status` is 0 until the head is known."""
+    """Incremental decoder of one reply. `status` is 0 until the head has arrived."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -63,11 +65,11 @@ class Decoder:
         self.done = False
         self._rest = b""
         self._left: int | None = None
-        """Bytes until the body, or the current chunk of it, is over; None when only the end of the connection tells."""
+        """Bytes remaining in the body or in its current chunk; None if only the end of the connection ends the body."""
         self._chunked = False
 
     def feed(self, data: bytes) -> bytes:
-        """Take what came; return what became known of the body."""
+        """Take received bytes; return the decoded bytes of the body."""
         self._rest += data
         if not self.status and not self._read_head():
             return b""
@@ -80,7 +82,7 @@ class Decoder:
         return body
 
     def end(self) -> None:
-        """The connection was closed. Raises `UnavailableError` when the answer was not complete."""
+        """Handle the close of the connection. Raises `LostAnswerError` if the reply is incomplete."""
         if self.status and self._left is None and not self._chunked:
             self.done = True
         if not self.done:
@@ -115,7 +117,7 @@ class Decoder:
         return True
 
     def _read_chunks(self) -> bytes:
-        found = b""
+        body = b""
         while not self.done:
             if self._left is None:
                 line, mark, rest = self._rest.partition(b"\r\n")
@@ -123,22 +125,22 @@ class Decoder:
                     break
                 self._left, self._rest = int(line.split(b";")[0], 16), rest
                 if self._left == 0:
-                    # What may follow are trailers; nothing of ours sends any and the connection is not used again.
+                    # Trailers could follow; Fairway sends none, and the connection is not used again.
                     self.done = True
                     break
             if self._left > 0:
                 piece = self._rest[: self._left]
                 self._rest = self._rest[len(piece) :]
                 self._left -= len(piece)
-                found += piece
+                body += piece
             if self._left > 0 or len(self._rest) < 2:
                 break
             self._rest, self._left = self._rest[2:], None
-        return found
+        return body
 
 
 class Reply:
-    """An answer whose head is known and whose body may still be on its way."""
+    """A reply whose head has arrived and whose body may still be arriving."""
 
     def __init__(self, connection: _socket.socket) -> None:
         self._socket = connection
@@ -162,7 +164,7 @@ class Reply:
         return self._decoder.headers
 
     def fileno(self) -> int:
-        """The connection, for `select`."""
+        """The descriptor of the connection, for `select`."""
         return self._socket.fileno()
 
     @property
@@ -171,14 +173,14 @@ class Reply:
         return bool(self._first) or self._decoder.done
 
     def chunk(self) -> bytes | None:
-        """Some more of the body, waiting for it when nothing came yet; None when it is over."""
+        """Return the next piece of the body, waiting for it if necessary; None at the end."""
         if self._first:
             data, self._first = self._first, b""
             return data
         return None if self._decoder.done else self._receive()
 
     def __iter__(self) -> Iterator[bytes]:
-        """The body, in pieces as they come. The connection is closed after the last."""
+        """Yield the body in pieces as they arrive. The connection is closed after the last."""
         try:
             while (data := self.chunk()) is not None:
                 if data:
@@ -187,28 +189,28 @@ class Reply:
             self.close()
 
     def lines(self) -> Iterator[bytes]:
-        """The body, line by line, without the ends of lines."""
+        """Yield the body line by line, without line ends."""
         rest = b""
         for data in self:
-            *whole, rest = (rest + data).split(b"\n")
-            yield from whole
+            *complete, rest = (rest + data).split(b"\n")
+            yield from complete
         if rest:
             yield rest
 
     def read(self) -> bytes:
-        """The whole body. The connection is closed after it."""
+        """Return the whole body and close the connection."""
         return b"".join(self)
 
     def set_timeout(self, seconds: float | None) -> None:
-        """From now on nothing waits longer than this for the daemon; `TimeoutError` then."""
+        """Limit each further wait for the daemon; `TimeoutError` is raised when it expires."""
         self._socket.settimeout(seconds)
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         self._socket.close()
 
     def check(self) -> Reply:
-        """This reply when it is good news; else the error that it carries is raised."""
+        """Return this reply, or raise the error that it carries."""
         if self.status >= 400:
             raise read_error(self.status, self.read())
         return self
@@ -227,7 +229,7 @@ class Reply:
 
 
 def connect(path: str) -> _socket.socket:
-    """A connection to the socket. Raises `OSError` when nothing listens there."""
+    """Return a connection to the socket. Raises `OSError` if no process listens on it."""
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         connection.connect(path)
@@ -238,11 +240,11 @@ def connect(path: str) -> _socket.socket:
 
 
 def exchange(connection: _socket.socket, request: bytes) -> Reply:
-    """Send a request and wait for the head of its answer."""
+    """Send a request and wait for the head of the reply."""
     try:
         connection.sendall(request)
     except BrokenPipeError:
-        # The daemon may have answered and closed before it read all of a request that it refuses.
+        # The daemon may have replied and closed before it read all of a request that it refuses.
         pass
     except OSError as error:
         connection.close()
@@ -252,12 +254,12 @@ def exchange(connection: _socket.socket, request: bytes) -> Reply:
 
 
 def read_error(status: int, body: bytes) -> FairwayError:
-    """The error that an answer carries; what is not one of ours is shown as it is."""
+    """Return the error that a reply carries; a body that is not a Fairway error is shown unchanged."""
     import json
 
     try:
-        given = json.loads(body)["error"]
+        error = json.loads(body)["error"]
     except (ValueError, KeyError, TypeError):
         text = body.decode("utf-8", "replace").strip()
         return BugError(f"the daemon answered with status {status}: {text[:500]}")
-    return from_wire(given)
+    return from_wire(error)

@@ -1,4 +1,4 @@
-"""What a caller may wish for a run, by name: the keywords of `Client.submit` and the flags of `fairway run`."""
+"""The options of a run: the keywords of `Client.submit` and the flags of `fairway run`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import TypedDict
 
 
 class Wishes(TypedDict, total=False):
-    """All optional; what is left out is up to the document, or to its defaults."""
+    """Options of a run, all optional; the document or its defaults decide those that are not given."""
 
     name: str
-    """The series; runs are called NAME-1, NAME-2 and so on."""
+    """The series; its runs are named NAME-1, NAME-2 and so on."""
     role: str
-    """What `workers` and the resources are about; `worker` unless the document has another only role."""
+    """The role that `workers` and the resources apply to; default `worker`, or the only role of the document."""
     roles: dict[str, int]
-    """How many tasks each role has, besides the one that `workers` is about: {"ps": 2}."""
+    """Number of tasks of each further role: {"ps": 2}."""
     workers: int
     processes: int
-    """Processes a worker."""
+    """Processes per worker."""
     gpus: str | float
-    """GPUs a worker: 1, 0.25, "H100:8"."""
+    """GPUs per worker: 1, 0.25, "H100:8"."""
     cpus: str | float
     memory: str
-    """Memory a worker: "2Gi"."""
+    """Memory per worker: "2Gi"."""
     memory_limit: str
-    """Memory that ends a worker that holds more: "4Gi"."""
+    """Memory limit per worker, which is killed above it: "4Gi"."""
     framework: str
     env: dict[str, str]
     python: str
@@ -31,19 +31,19 @@ class Wishes(TypedDict, total=False):
     requirements: str
     timeout: str
     retries: int
-    """Failures that are forgiven."""
+    """Number of failures after which the run is restarted."""
     stop_at_step: int
     stop_when: str
     metrics_pattern: str
-    """A regular expression over log lines with named groups; a group called `step` is the step."""
+    """A regular expression for log lines, with named groups; the group `step` is the step."""
     tensorboard_dir: str
     """A folder with event files."""
     data: dict[str, str]
     secrets: list[str]
     outputs: dict[str, str]
     log_limit: str
-    """Output kept of each process: "64Mi"; "0" for all of it."""
+    """Output kept per process: "64Mi"; "0" for all of it."""
     queue: str
-    """The queue it waits in."""
+    """The queue that the run waits in."""
     priority: int
     labels: dict[str, str]

@@ -1,4 +1,4 @@
-"""What you see: the wire models, and how they look as text. One vocabulary for the API, the SDK and the command line.
+"""Views: the models of API replies, and their rendering as text. One vocabulary for the API, the SDK and the command line.
 
 Pure.
 """

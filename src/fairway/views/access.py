@@ -1,4 +1,4 @@
-"""How the port of a service is protected, as people see it."""
+"""Views of the access protection of a service's port."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from fairway.views import phrases
 
 
 class AccessView(msgspec.Struct, frozen=True):
-    """Who may ask, and by which certificate."""
+    """The clients that may send requests, and the certificate."""
 
     bind: str = "127.0.0.1"
     public: bool = False
     keys_required: bool = False
     keys: int = 0
-    """API keys that are kept."""
+    """Number of API keys."""
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
-    """Of CORS."""
+    """Allowed origins of CORS."""
     tls: bool = False
     certificate: str = ""
-    """Its path."""
+    """Path of the certificate."""
     authority: str = ""
-    """The path of what clients must trust; empty: the usual authorities vouch for the certificate."""
+    """Path of the authority that clients must trust; empty if a public authority issued the certificate."""
     names: tuple[str, ...] = ()
     """Names and addresses in the certificate."""
     certificate_ends: float | None = None
     warnings: tuple[str, ...] = ()
-    """What is wrong or soon will be, each with its fix."""
+    """Present or upcoming problems, each with its fix."""
 
 
 def access_view(endpoint: Endpoint, state: AccessState, name: str) -> AccessView:
-    """The protection that a document asks for, and how it stands."""
+    """Return the protection that a document requests, with its current state."""
     exposed = not is_loopback(endpoint.bind)
     required = endpoint.keys == "required"
     warnings = [state.problem] if state.problem else []
@@ -60,16 +60,16 @@ def access_view(endpoint: Endpoint, state: AccessState, name: str) -> AccessView
 
 
 def access_text(view: AccessView, now: float) -> str:
-    """One line; empty for a service of this machine without rules."""
+    """Return one line; empty for a service with the default protection, reachable only from this machine."""
     if view == AccessView():
         return ""
     parts = [f"listens on {view.bind}", phrases.count(view.keys, "API key") if view.keys_required else "no key needed"]
     if view.tls:
         ends = view.certificate_ends
-        left = (
+        remaining = (
             "" if ends is None else f" (certificate ends in {phrases.age(now, ends)})" if ends > now else " (certificate expired)"
         )
-        parts.append(f"TLS{left}")
+        parts.append(f"TLS{remaining}")
     if view.hosts:
         parts.append(f"as {', '.join(view.hosts)}")
     if view.origins:
@@ -78,22 +78,22 @@ def access_text(view: AccessView, now: float) -> str:
 
 
 def reach_sentence(name: str, endpoint: Endpoint, port: int, *, cluster: bool = False) -> str:
-    """Who could ask a service, how and where, in words."""
+    """Return a sentence that says which clients could send requests to a service, how and where."""
     if cluster:
-        where, who = "", "pods of the cluster, and clients of its gateway where a route leads there,"
+        location, clients = "", "pods of the cluster, and clients of its gateway where a route leads there,"
     else:
-        where = f" on {endpoint.bind}, {f'port {port}' if port else 'a free port'}"
-        who = _who(endpoint.bind)
+        location = f" on {endpoint.bind}, {f'port {port}' if port else 'a free port'}"
+        clients = _who(endpoint.bind)
     keys = "with an API key of it" if endpoint.keys == "required" else "without a key"
-    said = f"{name} would listen{where}{' with TLS' if endpoint.tls.on else ', without TLS'}: {who} could ask {keys}"
+    sentence = f"{name} would listen{location}{' with TLS' if endpoint.tls.on else ', without TLS'}: {clients} could ask {keys}"
     if endpoint.hosts and "*" not in endpoint.hosts:
-        said += f", by the names {', '.join(endpoint.hosts)}"
+        sentence += f", by the names {', '.join(endpoint.hosts)}"
     if endpoint.cors is not None:
         pages = "pages of any origin" if "*" in endpoint.cors.origins else f"pages of {', '.join(endpoint.cors.origins)}"
-        said += f"; {pages} could read answers"
+        sentence += f"; {pages} could read answers"
     if endpoint.keys == "required" and not endpoint.tls.on and not cluster and not is_loopback(endpoint.bind):
-        said += "; the keys would come unencrypted"
-    return said
+        sentence += "; the keys would come unencrypted"
+    return sentence
 
 
 def _who(bind: str) -> str:
@@ -105,15 +105,15 @@ def _who(bind: str) -> str:
 
 
 def curl_options(view: AccessView, url: str) -> tuple[str, str]:
-    """The address to ask, and the options that make `curl` trust the certificate and send the key."""
+    """Return the URL to request, and the options with which `curl` trusts the certificate and sends the key."""
     options = []
-    scheme, _, place = url.partition("://")
-    host, _, port = place.rpartition(":")
-    named = [name for name in view.names if "*" not in name]
-    if view.tls and named and host.strip("[]") not in named:
-        # The certificate is for another name, which this machine may not find.
-        options.append(f"--connect-to {named[0]}:{port}:{host}:{port}")
-        url = f"{scheme}://{named[0]}:{port}"
+    scheme, _, authority = url.partition("://")
+    host, _, port = authority.rpartition(":")
+    names = [name for name in view.names if "*" not in name]
+    if view.tls and names and host.strip("[]") not in names:
+        # The certificate is for another name, which this machine may not be able to resolve.
+        options.append(f"--connect-to {names[0]}:{port}:{host}:{port}")
+        url = f"{scheme}://{names[0]}:{port}"
     if view.authority:
         options.append(f"--cacert {shlex.quote(view.authority)}")
     if view.keys_required:

@@ -1,4 +1,4 @@
-"""What to do about a run that ended badly: one row a cause, each with a command that works when pasted. Pure."""
+"""Advice for failed runs: one row per cause, each with a command to paste. Pure."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from fairway.units import quantity
 from fairway.units.suggest import nearest
 
 _MARGIN = 1.5
-"""How much more memory is suggested than was held."""
+"""Factor by which the suggested memory exceeds the memory used."""
 _HELD = re.compile(r"held ([\d.]+ [KMGT]?i?B)(?:, most of it rank \d+)?, more than its limit of ([\d.]+ [KMGT]?i?B)")
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _MODULE = re.compile(r"No module named '?([\w.]+)|from '([\w.]+)'")
 _EXPECTED = re.compile(r"world.?size\D{0,20}(\d{1,6})\b\D{1,80}?(\d{1,6})\b", re.IGNORECASE)
-"""The number of ranks that there are, and the one that is wanted."""
+"""Matches the actual and the expected number of ranks."""
 _REFUSED = re.compile(r"(?:unrecognized arguments?|[Nn]o such option):? (.+)")
 _OPTION = re.compile(r"(?<![\w-])--[A-Za-z][\w-]*")
 _PATH = re.compile(r"(?<!\w)'([^'\n]{1,200})'")
-"""A path in quotes. The apostrophe of "can't open file" opens none."""
+"""A path in quotes. The apostrophe of "can't open file" does not start one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A run that failed, and the end that was its cause."""
+    """A failed run, and the task and error that caused the failure."""
 
     job: Job
     task: Task | None
@@ -37,58 +37,60 @@ class Failure:
 
     @property
     def name(self) -> str:
-        """The run."""
+        """The name of the run."""
         return self.job.key.name
 
     @property
     def exit(self) -> Exit:
-        """How the task ended; empty when that is not known."""
+        """The exit of the task; an empty one if unknown."""
         return self.task.exit if self.task is not None and self.task.exit is not None else Exit()
 
     @property
     def snapshot(self) -> bool:
-        """Whether it ran a copy of its code: what is changed in the folder since then is not in it."""
+        """Whether the run used a snapshot of its code, which lacks later changes in the folder."""
         code = self.job.spec.code
         return not code.in_place and bool(code.path or code.git)
 
     def again(self) -> str:
-        """How to run a program that was corrected: the folder itself goes on, a snapshot must be taken anew."""
+        """Return the command that runs a corrected program: `resume` for the folder itself, a new submit for a snapshot."""
         return f"fairway {'submit --like' if self.snapshot else 'resume'} {self.name}"
 
     def changed(self, flags: str) -> str:
-        """How to run it with something changed."""
+        """Return the command that submits the run again with other flags."""
         return f"fairway submit --like {self.name} {flags}"
 
 
 Row = tuple[str, "re.Pattern[str] | None", Callable[[Failure], str]]
-"""A reason (empty: any), an expression for the error (None: any), and the words."""
+"""A reason (empty: any), a pattern for the error (None: any), and the function that returns the advice."""
 
 
 def advice(job: Job, tasks: list[Task]) -> str:
-    """What would help; empty for a run that ended well."""
+    """Return what would help; empty for a run that succeeded."""
     if job.phase is JobPhase.STOPPED:
         return f"fairway resume {job.key.name}"
     if job.phase is not JobPhase.FAILED:
         return ""
     failure = _failure(job, tasks)
     reason = job.outcome.reason if job.outcome is not None else ""
-    for wanted, pattern, words in _TABLE:
-        if wanted in ("", reason) and (pattern is None or pattern.search(failure.error)):
-            return words(failure)
+    for row_reason, pattern, describe in _TABLE:
+        if row_reason in ("", reason) and (pattern is None or pattern.search(failure.error)):
+            return describe(failure)
     return _mend(failure)
 
 
 def _failure(job: Job, tasks: list[Task]) -> Failure:
-    blamed = [task for task in tasks if job.outcome is not None and task.key.task == job.outcome.task and task.exit is not None]
-    task = max(blamed, key=lambda one: one.key.attempt, default=None)
-    said = job.outcome.message if job.outcome is not None else ""
+    candidates = [
+        task for task in tasks if job.outcome is not None and task.key.task == job.outcome.task and task.exit is not None
+    ]
+    task = max(candidates, key=lambda candidate: candidate.key.attempt, default=None)
+    message = job.outcome.message if job.outcome is not None else ""
     error = task.exit.error if task is not None and task.exit is not None else ""
-    return Failure(job, task, error or said)
+    return Failure(job, task, error or message)
 
 
 def _mend(failure: Failure) -> str:
-    anew = " and take a new snapshot (`resume` runs the old one)" if failure.snapshot else ""
-    return f"look at the log (fairway logs {failure.name}), correct the program{anew}, then: {failure.again()}"
+    snapshot_hint = " and take a new snapshot (`resume` runs the old one)" if failure.snapshot else ""
+    return f"look at the log (fairway logs {failure.name}), correct the program{snapshot_hint}, then: {failure.again()}"
 
 
 def _resume(failure: Failure) -> str:
@@ -96,8 +98,8 @@ def _resume(failure: Failure) -> str:
 
 
 def _module(failure: Failure) -> str:
-    found = _MODULE.search(failure.error)
-    module = (found[1] or found[2] or "").partition(".")[0] if found else ""
+    match = _MODULE.search(failure.error)
+    module = (match[1] or match[2] or "").partition(".")[0] if match else ""
     spec = failure.job.spec.environment
     python = spec.python or failure.job.origin.interpreter or "python"
     if spec.requirements:
@@ -110,16 +112,16 @@ def _module(failure: Failure) -> str:
 
 def _memory(failure: Failure) -> str:
     role = failure.task.key.role if failure.task is not None else "worker"
-    said = failure.job.outcome.message if failure.job.outcome is not None else ""
-    held = _HELD.search(said)
-    if held:
-        value = sensible(max(_bytes(held[1]), _bytes(held[2])) * _MARGIN)
-        more = failure.changed(f"--memory-limit {value}")
-        return f"use a smaller batch, or raise roles.{role}.limits.memory in the document, as this does: {more}"
-    asked = failure.task.need.memory if failure.task is not None else 0
-    value = sensible(asked * _MARGIN) if asked else ""
-    more = failure.changed(f"--memory {value or 'SIZE'}")
-    return f"use a smaller batch or fewer workers, or ask for more (roles.{role}.resources.memory): {more}"
+    message = failure.job.outcome.message if failure.job.outcome is not None else ""
+    match = _HELD.search(message)
+    if match:
+        value = sensible(max(_bytes(match[1]), _bytes(match[2])) * _MARGIN)
+        command = failure.changed(f"--memory-limit {value}")
+        return f"use a smaller batch, or raise roles.{role}.limits.memory in the document, as this does: {command}"
+    requested = failure.task.need.memory if failure.task is not None else 0
+    value = sensible(requested * _MARGIN) if requested else ""
+    command = failure.changed(f"--memory {value or 'SIZE'}")
+    return f"use a smaller batch or fewer workers, or ask for more (roles.{role}.resources.memory): {command}"
 
 
 def _gpu_memory(failure: Failure) -> str:
@@ -127,33 +129,37 @@ def _gpu_memory(failure: Failure) -> str:
 
 
 def _timeout(failure: Failure) -> str:
-    given = failure.job.spec.timeout
-    longer = quantity.show_seconds(2 * quantity.seconds(given)) if given is not None else "TIME"
+    timeout = failure.job.spec.timeout
+    longer = quantity.show_seconds(2 * quantity.seconds(timeout)) if timeout is not None else "TIME"
     saved = failure.job.progress.checkpoint_step
-    more = f"`timeout:` in the document or --timeout says how long it may run: {failure.changed(f'--timeout {longer}')}"
+    hint = f"`timeout:` in the document or --timeout says how long it may run: {failure.changed(f'--timeout {longer}')}"
     return (
-        f"fairway resume {failure.name} goes on from step {saved:,} with the same timeout; {more}" if saved is not None else more
+        f"fairway resume {failure.name} goes on from step {saved:,} with the same timeout; {hint}" if saved is not None else hint
     )
 
 
 def _world(failure: Failure) -> str:
     replicas = sum(role.replicas.max for role in failure.job.spec.roles.values())
     workers = _expected_workers(failure.error, replicas)
-    then = failure.changed(f"--workers {workers}") if workers else failure.again()
+    command = failure.changed(f"--workers {workers}") if workers else failure.again()
     return (
         f"the program or its launcher expects another number of ranks than the run has ({replicas} x processes): make `replicas` "
-        f"(--workers), `processes` (--processes) and the launcher's --nnodes and --nproc-per-node agree, then: {then}"
+        f"(--workers), `processes` (--processes) and the launcher's --nnodes and --nproc-per-node agree, then: {command}"
     )
 
 
 def _expected_workers(error: str, replicas: int) -> int:
-    """How many workers give the number of ranks that the error asks for; 0 when it does not say."""
-    found = _EXPECTED.search(error)
-    if found is None:
+    """Return the number of workers that gives the number of ranks in the error; 0 if the error does not contain it."""
+    match = _EXPECTED.search(error)
+    if match is None:
         return 0
-    ranks, wanted = int(found[1]), int(found[2])
-    each = ranks // replicas if replicas and ranks % replicas == 0 else 0
-    return wanted // each if each and wanted and wanted % each == 0 and wanted != ranks else 0
+    ranks, expected_ranks = int(match[1]), int(match[2])
+    ranks_per_worker = ranks // replicas if replicas and ranks % replicas == 0 else 0
+    return (
+        expected_ranks // ranks_per_worker
+        if ranks_per_worker and expected_ranks and expected_ranks % ranks_per_worker == 0 and expected_ranks != ranks
+        else 0
+    )
 
 
 def _port(failure: Failure) -> str:
@@ -178,9 +184,11 @@ def _flag(failure: Failure) -> str:
     command = _given(failure)
     if not command:
         return f"the program refuses an argument: correct the script, then: {failure.again()}"
-    wrong, meant = _misspelt(failure, command)
-    if meant:
-        return f"{wrong} is not an argument of the program, {meant} is: {failure.changed(f'-- {_with(command, wrong, meant)}')}"
+    wrong, similar = _misspelt(failure, command)
+    if similar:
+        return (
+            f"{wrong} is not an argument of the program, {similar} is: {failure.changed(f'-- {_with(command, wrong, similar)}')}"
+        )
     return (
         f"the program refuses an argument (it accepts: {_help(failure)}): correct it in this command, and in `command:` of the "
         f"document: {failure.changed(f'-- {shlex.join(command)}')}"
@@ -188,20 +196,20 @@ def _flag(failure: Failure) -> str:
 
 
 def _misspelt(failure: Failure, command: tuple[str, ...]) -> tuple[str, str]:
-    """The option of the command that the program does not know, and the one that it does; empty when none is near."""
+    """Return the unknown option of the command and the similar one that the program has; empty if none is similar."""
     refused = _REFUSED.search(failure.error)
     usage = failure.exit.tail.rpartition("usage:")[2]
-    known = set(_OPTION.findall(usage.replace(failure.error, "")))
-    given = {word.partition("=")[0] for word in command}
+    options = set(_OPTION.findall(usage.replace(failure.error, "")))
+    words = {word.partition("=")[0] for word in command}
     for wrong in _OPTION.findall(refused[1]) if refused else ():
-        meant = nearest(wrong, known - {wrong})
-        if wrong in given and meant:
-            return wrong, meant
+        similar = nearest(wrong, options - {wrong})
+        if wrong in words and similar:
+            return wrong, similar
     return "", ""
 
 
 def _with(command: tuple[str, ...], wrong: str, meant: str) -> str:
-    """The command with one option written as another."""
+    """Return the command with one option replaced by another."""
     return shlex.join(meant + word[len(wrong) :] if word == wrong or word.startswith(f"{wrong}=") else word for word in command)
 
 
@@ -212,7 +220,7 @@ def _given(failure: Failure) -> tuple[str, ...]:
 
 def _help(failure: Failure) -> str:
     command = _given(failure)
-    script = next((place for place, word in enumerate(command) if word.endswith(".py")), None)
+    script = next((position for position, word in enumerate(command) if word.endswith(".py")), None)
     return " ".join(command[: script + 1]) + " --help" if script is not None else "see the log"
 
 
@@ -231,16 +239,16 @@ def _crash(failure: Failure) -> str:
 
 
 def _file(failure: Failure) -> str:
-    found = _PATH.search(failure.error)
-    what = found[1] if found else "the file"
+    match = _PATH.search(failure.error)
+    path = match[1] if match else "the file"
     folder = failure.job.origin.folder or "the folder of the run"
-    named = next((word for word in _given(failure)[1:] if what in (word, posixpath.join(folder, word))), "")
-    if not failure.snapshot and named:
-        return f"the command names {named}, and {folder} has no such file: correct it and give the command again"
+    argument = next((word for word in _given(failure)[1:] if path in (word, posixpath.join(folder, word))), "")
+    if not failure.snapshot and argument:
+        return f"the command names {argument}, and {folder} has no such file: correct it and give the command again"
     if not failure.snapshot:
-        return f"{what} is not there, seen from {folder}: correct the path, then: {failure.again()}"
+        return f"{path} is not there, seen from {folder}: correct the path, then: {failure.again()}"
     return (
-        f"{what} is not in the snapshot of {folder} (what git ignores is left out): name it as an input (`data:`, "
+        f"{path} is not in the snapshot of {folder} (what git ignores is left out): name it as an input (`data:`, "
         f"--data NAME=PATH) or run in the folder: {failure.changed('--in-place')}"
     )
 
@@ -279,11 +287,11 @@ _TABLE: tuple[Row, ...] = (
     ("Lost", None, _resume),
     ("Disrupted", None, _resume),
 )
-"""The first row that fits counts."""
+"""The first row that matches applies."""
 
 
 def sensible(count: float) -> str:
-    """The next round quantity that is at least so many bytes: `768Mi`, `3Gi`."""
+    """Return the next round quantity of at least `count` bytes: `768Mi`, `3Gi`."""
     unit, size = ("Gi", 1 << 30) if count > 768 << 20 else ("Mi", 1 << 20)
     power = 1
     while True:

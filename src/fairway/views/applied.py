@@ -1,4 +1,4 @@
-"""What an apply did with each document."""
+"""Views of the result of an apply."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from fairway.views.table import Page
 
 
 class AppliedView(View, frozen=True):
-    """One document."""
+    """The result for one document."""
 
     kind: str
     namespace: str
-    """Empty for what belongs to none."""
+    """Empty for kinds without a namespace."""
     name: str
-    """The run, or the queue."""
+    """Name of the run, queue or service."""
     action: str
     """`created`, `changed` or `unchanged`."""
 
 
 class AppliedList(msgspec.Struct, frozen=True):
-    """All of them, in the order in which they were given."""
+    """The results, in the order of the documents."""
 
     applied: tuple[AppliedView, ...]
 
 
 def applied_text(applied: AppliedList, page: Page = Page()) -> str:
-    """One line a document."""
+    """Return one line per document."""
     return "".join(
-        f"{one.kind} {one.name} {page.paint(one.action, 'dim' if one.action == 'unchanged' else 'green')}\n"
-        for one in applied.applied
+        f"{result.kind} {result.name} {page.paint(result.action, 'dim' if result.action == 'unchanged' else 'green')}\n"
+        for result in applied.applied
     )

@@ -1,4 +1,4 @@
-"""A load test, as people see it."""
+"""Views of a load test."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fairway.views.table import Column, Page, table
 
 WIDTH, HEIGHT = 56, 8
 BUSY = 0.9
-"""The part of a core beyond which the load generator itself is the limit."""
+"""Fraction of a core above which the load generator itself is the limit."""
 
 
 class BenchPoint(msgspec.Struct, frozen=True):
-    """What one number of connections came to."""
+    """The measurement for one number of connections or one rate."""
 
     connections: int
     rate: float
-    """Good answers a second."""
+    """Successful replies per second."""
     p50_ms: float
     p90_ms: float
     p95_ms: float
@@ -30,25 +30,25 @@ class BenchPoint(msgspec.Struct, frozen=True):
     failed: int
     statuses: dict[str, int] = {}
     offered: float = 0.0
-    """Requests a second that were due, in an open loop; 0: each connection asked as soon as it was answered."""
+    """Requests per second that were due in an open loop; 0 for a closed loop, in which each reply triggers a request."""
     client_cpu: float = 0.0
-    """The part of a core that the load generator used; near 1, it is the limit and not the service."""
+    """Fraction of a core that the load generator used; near 1 it is the limit, not the service."""
 
 
 class BenchView(msgspec.Struct, frozen=True):
-    """A whole load test."""
+    """A complete load test."""
 
     url: str
     seconds: float
-    """A point."""
+    """Duration of each point in seconds."""
     points: tuple[BenchPoint, ...]
     knee: int = 0
-    """Connections beyond which more load brings more waiting than answers; 0 when none was found: nothing was answered, it does
-    not lie between numbers that were tried, or requests came at a rate."""
+    """Connections above which more load increases latency more than throughput; 0 if none was found: no request succeeded, the
+    knee is not between measured points, or the load was an open loop."""
 
 
 def bench_text(view: BenchView, page: Page) -> str:
-    """The table, the curve and the knee in a sentence."""
+    """Return the table, the curve, and a sentence about the knee."""
     opened = any(point.offered for point in view.points)
     rows = [_row(point, view.knee) for point in view.points]
     columns = (
@@ -71,8 +71,8 @@ def _row(point: BenchPoint, knee: int) -> list[str]:
 
 
 def _chart(points: Sequence[BenchPoint]) -> list[str]:
-    """The 95th percentile over answers a second, with a scale at both axes."""
-    answered = sorted((point for point in points if point.answered), key=lambda each: each.rate)
+    """Return a chart of the 95th percentile over replies per second, with a scale at both axes."""
+    answered = sorted((point for point in points if point.answered), key=lambda measured: measured.rate)
     drawn = plot([(point.rate, point.p95_ms) for point in answered], WIDTH, HEIGHT)
     if not drawn:
         return []
@@ -83,7 +83,7 @@ def _chart(points: Sequence[BenchPoint]) -> list[str]:
     margin = max(len(mark) for mark in marks.values())
     lines = [f"{marks.get(number, ''):>{margin}} {'┤' if number in marks else '│'}{line}" for number, line in enumerate(drawn)]
     left, right = answered[0].rate, answered[-1].rate
-    axis = "".join("┬" if place in (0, WIDTH // 2, WIDTH - 1) else "─" for place in range(WIDTH))
+    axis = "".join("┬" if position in (0, WIDTH // 2, WIDTH - 1) else "─" for position in range(WIDTH))
     ends = f"{left:,.0f}", f"{(left + right) / 2:,.0f}", f"{right:,.0f}"
     numbers = f"{ends[0]:<{WIDTH // 2 - len(ends[1]) // 2}}{ends[1]}"
     numbers = f"{numbers:<{WIDTH - len(ends[2])}}{ends[2]}"
@@ -91,14 +91,14 @@ def _chart(points: Sequence[BenchPoint]) -> list[str]:
 
 
 def _client(points: Sequence[BenchPoint]) -> list[str]:
-    """Where the load generator was the limit, so that the service may do more than was measured."""
+    """Return a notice if the load generator was the limit, so that the service may be faster than measured."""
     busy = [point for point in points if point.client_cpu >= BUSY]
     if not busy:
         return []
     first = busy[0]
-    what = f"{first.offered:,.0f} requests a second" if first.offered else f"{first.connections} connections"
+    load = f"{first.offered:,.0f} requests a second" if first.offered else f"{first.connections} connections"
     return [
-        f"from {what} on the load generator used {first.client_cpu:.0%} of its core: it was the limit;",
+        f"from {load} on the load generator used {first.client_cpu:.0%} of its core: it was the limit;",
         "the service may do more: run `fairway bench` in several shells at once, or a load generator that uses more cores",
     ]
 
@@ -109,25 +109,25 @@ def _sentence(view: BenchView) -> str:
     if any(point.offered for point in view.points):
         return _kept_up(view.points)
     tried = sorted(point.connections for point in view.points)
-    found = next((point for point in view.points if point.connections == view.knee), None)
-    if found is None:
+    knee = next((point for point in view.points if point.connections == view.knee), None)
+    if knee is None:
         spans = f"{tried[0]} to {tried[-1]} connections" if len(tried) > 1 else phrases.count(tried[0], "connection")
         wider = ",".join(map(str, sorted({1, max(2, tried[0] // 2), *tried, max(8, 2 * tried[-1])})))
         return f"no knee was found between measured points ({spans} tried); try --connections {wider}"
-    place = tried.index(found.connections)
-    around = f"between {tried[place - 1]} and {tried[place + 1]}" if place else f"below {tried[1]}"
+    position = tried.index(knee.connections)
+    around = f"between {tried[position - 1]} and {tried[position + 1]}" if position else f"below {tried[1]}"
     return (
-        f"the knee is at {found.connections} connections ({around}, by the numbers that were tried): {found.rate:,.0f} answers a "
-        f"second, 95 of 100 within {_milliseconds(found.p95_ms)}; beyond it more load brings more waiting than answers"
+        f"the knee is at {knee.connections} connections ({around}, by the numbers that were tried): {knee.rate:,.0f} answers a "
+        f"second, 95 of 100 within {_milliseconds(knee.p95_ms)}; beyond it more load brings more waiting than answers"
     )
 
 
 def _kept_up(points: Sequence[BenchPoint]) -> str:
-    """Up to which rate everything was answered."""
-    well = [point for point in points if not point.failed and point.rate >= 0.95 * point.offered]
-    if not well:
+    """Return a sentence about the highest rate at which all requests were served in time."""
+    sustained = [point for point in points if not point.failed and point.rate >= 0.95 * point.offered]
+    if not sustained:
         return f"not even {min(point.offered for point in points):,.0f} requests a second were answered as fast as they came"
-    best = max(well, key=lambda point: point.offered)
+    best = max(sustained, key=lambda point: point.offered)
     worse = [point.offered for point in points if point.offered > best.offered]
     more = f"; at {min(worse):,.0f} not" if worse else "; no higher rate was tried"
     within = f"95 of 100 within {_milliseconds(best.p95_ms)}"

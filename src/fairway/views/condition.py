@@ -1,4 +1,4 @@
-"""How the record of a home is: the database, its backups, what was recovered, and what cannot be read."""
+"""Views of the condition of a home's record: database, backups, recoveries and unreadable parts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from fairway.state.recovery import Condition
 
 
 class BackupView(msgspec.Struct, frozen=True):
-    """One backup."""
+    """A backup of the database."""
 
     name: str
     time: float
     age: float
-    """Seconds."""
+    """Age in seconds."""
     size: int
     format: int
 
 
 class RecoveryView(msgspec.Struct, frozen=True):
-    """One time that the record was not as it should be when it was opened."""
+    """A recovery of the record, done when it was damaged or incomplete at opening."""
 
     time: float
     age: float
@@ -41,7 +41,7 @@ class UnreadableView(msgspec.Struct, frozen=True):
 
 
 class UnknownFolderView(msgspec.Struct, frozen=True):
-    """A folder of a run that cannot be taken up."""
+    """A folder of a run that cannot be loaded."""
 
     name: str
     path: str
@@ -50,7 +50,7 @@ class UnknownFolderView(msgspec.Struct, frozen=True):
 
 
 class ConditionView(msgspec.Struct, frozen=True):
-    """The whole."""
+    """The condition of the record."""
 
     path: str
     size: int
@@ -66,21 +66,23 @@ class ConditionView(msgspec.Struct, frozen=True):
 
 
 def condition_view(value: Condition, now: float) -> ConditionView:
-    """What is shown of it now."""
-    backups = (BackupView(one.name, one.time, max(0.0, now - one.time), one.size, one.format) for one in value.backups)
+    """Return the view of a condition, with ages as of `now`."""
+    backups = (
+        BackupView(entry.name, entry.time, max(0.0, now - entry.time), entry.size, entry.format) for entry in value.backups
+    )
     recoveries = (
         RecoveryView(
-            one.time,
-            max(0.0, now - one.time),
-            one.cause,
-            one.message,
-            one.moved,
-            one.backup,
-            one.replayed,
-            one.rebuilt,
-            one.lost,
+            entry.time,
+            max(0.0, now - entry.time),
+            entry.cause,
+            entry.message,
+            entry.moved,
+            entry.backup,
+            entry.replayed,
+            entry.rebuilt,
+            entry.lost,
         )
-        for one in value.recoveries
+        for entry in value.recoveries
     )
     return ConditionView(
         value.path,
@@ -89,6 +91,6 @@ def condition_view(value: Condition, now: float) -> ConditionView:
         tuple(backups),
         value.backup_fault,
         tuple(recoveries),
-        tuple(UnreadableView(one.kind, one.subject, one.cause) for one in value.unreadable),
-        tuple(UnknownFolderView(one.key, one.path, one.cause, one.running) for one in value.unknown),
+        tuple(UnreadableView(entry.kind, entry.subject, entry.cause) for entry in value.unreadable),
+        tuple(UnknownFolderView(entry.key, entry.path, entry.cause, entry.running) for entry in value.unknown),
     )

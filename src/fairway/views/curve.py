@@ -1,4 +1,4 @@
-"""Curves in a few characters."""
+"""Curves, bars and charts as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 def sparkline(values: Sequence[float], width: int = 24) -> str:
-    """The course of the values in one line. Values that are no numbers show as a gap."""
+    """Return the values as a curve in one line. Values that are not finite appear as gaps."""
     means = resample(values, width)
     finite = [value for value in means if math.isfinite(value)]
     if not finite:
@@ -25,13 +25,13 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
 
 
 def bar(part: float, width: int = 20) -> str:
-    """How much of a whole: `██████░░░░`."""
+    """Return a bar for a fraction: `██████░░░░`."""
     filled = round(max(0.0, min(1.0, part)) * width)
     return "█" * filled + "░" * (width - filled)
 
 
 def plot(points: Sequence[tuple[float, float]], width: int = 60, height: int = 6) -> list[str]:
-    """A small chart of (x, y) in braille dots, highest value at the top; no lines when there is no curve to draw."""
+    """Return a small chart of (x, y) in braille dots, highest value at the top; no lines if there is no curve to draw."""
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     if len({x for x, _ in finite}) < 2:
         return []
@@ -50,10 +50,10 @@ def plot(points: Sequence[tuple[float, float]], width: int = 60, height: int = 6
 
 
 def resample(values: Sequence[float], width: int) -> list[float]:
-    """At most `width` values: each the mean of its share of the given ones."""
+    """Reduce the values to at most `width`: each is the mean of an equal share."""
     if len(values) <= width:
         return list(values)
-    edges = [place * len(values) // width for place in range(width + 1)]
+    edges = [index * len(values) // width for index in range(width + 1)]
     return [_mean(values[begin:end]) for begin, end in pairwise(edges)]
 
 
@@ -63,12 +63,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _part(value: float, low: float, high: float) -> float:
-    """Where between low and high, 0 to 1. Halved first: the distance of two numbers may be no number."""
+    """Return the position between low and high, 0 to 1. Halved first: the difference of two floats may overflow."""
     return max(0.0, min(1.0, (value / 2 - low / 2) / (high / 2 - low / 2))) if high / 2 > low / 2 else 0.0
 
 
 def _line(begin: tuple[int, int] | None, end: tuple[int, int]) -> list[tuple[int, int]]:
-    """The dots between two dots, so that a curve has no holes."""
+    """Return the dots between two dots, so that a curve has no holes."""
     if begin is None:
         return [end]
     steps = max(abs(end[0] - begin[0]), abs(end[1] - begin[1]), 1)

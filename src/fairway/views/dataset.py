@@ -1,4 +1,4 @@
-"""Dataset versions, as people see them."""
+"""Views of dataset versions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _CHANGES_SHOWN = 40
 
 
 class DatasetFileView(msgspec.Struct, frozen=True):
-    """One file of a version."""
+    """A file of a version."""
 
     path: str
     size: int
     sha256: str
-    """Empty where it was not read."""
+    """Empty if the content was not read."""
 
 
 class DatasetView(View, frozen=True):
-    """One version of a dataset."""
+    """A version of a dataset."""
 
     name: str
     version: int
@@ -35,15 +35,15 @@ class DatasetView(View, frozen=True):
     size: int
     created: float
     reference: str = ""
-    """Where content lies that was not copied."""
+    """Location of content that was not copied."""
     run: str = ""
-    """The run that made it; empty when somebody added it."""
+    """The run that made it; empty if a user added it."""
     services: tuple[str, ...] = ()
-    """The services whose requests these are; empty for any other content."""
+    """The services whose requests were recorded in it; empty for other content."""
     models: tuple[str, ...] = ()
-    """The model versions that answered them."""
+    """The model versions that served these requests."""
     contents: tuple[DatasetFileView, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Its files, when one version is looked at."""
+    """Its files; unset in lists."""
 
     def __str__(self) -> str:
         """`mnist@3`."""
@@ -57,28 +57,28 @@ class DatasetList(msgspec.Struct, frozen=True):
 
 
 class FileChangeView(msgspec.Struct, frozen=True):
-    """A file in which two versions differ."""
+    """A file that differs between two versions."""
 
     path: str
     change: str
     """`added`, `removed` or `changed`."""
     before: int = 0
     after: int = 0
-    """Bytes."""
+    """Sizes in bytes."""
 
 
 class DatasetDiffView(msgspec.Struct, frozen=True):
-    """In what two versions differ."""
+    """The differences between two versions."""
 
     before: str
     after: str
     same: int
-    """How many files are the same in both."""
+    """Number of files that are equal in both."""
     changes: tuple[FileChangeView, ...]
 
 
 def dataset_view(version: DatasetVersion, files: Sequence[DatasetFile] | None = None) -> DatasetView:
-    """What may be seen of a version."""
+    """Return the view of a version."""
     return DatasetView(
         version.name,
         version.version,
@@ -90,24 +90,24 @@ def dataset_view(version: DatasetVersion, files: Sequence[DatasetFile] | None = 
         version.run,
         version.services,
         version.models,
-        msgspec.UNSET if files is None else tuple(DatasetFileView(each.path, each.size, each.sha256) for each in files),
+        msgspec.UNSET if files is None else tuple(DatasetFileView(file.path, file.size, file.sha256) for file in files),
     )
 
 
 def dataset_text(dataset: DatasetView, now: float, page: Page = Page()) -> str:
-    """`fairway data get`."""
-    kept = _origin(dataset)
+    """Return the text of `fairway data get`."""
+    origin = _origin(dataset)
     files, size = phrases.count(dataset.files, "file"), quantity.show_bytes(dataset.size)
-    lines = [page.paint(str(dataset), "bold"), f"  {files}, {size}, {kept}, added {phrases.ago(dataset.created, now)}"]
+    lines = [page.paint(str(dataset), "bold"), f"  {files}, {size}, {origin}, added {phrases.ago(dataset.created, now)}"]
     contents = dataset.contents if isinstance(dataset.contents, tuple) else ()
     shown = contents if page.wide else contents[:_FILES_SHOWN]
-    lines += ["", *(f"  {each.path}  {quantity.show_bytes(each.size)}  {each.sha256[:12]}".rstrip() for each in shown)]
+    lines += ["", *(f"  {file.path}  {quantity.show_bytes(file.size)}  {file.sha256[:12]}".rstrip() for file in shown)]
     if len(contents) > len(shown):
         lines.append(f"  and {len(contents) - len(shown):,} more (-o wide)")
-    use = f"data: {{train: {dataset}}} in a document"
+    hint = f"data: {{train: {dataset}}} in a document"
     if dataset.models:
-        use = f"fairway predict {dataset.models[-1].partition('@')[0]} --data {dataset} --out NAME"
-    return "\n".join([*lines, "", f"{page.paint('next:', 'dim')} {use}"]) + "\n"
+        hint = f"fairway predict {dataset.models[-1].partition('@')[0]} --data {dataset} --out NAME"
+    return "\n".join([*lines, "", f"{page.paint('next:', 'dim')} {hint}"]) + "\n"
 
 
 def _origin(dataset: DatasetView) -> str:
@@ -121,9 +121,9 @@ def _origin(dataset: DatasetView) -> str:
 def dataset_diff(
     before: DatasetVersion, after: DatasetVersion, files_before: Sequence[DatasetFile], files_after: Sequence[DatasetFile]
 ) -> DatasetDiffView:
-    """Which files were added, removed and changed."""
-    old = {each.path: each for each in files_before}
-    new = {each.path: each for each in files_after}
+    """Return the files that were added, removed and changed."""
+    old = {file.path: file for file in files_before}
+    new = {file.path: file for file in files_after}
     changes = []
     for path in sorted({*old, *new}):
         if path not in old:
@@ -137,7 +137,7 @@ def dataset_diff(
 
 
 def dataset_diff_text(diff: DatasetDiffView, page: Page = Page()) -> str:
-    """`fairway data diff`."""
+    """Return the text of `fairway data diff`."""
     same = f"{phrases.count(diff.same, 'file')} the same in {diff.before} and {diff.after}\n"
     if not diff.changes:
         return same
@@ -150,24 +150,24 @@ def dataset_diff_text(diff: DatasetDiffView, page: Page = Page()) -> str:
     shown = diff.changes if page.wide else diff.changes[:_CHANGES_SHOWN]
     rows = [
         [
-            each.path,
-            each.change,
-            "" if each.change == "added" else quantity.show_bytes(each.before),
-            "" if each.change == "removed" else quantity.show_bytes(each.after),
+            change.path,
+            change.change,
+            "" if change.change == "added" else quantity.show_bytes(change.before),
+            "" if change.change == "removed" else quantity.show_bytes(change.after),
         ]
-        for each in shown
+        for change in shown
     ]
-    left = len(diff.changes) - len(shown)
-    return table(columns, rows, page) + (f"and {left:,} more (-o wide)\n" if left else "") + same
+    hidden = len(diff.changes) - len(shown)
+    return table(columns, rows, page) + (f"and {hidden:,} more (-o wide)\n" if hidden else "") + same
 
 
 def _same(one: DatasetFile, other: DatasetFile) -> bool:
-    # Of a file that was not read, only its size is known.
+    # A file that was not read has no digest: only sizes can be compared.
     return one.size == other.size and (one.sha256 == other.sha256 or not (one.sha256 and other.sha256))
 
 
 def datasets_text(datasets: Sequence[DatasetView], now: float, page: Page = Page()) -> str:
-    """`fairway data list`."""
+    """Return the text of `fairway data list`."""
     if not datasets:
         return "No datasets. Keep one with: fairway data add mnist ./mnist\n"
     columns = (
@@ -180,13 +180,13 @@ def datasets_text(datasets: Sequence[DatasetView], now: float, page: Page = Page
     )
     rows = [
         [
-            f"{each.name}@{each.version}",
-            f"{each.files:,}",
-            quantity.show_bytes(each.size),
-            quantity.show_seconds(max(0.0, now - each.created)),
-            each.digest[:12],
-            each.reference,
+            f"{dataset.name}@{dataset.version}",
+            f"{dataset.files:,}",
+            quantity.show_bytes(dataset.size),
+            quantity.show_seconds(max(0.0, now - dataset.created)),
+            dataset.digest[:12],
+            dataset.reference,
         ]
-        for each in datasets
+        for dataset in datasets
     ]
     return table(columns, rows, page)

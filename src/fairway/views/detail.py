@@ -1,4 +1,4 @@
-"""The page about one run: `fairway get NAME`. Pure: (view, points, now) to text."""
+"""The detail page of a run: `fairway get NAME`. Pure: (view, points, now) to text."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _INDENT = "  "
 _TAIL_LINES = 20
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 _CHART_FROM = 60
-"""Narrower terminals get no chart."""
+"""Terminal width below which no chart is drawn."""
 _CHART_POINTS = 8
-"""Fewer are no curve."""
+"""Number of points below which no chart is drawn."""
 
 
 def detail_text(job: JobView, points: Iterable[Point], now: float, page: Page = Page()) -> str:
-    """State, progress, tasks, why or outcome, checkpoint, folder, and what to type next."""
+    """Return state, progress, tasks, reason or outcome, checkpoint, folder, and the next commands."""
     sections = [
         _head(job, now, page),
         _warnings(job, page),
@@ -46,7 +46,7 @@ def detail_text(job: JobView, points: Iterable[Point], now: float, page: Page = 
 
 
 def why_text(why: WhyView, now: float, page: Page = Page()) -> str:
-    """The page of `fairway why NAME`."""
+    """Return the text of `fairway why NAME`."""
     since = f" for {phrases.span(now - why.since)}" if why.since is not None and not why.phase.over else ""
     lines = [f"{page.paint(why.name, 'bold')} is {page.phase(why.phase.value)}{since}: {why.message}"]
     if why.waiting is not None:
@@ -71,13 +71,13 @@ def _head(job: JobView, now: float, page: Page) -> str:
     if job.restarts:
         state += f", {phrases.count(job.restarts, 'restart')} of at most {job.restarts_max}"
     if job.attempt > job.restarts:
-        # Those that cost nothing are not among the restarts: making room, a lost node, a resume by hand.
+        # Attempts outside the restart budget are not restarts: preemption, a lost node, a resume by the user.
         state += f", attempt {job.attempt + 1}"
-    place = f"{job.namespace}/" if job.namespace != "default" else ""
-    lines = [f"{page.paint(place + job.name, 'bold')}  {state}"]
+    prefix = f"{job.namespace}/" if job.namespace != "default" else ""
+    lines = [f"{page.paint(prefix + job.name, 'bold')}  {state}"]
     for name, role in job.roles.items():
-        what = "" if role.replicas == 1 and len(job.roles) == 1 else f"{phrases.count(role.replicas, name)}: "
-        lines.append(_INDENT + _cut(f"{what}{role.command}", page))
+        role_label = "" if role.replicas == 1 and len(job.roles) == 1 else f"{phrases.count(role.replicas, name)}: "
+        lines.append(_INDENT + _cut(f"{role_label}{role.command}", page))
     facts = [fact for fact in (_framework(job), _queue(job), f"by {job.user}" if job.user else "") if fact]
     if facts:
         lines.append(_INDENT + page.paint(", ".join(facts), "dim"))
@@ -116,11 +116,11 @@ def _why(job: JobView, page: Page) -> str:
         return "\n".join(lines) + "\n"
     if job.outcome is None or (job.phase is JobPhase.SUCCEEDED and job.outcome.reason == "Completed"):
         return ""
-    said = job.outcome.message or job.outcome.reason
+    message = job.outcome.message or job.outcome.reason
     if job.phase in (JobPhase.RUNNING, JobPhase.STARTING):
-        return f"{_title('Why it started again', page)}\n{_INDENT}{said} ({job.outcome.reason})\n"
+        return f"{_title('Why it started again', page)}\n{_INDENT}{message} ({job.outcome.reason})\n"
     title = {JobPhase.FAILED: "Why it failed", JobPhase.STOPPED: "Why it stopped", JobPhase.SUCCEEDED: "Why it ended"}
-    lines = [_title(title.get(job.phase, "What happened"), page), _INDENT + f"{said} ({job.outcome.reason})"]
+    lines = [_title(title.get(job.phase, "What happened"), page), _INDENT + f"{message} ({job.outcome.reason})"]
     culprit = _culprit(job)
     if culprit is not None and culprit.tail:
         attempt = f", attempt {culprit.attempt}" if job.attempt or culprit.attempt else ""
@@ -137,7 +137,7 @@ def _culprit(job: JobView) -> TaskView | None:
 
 
 def _tail_lines(tail: str, page: Page) -> list[str]:
-    """The last lines as a terminal would have shown them: of a progress bar its last state, and no colours."""
+    """Return the last lines as a terminal would finally show them: progress bars in their last state, without colours."""
     plain = [_CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]).rstrip() for line in tail.rstrip().split("\n")]
     return [f"{_INDENT}{page.paint('│', 'red')} {line}".rstrip() for line in plain[-_TAIL_LINES:]] if tail.strip() else []
 
@@ -149,23 +149,23 @@ def _progress(job: JobView, points: Iterable[Point], now: float, page: Page) -> 
     lines = [_title("Progress", page)]
     if progress.step is not None:
         lines.append(_INDENT + _step_line(job, now))
-    drawn = curves(points)
+    metric_curves = curves(points)
     main = main_metric(progress.metrics)
-    chart = _chart(main, drawn.get(main, []), page) if page.wide or page.width >= _CHART_FROM else []
+    chart = _chart(main, metric_curves.get(main, []), page) if page.wide or page.width >= _CHART_FROM else []
     names = max((display_width(name) for name in progress.metrics), default=0)
     values = {name: phrases.measure(value) for name, value in progress.metrics.items()}
     room = max((len(value) for value in values.values()), default=0)
     for name, value in values.items():
-        line = [y for _, y in drawn.get(name, [])]
-        course = "" if chart and name == main else sparkline(line)
+        line = [y for _, y in metric_curves.get(name, [])]
+        spark = "" if chart and name == main else sparkline(line)
         since = f"from {phrases.measure(line[0])}" if len(line) > 1 else ""
         best = best_words(progress.summary[name]) if name in progress.summary else ""
-        lines.append(_INDENT + "   ".join(part for part in (f"{name:<{names}}  {value:>{room}}", course, since, best) if part))
+        lines.append(_INDENT + "   ".join(part for part in (f"{name:<{names}}  {value:>{room}}", spark, since, best) if part))
     return "\n".join([*lines, *chart]) + "\n"
 
 
 def main_metric(metrics: Iterable[str]) -> str:
-    """The metric to draw large: the loss, else the first."""
+    """Return the metric to draw as a chart: the loss, else the first."""
     names = list(metrics)
     return next((name for name in names if "loss" in name.lower()), names[0] if names else "")
 
@@ -175,8 +175,8 @@ def _step_line(job: JobView, now: float) -> str:
     assert progress.step is not None
     parts = [f"step {progress.step:,}"]
     if progress.at_step:
-        part = progress.step / progress.at_step
-        parts = [f"step {progress.step:,} of {progress.at_step:,}  {bar(part)} {min(1.0, part):.0%}"]
+        fraction = progress.step / progress.at_step
+        parts = [f"step {progress.step:,} of {progress.at_step:,}  {bar(fraction)} {min(1.0, fraction):.0%}"]
     if job.phase.over:
         return parts[0]
     if progress.steps_per_second:
@@ -189,7 +189,7 @@ def _step_line(job: JobView, now: float) -> str:
 
 
 def _chart(name: str, points: Sequence[tuple[float, float]], page: Page) -> list[str]:
-    """The curve of one metric, with its highest and lowest value at the left and its name below."""
+    """Return the chart of a metric, with its highest and lowest value at the left and its name below."""
     finite = [(x, y) for x, y in points if math.isfinite(y)]
     if len(finite) < _CHART_POINTS:
         return []
@@ -199,15 +199,15 @@ def _chart(name: str, points: Sequence[tuple[float, float]], page: Page) -> list
     if not lines or top == bottom:
         return []
     labels = [phrases.measure(top), *[""] * (len(lines) - 2), phrases.measure(bottom)]
-    drawn = [f"{_INDENT}{label:>{room}} ┤{page.paint(line, 'cyan')}" for label, line in zip(labels, lines, strict=True)]
-    return ["", *drawn, f"{_INDENT}{'':>{room}}  {page.paint(name, 'dim')}"]
+    rows = [f"{_INDENT}{label:>{room}} ┤{page.paint(line, 'cyan')}" for label, line in zip(labels, lines, strict=True)]
+    return ["", *rows, f"{_INDENT}{'':>{room}}  {page.paint(name, 'dim')}"]
 
 
 def _logged(job: JobView, page: Page) -> str:
-    """Parameters and tags that the program logged; what a client adds by itself is left to the JSON."""
-    given = {"Parameters": job.params, "Tags": job.tags}
+    """Return the parameters and tags that the program logged. Those that MLflow clients add appear only in JSON."""
+    groups = {"Parameters": job.params, "Tags": job.tags}
     sections = []
-    for title, values in given.items():
+    for title, values in groups.items():
         shown = {} if isinstance(values, msgspec.UnsetType) else {k: v for k, v in values.items() if not k.startswith("mlflow.")}
         if shown:
             room = max(display_width(name) for name in shown)

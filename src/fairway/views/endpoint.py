@@ -1,4 +1,4 @@
-"""Where a service is asked, and how."""
+"""View of a service's endpoint, with an example request."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from fairway.views.request import curl_line, example_request
 
 
 class EndpointView(msgspec.Struct, frozen=True):
-    """The address of a service with a request that works."""
+    """The URL of a service, with a request that works."""
 
     url: str = ""
-    """Empty until it listens."""
+    """Empty until the service listens."""
     example: str = ""
-    """A line to paste."""
+    """A `curl` command to paste."""
     example_path: str = ""
     example_body: str = ""
 
 
 def endpoint_view(url: str, model: ModelVersion | None, access: AccessView = AccessView()) -> EndpointView:
-    """Where the service is asked (nowhere yet, when that is empty); with the model, what may be asked."""
+    """Return the endpoint view of a URL, which is empty until the service listens; with a model, include an example request."""
     if not url:
         return EndpointView()
     request = example_request(model) if model is not None else None
-    asked, options = curl_options(access, url)
-    line = curl_line(asked, request, options)
+    target_url, options = curl_options(access, url)
+    line = curl_line(target_url, request, options)
     return EndpointView(url, line, request.path if request else "", request.body if request else "")

@@ -1,4 +1,4 @@
-"""Events: what happened, for people."""
+"""Views of events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairway.units.card import View
 
 
 class EventView(View, frozen=True):
-    """One thing that happened."""
+    """An event."""
 
     time: float
     subject: str
@@ -26,5 +26,5 @@ class EventList(msgspec.Struct, frozen=True):
 
 
 def event_list(events: Iterable[Event]) -> EventList:
-    """Events as they are shown."""
+    """Return the views of events."""
     return EventList(tuple(EventView(event.time, event.subject, event.reason, event.message) for event in events))

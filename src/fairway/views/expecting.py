@@ -1,4 +1,4 @@
-"""What a waiting run may expect, in words: from what the scheduler found to what is shown, with commands to paste."""
+"""The scheduler's forecast for a waiting run, converted to sentences and commands to paste."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ from fairway.views import phrases
 from fairway.views.waiting import ChangeView, StartView, WaitingView
 
 _CALLED = ("-m", "fairway.runtime.call")
-"""How the command of a function sent from Python begins, after the interpreter."""
+"""Start of the command of a Python function, after the interpreter."""
 _FOLDED = (Kind.GPUS, Kind.CPU, Kind.MEMORY, Kind.REPLICAS)
-"""What the tasks of a gang that is started by one launcher say nothing of."""
+"""Changes that do not apply to a gang that is started by a single launcher."""
 _NAMED = 4
-"""Of more runs not all are named."""
+"""Number of runs above which not all are listed by name."""
 _LIKELY = 1.5
-"""A middle that is within this of both ends says no more than they do."""
+"""Factor by which the median must differ from both ends of the range to be shown."""
 
 
 def waiting_view(job: Job, position: int, of: int, start: Prospect, changes: Sequence[ChangeView]) -> WaitingView:
-    """All of it."""
+    """Return the complete view of a waiting run."""
     return WaitingView(job.spec.queue, position, of, start_view(start), tuple(changes))
 
 
 def start_view(found: Prospect) -> StartView:
-    """The earliest start as a range."""
+    """Return the earliest start as a range."""
     if found.forecast is not None:
-        said = found.forecast
-        sure = "a guess: nothing says how long the runs before it take" if found.guess else f"confidence {said.confidence:.0%}"
-        words = f"{_between(said.low, said.median, said.high)} ({sure}){_more(found)}"
-        return StartView(words, said.low, said.median, said.high, said.confidence, plays=found.plays, guess=found.guess)
+        forecast = found.forecast
+        certainty = (
+            "a guess: nothing says how long the runs before it take" if found.guess else f"confidence {forecast.confidence:.0%}"
+        )
+        words = f"{_between(forecast.low, forecast.median, forecast.high)} ({certainty}){_more(found)}"
+        return StartView(
+            words, forecast.low, forecast.median, forecast.high, forecast.confidence, plays=found.plays, guess=found.guess
+        )
     if found.beyond:
         words = f"not within the next {_about(found.horizon)}, as things stand"
         if found.endless:
@@ -48,12 +52,12 @@ def start_view(found: Prospect) -> StartView:
 
 
 def change_view(job: Job, change: Change) -> ChangeView | None:
-    """One change in words, with the command that makes it; None when it says nothing of this run's document."""
+    """Return a change in words, with the command that makes it; None if it does not apply to this run's document."""
     if change.kind in _FOLDED and folds_into_one(job):
         return None
     value = _value(change)
     wait = change.wait
-    told = wait is not None and wait.basis not in ("none", "service")
+    is_known = wait is not None and wait.basis not in ("none", "service")
     return ChangeView(
         change.kind.value,
         f"{_what(job, change, value)}: {_when(change)}",
@@ -61,20 +65,20 @@ def change_view(job: Job, change: Change) -> ChangeView | None:
         change.role,
         value,
         tuple(key.name for key in change.after),
-        *((wait.low, wait.median, wait.high, wait.confidence) if wait is not None and told else ()),
+        *((wait.low, wait.median, wait.high, wait.confidence) if wait is not None and is_known else ()),
     )
 
 
 def moves_view(movers: Sequence[JobKey]) -> ChangeView:
-    """That others could move so that its places lie together."""
+    """Return the change that other runs move, so that free GPUs lie together."""
     names = [key.name for key in movers]
-    moved = "it has" if len(names) == 1 else "they have"
-    words = f"if {phrases.listing(names)} {'moves' if len(names) == 1 else 'move'} elsewhere: when {moved} saved and left"
+    has = "it has" if len(names) == 1 else "they have"
+    words = f"if {phrases.listing(names)} {'moves' if len(names) == 1 else 'move'} elsewhere: when {has} saved and left"
     return ChangeView("moves", words, "fairway defragment", after=tuple(names))
 
 
 def _value(change: Change) -> str:
-    """What to write into a document or a flag."""
+    """Return the value as written in a document or a flag."""
     match change.kind:
         case Kind.TIMEOUT:
             return quantity.show_seconds(float(change.value))
@@ -88,7 +92,7 @@ def _value(change: Change) -> str:
 
 
 def _what(job: Job, change: Change, value: str) -> str:
-    """`with 3 GPUs for each worker`."""
+    """Return the condition in words: `with 3 GPUs for each worker`."""
     several = len(job.spec.roles) > 1
     match change.kind:
         case Kind.TIMEOUT:
@@ -116,7 +120,7 @@ def _amount(kind: Kind, value: str) -> str:
 
 
 def _runs(keys: Sequence[JobKey]) -> str:
-    """`a-1 has`, `a-1 and b-2 have`; of many the first three."""
+    """Return `a-1 has` or `a-1 and b-2 have`; of many runs only the first three are named."""
     names = [key.name for key in keys]
     shown = names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
     return f"{phrases.listing(shown)} {'has' if len(names) == 1 else 'have'}"
@@ -149,16 +153,16 @@ def _expected(wait: Estimate, several: bool) -> str:
 
 
 def _command(job: Job, change: Change, value: str) -> str:
-    """A new run like this one with the change, and this one stopped when the new one stands in line."""
+    """Return the command that submits a changed copy of this run, and stops this run once the copy is queued."""
     if any(role.command[1:3] == _CALLED for role in job.spec.roles.values()):
         return ""
     flag = _flag(job, change, value)
     if not flag:
         return ""
-    where = f" -n {job.key.namespace}" if job.key.namespace != "default" else ""
+    namespace_flag = f" -n {job.key.namespace}" if job.key.namespace != "default" else ""
     role = f" --role {change.role}" if change.role and len(job.spec.roles) > 1 else ""
     name = job.key.name
-    return f"fairway submit{where} --like {name}{role} {flag} && fairway stop{where} {name}"
+    return f"fairway submit{namespace_flag} --like {name}{role} {flag} && fairway stop{namespace_flag} {name}"
 
 
 def _flag(job: Job, change: Change, value: str) -> str:
@@ -177,7 +181,7 @@ def _flag(job: Job, change: Change, value: str) -> str:
 
 
 def _gpu_count(asked: Resources) -> str:
-    """The number to say with a type: as the document has it; none where GPUs are shared by memory alone."""
+    """Return the number of GPUs to write with a type: as in the document; empty if GPUs are shared only by memory."""
     if asked.gpu is not None:
         return asked.gpu
     return "1" if asked.gpu_share is not None else ""
@@ -188,18 +192,18 @@ def _more(found: Prospect) -> str:
 
 
 def _between(low: float, median: float, high: float) -> str:
-    """`in 4m to 2h, most likely about 40m`."""
+    """Return a range in words: `in 4m to 2h, most likely in about 40m`."""
     if high < 60:
         return "within a minute"
-    tells = median >= max(60.0, low * _LIKELY) and high >= median * _LIKELY
-    likely = f", most likely in about {_about(median)}" if tells else ""
+    is_informative = median >= max(60.0, low * _LIKELY) and high >= median * _LIKELY
+    likely = f", most likely in about {_about(median)}" if is_informative else ""
     if low < 60 or _about(low) == _about(high):
         return f"within {_about(high)}{likely}"
     return f"in {_about(low)} to {_about(high)}{likely}"
 
 
 def _about(seconds: float) -> str:
-    """A length of time without false precision: `50s`, `40m`, `2h15m`, `3d`."""
+    """Return a duration without false precision: `50s`, `40m`, `2h15m`, `3d`."""
     for below, step in ((60.0, 10.0), (3600.0, 60.0), (86400.0, 900.0), (float("inf"), 3600.0)):
         if seconds < below:
             return phrases.span(max(step, round(seconds / step) * step))

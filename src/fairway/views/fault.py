@@ -1,4 +1,4 @@
-"""Contained failures, as people see them: what fails for which object, why, and when it is tried again."""
+"""Views of faults: operations that fail for an object, the cause, and the time of the next retry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.views.table import Column, Page, table
 
 
 class FaultView(msgspec.Struct, frozen=True):
-    """One piece of work on one object that fails and is retried."""
+    """An operation on an object that fails and is retried."""
 
     subject: str
     """`default/mnist-7` for a run, else `service:default/mnist`, `queue:research`, `companion:samples`, `engine`, `store` ..."""
@@ -24,29 +24,29 @@ class FaultView(msgspec.Struct, frozen=True):
 
 
 class FaultList(msgspec.Struct, frozen=True):
-    """Every fault, the oldest first."""
+    """All faults, oldest first."""
 
     faults: tuple[FaultView, ...]
 
 
 def fault_views(faults: Iterable[Fault]) -> tuple[FaultView, ...]:
-    """The faults as they are shown."""
-    return tuple(FaultView(one.subject, one.work, one.cause, one.since, one.tries, one.retry_at) for one in faults)
+    """Return the views of faults."""
+    return tuple(FaultView(fault.subject, fault.work, fault.cause, fault.since, fault.tries, fault.retry_at) for fault in faults)
 
 
 def fault_line(fault: FaultView, now: float) -> str:
-    """`route failed: port 8000 is in use; tried 3 times in 7s, again in 4s`."""
-    tried = f"tried {phrases.count(fault.tries, 'time')} in {phrases.span(max(0.0, now - fault.since))}"
+    """Return a line such as `route failed: port 8000 is in use; tried 3 times in 7s, again in 4s`."""
+    attempts = f"tried {phrases.count(fault.tries, 'time')} in {phrases.span(max(0.0, now - fault.since))}"
     wait = max(0.0, fault.retry_at - now)
-    again = f"again in {phrases.span(wait)}" if wait >= 1.0 else "again now"
-    return f"{fault.work} failed: {fault.cause}; {tried}, {again}"
+    next_try = f"again in {phrases.span(wait)}" if wait >= 1.0 else "again now"
+    return f"{fault.work} failed: {fault.cause}; {attempts}, {next_try}"
 
 
 def faults_text(view: FaultList, now: float, page: Page) -> str:
-    """One line a fault."""
+    """Return a table with one line per fault."""
     if not view.faults:
         return "nothing fails\n"
-    rows = [[one.subject, one.work, str(one.tries), phrases.age(one.since, now), one.cause] for one in view.faults]
+    rows = [[fault.subject, fault.work, str(fault.tries), phrases.age(fault.since, now), fault.cause] for fault in view.faults]
     columns = (
         Column("OBJECT"), Column("WORK"), Column("TRIES", right=True), Column("SINCE", right=True), Column("CAUSE", loose=True),
     )  # fmt: skip

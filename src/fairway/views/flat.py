@@ -1,4 +1,4 @@
-"""The document of a run in the flat spelling, fit to be shown."""
+"""The document of a run in the flat spelling, with secrets masked."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _SECRET = re.compile(
 
 
 def flat_spec(job: Job) -> dict[str, Any]:
-    """What was asked, without what is the default, and without values that look secret."""
+    """Return the requested document without defaults, with values that look secret masked."""
     metadata = Metadata(name=job.series, namespace=job.key.namespace, labels=job.labels)
     return flat_data(TrainingJob(metadata=metadata, spec=_masked(job.spec)))
 
 
 def looks_secret(variable: str) -> bool:
-    """Whether a variable's name says that its value is nobody's business: `HF_TOKEN`, `AWS_SECRET_ACCESS_KEY`."""
+    """Whether a variable's name suggests that its value is secret: `HF_TOKEN`, `AWS_SECRET_ACCESS_KEY`."""
     return _SECRET.search(variable) is not None
 
 
 def _masked(spec: JobSpec) -> JobSpec:
-    places: list[Mapping[str, str]] = [spec.env, *(role.env for role in spec.roles.values())]
-    if not any(looks_secret(name) for env in places for name in env):
+    environments: list[Mapping[str, str]] = [spec.env, *(role.env for role in spec.roles.values())]
+    if not any(looks_secret(name) for env in environments for name in env):
         return spec
     roles = {name: role.model_copy(update={"env": _mask(role.env)}) for name, role in spec.roles.items()}
     return spec.model_copy(update={"env": _mask(spec.env), "roles": roles})

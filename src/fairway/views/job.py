@@ -1,4 +1,4 @@
-"""A run and its tasks, as the API, the SDK and the command line show them."""
+"""Views of a run and its tasks, shared by the API, the SDK and the command line."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from fairway.views.metric import SummaryView, summary_views
 
 
 class ProgressView(msgspec.Struct, frozen=True):
-    """What rank 0 reported last, and what is safe on disk."""
+    """The last report of rank 0, and the newest saved checkpoint."""
 
     step: int | None = None
     at_step: int | None = None
-    """The step at which it has done enough, when the document names one."""
+    """The step at which the run ends as succeeded, if the document names one."""
     metrics: dict[str, float | None] = {}
-    """The last value of each metric by step, then by time. A value that is no number is null on the wire."""
+    """The last value of each metric by step, then by time. A value that is not a number is null in JSON."""
     time: float | None = None
     steps_per_second: float | None = None
     remaining: float | None = None
-    """Seconds until `at_step` at the present speed."""
+    """Seconds until `at_step` at the current speed."""
     checkpoint_step: int | None = None
     checkpoint_time: float | None = None
     stall: str = ""
-    """Where it seems to hang: which ranks do nothing, and since when."""
+    """Description of a suspected hang: the idle ranks, and since when."""
     summary: dict[str, SummaryView] = {}
-    """Each metric over the run: its last and its best value. Runs of an earlier version have none."""
+    """Summary of each metric over the run: last and best value. Runs of an earlier version have none."""
 
 
 class HoldView(msgspec.Struct, frozen=True):
-    """Why it waits."""
+    """The reason why a run waits."""
 
     reason: str
     message: str
@@ -54,7 +54,7 @@ class HoldView(msgspec.Struct, frozen=True):
 
 
 class OutcomeView(msgspec.Struct, frozen=True):
-    """How it ended, or how its last attempt did."""
+    """The outcome of a run, or of its last attempt."""
 
     reason: str
     message: str = ""
@@ -63,7 +63,7 @@ class OutcomeView(msgspec.Struct, frozen=True):
 
 
 class RoleView(msgspec.Struct, frozen=True):
-    """One role in short."""
+    """Summary of a role."""
 
     replicas: int
     min: int
@@ -73,7 +73,7 @@ class RoleView(msgspec.Struct, frozen=True):
 
 
 class TaskView(View, frozen=True):
-    """One task at one attempt."""
+    """An attempt of a task."""
 
     name: str
     role: str
@@ -86,9 +86,9 @@ class TaskView(View, frozen=True):
     memory: int = 0
     gpu: float = 0.0
     processes: int = 1
-    """What the engine starts."""
+    """Number of processes that the engine starts."""
     slots: int = 1
-    """What they may grow to where the command is a launcher, such as `mpirun` or `torchrun`."""
+    """Number of ranks that the task may have if its command is a launcher such as `mpirun` or `torchrun`."""
     address: str = ""
     created: float = 0.0
     started: float | None = None
@@ -98,20 +98,20 @@ class TaskView(View, frozen=True):
     """`exit 1`, `SIGKILL`, `out of memory`; empty while it runs."""
     exit_code: int | None = None
     exit_signal: int | None = None
-    """The number of the signal that ended it."""
+    """Number of the signal that ended the task."""
     cpu_used: float | None = None
-    """Cores that it uses now, all its processes together; only `top` looks."""
+    """Cores that all its processes use now; measured only for `top`."""
     memory_used: int | None = None
-    """Bytes that it uses now; pages that processes share are divided between them."""
+    """Bytes that it uses now; pages shared by processes are divided between them."""
     gpu_used: float | None = None
-    """The part of the time in which its devices compute."""
+    """Fraction of the time in which its devices compute."""
     message: str = ""
     tail: str = ""
-    """The last lines it printed, when it failed."""
+    """Its last output lines, if it failed."""
 
 
 class JobView(View, frozen=True):
-    """One run."""
+    """A run."""
 
     name: str
     namespace: str
@@ -121,7 +121,7 @@ class JobView(View, frozen=True):
     framework: str
     roles: dict[str, RoleView]
     ready: int
-    """Tasks that run, of `replicas`."""
+    """Number of running tasks, out of `replicas`."""
     replicas: int
     gpus: float
     priority: int
@@ -137,41 +137,41 @@ class JobView(View, frozen=True):
     progress: ProgressView
     hold: HoldView | None
     position: int
-    """Place in the queue, 1 = next; 0 when not waiting."""
+    """Position in the queue, 1 = next; 0 if not waiting."""
     outcome: OutcomeView | None
     resume: str
-    """From where the current attempt goes on, as a sentence; empty when it never started again."""
+    """The point from which the current attempt continues, as a sentence; empty if the run never restarted."""
     nodes: tuple[str, ...]
     labels: dict[str, str]
     outputs: dict[str, str]
     folder: str
-    """Where the engine keeps code, logs, checkpoints and outputs."""
+    """Folder in which the engine keeps code, logs, checkpoints and outputs."""
     origin: str
-    """Where the command was typed."""
+    """Folder in which the command was typed."""
     code_digest: str
     warnings: tuple[str, ...]
     commit: str = ""
     """The commit that its code was at when it was copied; empty when it is not known."""
     left_out: tuple[str, ...] = ()
-    """What ignore files kept out of the copy of its code and a program may miss; the first hundred."""
+    """Paths that ignore files excluded from the copy of the code and that the program may miss; the first hundred."""
     processes: int = 1
-    """Ranks of all tasks, whoever starts them."""
+    """Ranks of all tasks, started by the engine or by a launcher."""
     params: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """What its program logged as parameters through an MLflow client; values that look secret are masked. Lists leave it out."""
+    """Parameters that the program logged through an MLflow client; values that look secret are masked. Unset in lists."""
     tags: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """The same for tags."""
+    """Tags that the program logged, in the same way."""
     tasks: tuple[TaskView, ...] | msgspec.UnsetType = msgspec.UNSET
-    """The current attempt of each task. Lists leave it out."""
+    """The current attempt of each task. Unset in lists."""
     earlier: tuple[TaskView, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Attempts before that, oldest first."""
+    """Earlier attempts, oldest first."""
     models: tuple[str, ...] = ()
-    """The model versions that it left behind: `mnist@3`."""
+    """The model versions that the run registered: `mnist@3`."""
     spec: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """The document in the flat spelling; values that look secret are masked."""
     terminal: bool = False
-    """Whether its first process has a terminal."""
+    """Whether the first process has a terminal."""
     faults: tuple[FaultView, ...] = ()
-    """What Fairway fails to do for the run at the moment, and retries."""
+    """Operations for the run that currently fail and are retried."""
 
 
 class JobList(View, frozen=True):
@@ -196,7 +196,7 @@ def job_view(
     tasks_too: bool = True,
     spec_too: bool = True,
 ) -> JobView:
-    """Everything worth showing of a run."""
+    """Return the view of a run."""
     current, earlier = split_attempts(job, tasks)
     sizes = _sizes(job, current)
     return JobView(
@@ -243,7 +243,7 @@ def job_view(
 
 
 def _from(origin: Origin) -> dict[str, Any]:
-    """Who asked, from where, and with which code."""
+    """Return the fields about the origin: user, folder and code."""
     return {
         "user": origin.user,
         "origin": origin.folder,
@@ -258,16 +258,16 @@ def _fit_to_show(values: dict[str, str]) -> dict[str, str]:
 
 
 def idle_gpus(job: Job, free: float) -> str:
-    """A warning when GPUs stand by and the document says nothing about them; empty otherwise."""
-    said = any(role.resources.gpu is not None for role in job.spec.roles.values())
-    if said or free < 1 or job.spec.framework is Framework.COMMAND:
+    """Return a warning if GPUs are idle and the document does not mention GPUs; else an empty text."""
+    requested = any(role.resources.gpu is not None for role in job.spec.roles.values())
+    if requested or free < 1 or job.spec.framework is Framework.COMMAND:
         return ""
     idle = phrases.count(int(free), "GPU")
     return f"{idle} idle here, and {job.series} asks for none; ask with `resources: {{gpu: 1}}` or --gpus 1"
 
 
 def task_view(task: Task, now: float) -> TaskView:
-    """Everything worth showing of a task."""
+    """Return the view of a task."""
     end = task.exit
     unhappy = task.phase in (TaskPhase.FAILED, TaskPhase.LOST)
     return TaskView(
@@ -297,21 +297,21 @@ def task_view(task: Task, now: float) -> TaskView:
 
 
 def split_attempts(job: Job, tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
-    """The tasks as they are now in the order of the document's roles, and the attempts before."""
+    """Return the current tasks in the order of the document's roles, and the earlier attempts."""
     newest: dict[tuple[str, int], Task] = {}
     for task in sorted(tasks, key=lambda task: task.key.attempt):
         newest[task.key.role, task.key.index] = task
-    # After a restart with fewer tasks, those that were left out belong to the past.
-    of_now = {place: task for place, task in newest.items() if task.key.attempt >= job.attempt} or newest
-    order = {role: place for place, role in enumerate(job.spec.roles)}
-    current = sorted(of_now.values(), key=lambda task: (order.get(task.key.role, len(order)), task.key))
-    chosen = {task.key for task in current}
-    earlier = sorted((task for task in tasks if task.key not in chosen), key=lambda task: (task.key.attempt, task.key))
+    # After a restart with fewer tasks, the tasks that were not restarted count as earlier.
+    latest = {role_index: task for role_index, task in newest.items() if task.key.attempt >= job.attempt} or newest
+    order = {role: role_index for role_index, role in enumerate(job.spec.roles)}
+    current = sorted(latest.values(), key=lambda task: (order.get(task.key.role, len(order)), task.key))
+    current_keys = {task.key for task in current}
+    earlier = sorted((task for task in tasks if task.key not in current_keys), key=lambda task: (task.key.attempt, task.key))
     return current, earlier
 
 
 def asked_gpus(spec: JobSpec, sizes: dict[str, int]) -> float:
-    """GPUs that the roles ask for at these sizes."""
+    """Return the number of GPUs that the roles request at these sizes."""
     return sum(
         quantity.number(role.resources.gpu) * sizes.get(name, role.replicas.min)
         for name, role in spec.roles.items()
@@ -347,29 +347,29 @@ def _roles(spec: JobSpec, sizes: dict[str, int]) -> dict[str, RoleView]:
 
 
 def _progress(job: Job, now: float) -> ProgressView:
-    known, goal = job.progress, job.spec.stop.at_step
-    speed = known.steps_per_second
+    progress, goal = job.progress, job.spec.stop.at_step
+    speed = progress.steps_per_second
     remaining = None
-    if goal is not None and known.step is not None and job.phase is JobPhase.RUNNING:
-        needed = number.ratio(goal - known.step, speed)
-        remaining = None if needed is None else number.finite(max(0.0, needed - (now - (known.time or now))))
+    if goal is not None and progress.step is not None and job.phase is JobPhase.RUNNING:
+        needed = number.ratio(goal - progress.step, speed)
+        remaining = None if needed is None else number.finite(max(0.0, needed - (now - (progress.time or now))))
     return ProgressView(
-        step=known.step,
+        step=progress.step,
         at_step=goal,
-        metrics=dict(known.last),
-        time=known.time,
+        metrics=dict(progress.last),
+        time=progress.time,
         steps_per_second=speed,
         remaining=remaining,
-        checkpoint_step=known.checkpoint_step,
-        checkpoint_time=known.checkpoint_time,
+        checkpoint_step=progress.checkpoint_step,
+        checkpoint_time=progress.checkpoint_time,
         stall=phrases.stall(job.stall, now) if job.stall and job.phase is JobPhase.RUNNING else "",
-        summary=summary_views(known.summaries, job.spec.stop.goals) if known.summaries else {},
+        summary=summary_views(progress.summaries, job.spec.stop.goals) if progress.summaries else {},
     )
 
 
 def _outcome(job: Job) -> OutcomeView | None:
-    given = job.outcome
-    return OutcomeView(given.reason, given.message, given.task, given.exit_code) if given else None
+    outcome = job.outcome
+    return OutcomeView(outcome.reason, outcome.message, outcome.task, outcome.exit_code) if outcome else None
 
 
 def _duration(started: float | None, finished: float | None, now: float) -> float | None:
@@ -377,18 +377,18 @@ def _duration(started: float | None, finished: float | None, now: float) -> floa
 
 
 def not_numbers(job: Job) -> tuple[str, ...]:
-    """The metrics of the run that are NaN now."""
+    """Return the metrics of the run that are NaN now."""
     return tuple(name for name in job.not_numbers if (value := job.progress.metrics.get(name)) is not None and math.isnan(value))
 
 
 def _warnings(job: Job, now: float) -> list[str]:
-    found = list(job.origin.cautions)
-    found += [phrases.not_a_number(name, job.not_numbers[name]) for name in not_numbers(job)]
-    found += [phrases.removed(task, count, job.spec.keep.log_size) for task, count in job.logs_removed.items()]
+    warnings = list(job.origin.cautions)
+    warnings += [phrases.not_a_number(name, job.not_numbers[name]) for name in not_numbers(job)]
+    warnings += [phrases.removed(task, count, job.spec.keep.log_size) for task, count in job.logs_removed.items()]
     if job.stall is not None and job.phase is JobPhase.RUNNING:
-        found.append(f"it seems to hang: {phrases.stall(job.stall, now)}")
+        warnings.append(f"it seems to hang: {phrases.stall(job.stall, now)}")
     if job.memory_factor > 1.0:
-        found.append(f"it ran out of memory once, and now asks for {job.memory_factor:g} times as much as the document says")
+        warnings.append(f"it ran out of memory once, and now asks for {job.memory_factor:g} times as much as the document says")
     if (
         job.phase is JobPhase.RUNNING
         and job.started is not None
@@ -397,5 +397,5 @@ def _warnings(job: Job, now: float) -> list[str]:
     ):
         every = quantity.seconds(job.spec.checkpoint.every)
         if job.progress.step is not None and now - job.started > max(600.0, 2 * every):
-            found.append(f"no checkpoint in {phrases.span(now - job.started)}: a restart would begin at 0")
-    return found
+            warnings.append(f"no checkpoint in {phrases.span(now - job.started)}: a restart would begin at 0")
+    return warnings

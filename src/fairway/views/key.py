@@ -1,4 +1,4 @@
-"""API keys, as people see them: never the key, nor what it is recognised by."""
+"""Views of API keys, without the keys themselves and their digests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fairway.views.table import Column, Page, table
 
 
 class KeyView(msgspec.Struct, frozen=True):
-    """One key of a service."""
+    """A key of a service."""
 
     name: str
     rate: str
-    """`100/s`; empty: no limit."""
+    """`100/s`; empty for no limit."""
     created: float
     used: float | None
-    """When it was used last, to about ten minutes; None: not yet."""
+    """Time of the last use, to about ten minutes; None if never used."""
     expires: float | None
     expired: bool
 
@@ -32,7 +32,7 @@ class KeyList(msgspec.Struct, frozen=True):
 
 
 class KeyMade(msgspec.Struct, frozen=True):
-    """A key that was just made. It is shown this once."""
+    """A new key. Only this reply contains the key itself."""
 
     name: str
     key: str
@@ -40,14 +40,14 @@ class KeyMade(msgspec.Struct, frozen=True):
 
 
 def key_view(key: ApiKey, now: float) -> KeyView:
-    """One key as it is now."""
+    """Return the view of a key."""
     expires = key.rule.expires or None
     expired = expires is not None and expires <= now
     return KeyView(key.rule.name, rate.show(key.rule.rate), key.created, key.used or None, expires, expired)
 
 
 def keys_text(keys: Sequence[KeyView], now: float, page: Page) -> str:
-    """One line a key."""
+    """Return a table with one line per key."""
     if not keys:
         return "no keys; `fairway key create SERVICE --name NAME` makes one\n"
     columns = (

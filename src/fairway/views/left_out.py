@@ -1,4 +1,4 @@
-"""What ignore files kept out of a snapshot of code: which of it matters, and how a run that misses it is explained."""
+"""Paths that ignore files exclude from a code snapshot: which of them matter, and advice for runs that miss them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _PRODUCTS = re.compile(
     r"|\.idea|\.vscode|\.cache|\.eggs|\.coverage|\.python-version|[^/]*\.egg-info)/?"
     r"|[^/]*(\.log|\.tmp|\.swp|\.swo|\.bak|\.orig|\.rej|\.o|\.so|\.pyd|\.egg|~)"
 )
-"""What programs and tools make themselves."""
+"""Names of files and folders that programs and tools create."""
 _NOT_FOUND = re.compile(r"No such file or directory: b?(?P<quote>['\"])(?P<path>.+?)(?P=quote)")
 _COPY = re.compile(r".*/jobs/[^/]+/[^/]+/code/(.+)")
-"""Where the copy of a run's code lies: paths below it are the program's own."""
+"""Path of the copy of a run's code; the group is the path inside it."""
 
 
 def matters(path: str) -> bool:
-    """Whether a run may miss a path that was left out: not what tools leave behind."""
+    """Whether a run may need an excluded path; files that tools create do not matter."""
     return not _PRODUCTS.fullmatch(posixpath.basename(path.rstrip("/")) + "/" * path.endswith("/"))
 
 
 def explain(job: Job, tasks: Sequence[Task]) -> str:
-    """What would help a run that did not find a file which was left out of its copy; empty when that is not the cause."""
+    """Return advice for a run that failed because a file was excluded from its snapshot; empty if that is not the cause."""
     if not job.origin.left_out or job.outcome is None:
         return ""
     texts = [task.exit.tail for task in tasks if task.exit is not None and task.exit.tail]
@@ -44,15 +44,15 @@ def explain(job: Job, tasks: Sequence[Task]) -> str:
 
 
 def _left_out_by(path: str, left_out: Sequence[str]) -> str:
-    inside = _COPY.fullmatch(path)
-    if inside:
-        path = inside[1]
+    match = _COPY.fullmatch(path)
+    if match:
+        path = match[1]
     if posixpath.isabs(path):
         return ""
     path = posixpath.normpath(path)
-    for one in left_out:
-        if path == one.rstrip("/") or (one.endswith("/") and path.startswith(one)):
-            return one
+    for entry in left_out:
+        if path == entry.rstrip("/") or (entry.endswith("/") and path.startswith(entry)):
+            return entry
     return ""
 
 

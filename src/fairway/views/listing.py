@@ -1,4 +1,4 @@
-"""What lists look like: runs, tasks, nodes, devices, events, secrets. Pure: (views, now, page) to text."""
+"""Tables of runs, tasks, nodes, devices, events, metrics and secrets. Pure: (views, now, page) to text."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _JOBS = (
 
 
 SORTS = ("name", "created", "started", "finished", "duration", "phase", "priority", "gpus", "user", "queue")
-"""What runs can be sorted by."""
+"""The fields by which runs can be sorted."""
 
 
 def sorted_jobs(jobs: Sequence[JobView], key: str) -> tuple[JobView, ...]:
-    """Runs by a field, smallest first; `-duration` for the reverse. Those that have no value yet come last."""
+    """Sort runs by a field, smallest first; `-duration` for the reverse. Runs without a value come last."""
     name = key.lstrip("-")
-    known = [job for job in jobs if getattr(job, name) is not None]
-    unknown = [job for job in jobs if getattr(job, name) is None]
-    return (*sorted(known, key=lambda job: _sort_value(job, name), reverse=key.startswith("-")), *unknown)
+    with_value = [job for job in jobs if getattr(job, name) is not None]
+    without_value = [job for job in jobs if getattr(job, name) is None]
+    return (*sorted(with_value, key=lambda job: _sort_value(job, name), reverse=key.startswith("-")), *without_value)
 
 
 def _sort_value(job: JobView, name: str) -> tuple[Any, ...]:
@@ -50,7 +50,7 @@ def _sort_value(job: JobView, name: str) -> tuple[Any, ...]:
 
 
 def jobs_text(page_of: JobList, now: float, page: Page = Page(), *, filtered: bool = False) -> str:
-    """`fairway list`: newest first; says what to do next when there is nothing."""
+    """Return the text of `fairway list`, newest first; without runs, a hint at the next command."""
     if not page_of.jobs:
         if filtered:
             return "No runs match. See all of them with: fairway list\n"
@@ -85,10 +85,10 @@ def _job_row(job: JobView, now: float, *, wide: bool, spaces: bool) -> list[str]
 
 
 def job_detail(job: JobView) -> str:
-    """The one thing to know about a run now: how far it is, why it waits, or how it ended."""
+    """Return the most important fact about a run: its progress, why it waits, or how it ended."""
     if job.phase is JobPhase.PENDING:
-        said = job.hold.message if job.hold else "just submitted"
-        return f"{said} (number {job.position} in line)" if job.position > 1 else said
+        reason = job.hold.message if job.hold else "just submitted"
+        return f"{reason} (number {job.position} in line)" if job.position > 1 else reason
     if job.phase in (JobPhase.FAILED, JobPhase.RESTARTING, JobPhase.STOPPING) and job.outcome:
         return first_line(job.outcome.message or job.outcome.reason)
     if job.phase is JobPhase.STARTING and job.hold:
@@ -99,7 +99,7 @@ def job_detail(job: JobView) -> str:
 
 
 def progress_words(job: JobView) -> str:
-    """`step 1,200 of 2,000, loss 0.31`."""
+    """Return the progress in words: `step 1,200 of 2,000, loss 0.31`."""
     progress = job.progress
     parts = []
     if progress.step is not None:
@@ -110,7 +110,7 @@ def progress_words(job: JobView) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line that says something."""
+    """Return the first line that is not blank."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
@@ -131,7 +131,7 @@ _TASKS = (
 
 
 def tasks_text(tasks: Sequence[TaskView], page: Page = Page(), *, indent: str = "") -> str:
-    """The tasks of a run."""
+    """Return a table of the tasks of a run."""
     attempts = any(task.attempt for task in tasks)
     rows = [
         [
@@ -154,7 +154,7 @@ def tasks_text(tasks: Sequence[TaskView], page: Page = Page(), *, indent: str = 
 
 
 def short_device(uuid: str) -> str:
-    """Enough of a UUID to tell devices apart: `GPU-1a2b3c4d`."""
+    """Return enough of a UUID to distinguish devices: `GPU-1a2b3c4d`."""
     return uuid if len(uuid) <= 16 else uuid[:12]
 
 
@@ -171,7 +171,7 @@ _NODES = (
 
 
 def nodes_text(nodes: Sequence[NodeView], page: Page = Page()) -> str:
-    """`fairway top node`: free of all, by resource; wide lists the devices below."""
+    """Return the text of `fairway top node`: free and total capacity by resource; if wide, the devices below."""
     if not nodes:
         return "No nodes. The daemon found no machine to run on; see: fairway daemon log\n"
     rows = [
@@ -205,7 +205,7 @@ _DEVICES = (
 
 
 def devices_text(devices: Sequence[tuple[str, DeviceView]], page: Page = Page()) -> str:
-    """One line a device."""
+    """Return a table with one line per device."""
     rows = [
         [
             node,
@@ -226,7 +226,7 @@ _EVENTS = (Column("AGE", right=True, always=True), Column("REASON"), Column("SUB
 
 
 def events_text(events: Sequence[EventView], now: float, page: Page = Page(), run: str = "") -> str:
-    """`fairway events`: oldest first. Events of one run name only its tasks."""
+    """Return the text of `fairway events`, oldest first. With `run`, subjects are shown without the run's name."""
     if not events:
         return "No events.\n"
     rows = [
@@ -256,20 +256,20 @@ _TOP = (
 
 
 def top_text(jobs: Sequence[JobView], page: Page = Page()) -> str:
-    """`fairway top job`: what the runs that are not over use of what they hold, and how fast they go."""
+    """Return the text of `fairway top job`: use and allocation of active runs, and their speed."""
     if not jobs:
         return "Nothing runs. Start something with: fairway run -- python train.py\n"
     return table(_TOP, [_top_row(job) for job in jobs], page)
 
 
 def _sum(used: Iterable[float | None]) -> float | None:
-    """What all of them use; None when nothing is known of any."""
-    known = [each for each in used if each is not None]
-    return sum(known) if known else None
+    """Return the sum of the known values; None if none is known."""
+    known_values = [value for value in used if value is not None]
+    return sum(known_values) if known_values else None
 
 
 def _of(used: float | None, show: Callable[[float], str], held: str) -> str:
-    """`0.97 of 1`: what is used, of what is held."""
+    """Return use and allocation: `0.97 of 1`."""
     if used is None:
         return held or "-"
     return f"{show(used)} of {held}" if held else show(used)
@@ -294,7 +294,7 @@ def _top_row(job: JobView) -> list[str]:
 
 
 def metrics_text(metrics: MetricList, page: Page = Page()) -> str:
-    """`fairway metrics`: step, task, then a column for each name."""
+    """Return the text of `fairway metrics`: step, task, then a column for each metric."""
     if not metrics.points:
         return "No metrics yet. Report some with: fairway.report(step=..., loss=...)\n"
     tasks = {point.task for point in metrics.points}
@@ -311,14 +311,14 @@ def metrics_text(metrics: MetricList, page: Page = Page()) -> str:
 
 
 def _summary_rows(metrics: MetricList) -> list[list[str]]:
-    """Below the points: the last value of each metric, the best one, and the extremes where it is not known what is better."""
+    """Return the rows below the points: last and best value of each metric, and min and max if its direction is unknown."""
     shown = [metrics.summary.get(name) for name in metrics.names]
     rows: dict[str, list[float | None]] = {
-        "best": [each.best if each else None for each in shown],
-        "min": [each.min if each and not each.goal else None for each in shown],
-        "max": [each.max if each and not each.goal else None for each in shown],
+        "best": [summary.best if summary else None for summary in shown],
+        "min": [summary.min if summary and not summary.goal else None for summary in shown],
+        "max": [summary.max if summary and not summary.goal else None for summary in shown],
     }
-    last = ["last", "", *(phrases.measure(each.last) if each else "" for each in shown)]
+    last = ["last", "", *(phrases.measure(summary.last) if summary else "" for summary in shown)]
     return [last] + [
         [title, "", *("" if value is None else phrases.measure(value) for value in values)]
         for title, values in rows.items()
@@ -327,7 +327,7 @@ def _summary_rows(metrics: MetricList) -> list[list[str]]:
 
 
 def secrets_text(secrets: Sequence[SecretView], page: Page = Page()) -> str:
-    """`fairway secret list`."""
+    """Return the text of `fairway secret list`."""
     if not secrets:
         return "No secrets. Keep one with: fairway secret set HF_TOKEN\n"
     return table((Column("NAME", always=True),), [[secret.name] for secret in secrets], page)

@@ -1,4 +1,4 @@
-"""Output of tasks on one screen: whole lines, each with the time or the name of its task before it."""
+"""Formatting of task output: complete lines, prefixed with the time or with the name of the task."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from datetime import UTC, datetime
 
 _COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")
 _HELD = 65536
-"""A line longer than this is passed on in parts."""
+"""Length in bytes above which a line is passed on in parts."""
 
 
 class LogMixer:
-    """Mixes what tasks print, piece by piece, so that lines of two tasks never run together.
+    """Merges the output of tasks, piece by piece, so that lines of two tasks never mix.
 
-    A line that is not finished is held back until `flush`, in case the rest of it comes at once; one that ends
-    in a carriage return (a progress bar) is passed on immediately, and the next one begins over it.
+    An unfinished line is held back until `flush`, in case the rest of it arrives soon; a line that ends in a
+    carriage return (a progress bar) is passed on at once, and the next line overwrites it.
     """
 
     def __init__(self, tasks: Sequence[str] = (), *, colour: bool = False) -> None:
         self._width = max((len(task) for task in tasks), default=0)
         self._colour = colour
-        self._order = {task: place for place, task in enumerate(tasks)}
+        self._order = {task: index for index, task in enumerate(tasks)}
         self._held: dict[str, bytes] = {}
         self._open = ""
-        """Whose unfinished line is on the screen."""
+        """The task whose unfinished line is on the screen."""
         self._mid_line = False
-        """Whether text stands before the cursor on that line."""
+        """Whether there is text before the cursor on that line."""
 
     @property
     def holding(self) -> bool:
@@ -33,7 +33,7 @@ class LogMixer:
         return bool(self._held)
 
     def feed(self, task: str, data: bytes) -> bytes:
-        """Take a piece of a task's output; returns what to print now."""
+        """Take a piece of a task's output; return the bytes to print now."""
         pieces = (self._held.pop(task, b"") + data).splitlines(keepends=True)
         rest = pieces.pop() if pieces and not pieces[-1].endswith((b"\n", b"\r")) else b""
         out: list[bytes] = []
@@ -46,7 +46,7 @@ class LogMixer:
         return b"".join(out)
 
     def flush(self) -> bytes:
-        """Print the unfinished lines too: nothing more came for a while."""
+        """Return the unfinished lines; called when no output has arrived for a while."""
         out: list[bytes] = []
         for task, rest in self._held.items():
             self._piece(task, rest, out)
@@ -66,25 +66,25 @@ class LogMixer:
             self._open, self._mid_line = task, not piece.endswith(b"\r")
 
     def _prefix(self, task: str) -> bytes:
-        place = self._order.setdefault(task, len(self._order))
+        index = self._order.setdefault(task, len(self._order))
         text = f"{task:<{self._width}} | "
-        return (f"\x1b[{_COLOURS[place % len(_COLOURS)]}m{text}\x1b[0m" if self._colour else text).encode()
+        return (f"\x1b[{_COLOURS[index % len(_COLOURS)]}m{text}\x1b[0m" if self._colour else text).encode()
 
 
 class LogStamper:
-    """Puts the time before each line of one task's output, piece by piece; after a carriage return a line begins anew."""
+    """Prefixes each line of one task's output with its time, piece by piece; a carriage return also begins a line."""
 
     def __init__(self) -> None:
         self._time = 0.0
         self._last = b"\n"
-        """The last byte that was printed."""
+        """The last byte of the output so far."""
 
     def feed(self, data: bytes, time: float | None) -> bytes:
-        """A piece that was written at that time; None: when the piece before it was."""
+        """Take a piece that was written at `time`, or at the time of the previous piece if None; return it with stamps."""
         self._time = self._time if time is None else time
         stamp = _stamp(self._time)
         out: list[bytes] = []
-        # A line that ends in both is one line, also when the two come in two pieces.
+        # `\r\n` ends a single line, even if the two bytes arrive in different pieces.
         if self._last == b"\r" and data.startswith(b"\n"):
             out.append(b"\n")
             data, self._last = data[1:], b"\n"

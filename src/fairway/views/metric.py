@@ -1,4 +1,4 @@
-"""Metric points, as curves are drawn from."""
+"""Views of metrics: points, summaries and curves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairway.views import phrases
 
 
 class Point(Protocol):
-    """Numbers that a task reported at a step."""
+    """Metrics that a task reported at a step."""
 
     @property
     def time(self) -> float:
@@ -24,27 +24,27 @@ class Point(Protocol):
 
     @property
     def step(self) -> int | None:
-        """The step, where it was told."""
+        """The step, if it was reported."""
         ...
 
     @property
     def metrics(self) -> Mapping[str, float | None]:
-        """Values by name; None stands for what is no number."""
+        """Values by name; None stands for not-a-number."""
         ...
 
     @property
     def task(self) -> str:
-        """`worker-0`."""
+        """The name of the task, such as `worker-0`."""
         ...
 
     @property
     def source(self) -> str:
-        """`report`, `tensorboard`, `log`, `auto` (detected) or `mlflow`."""
+        """The source: `report`, `tensorboard`, `log`, `auto` (detected) or `mlflow`."""
         ...
 
 
 class PointView(View, frozen=True):
-    """One report. A value that is no number is null on the wire."""
+    """A report. A value that is not a number is null in JSON."""
 
     time: float
     step: int | None
@@ -54,27 +54,27 @@ class PointView(View, frozen=True):
 
 
 class SummaryView(msgspec.Struct, frozen=True):
-    """One metric over a run. A value that is no number is null on the wire."""
+    """Summary of a metric over a run. A value that is not a number is null in JSON."""
 
     last: float | None
-    """By step, then by time."""
+    """The last value by step, then by time."""
     last_step: int | None = None
     goal: str = ""
-    """`min` where less is better, `max` where more is; empty where that is not known."""
+    """`min` if less is better, `max` if more is better, empty if unknown."""
     best: float | None = None
-    """Null where the goal is not known, or no value was finite."""
+    """Null if the goal is unknown or no value was finite."""
     best_step: int | None = None
     min: float | None = None
     max: float | None = None
 
 
 class MetricList(View, frozen=True):
-    """The points of a run in order of time, and the names that occur."""
+    """The points of a run in order of time, and the names of their metrics."""
 
     names: tuple[str, ...]
     points: tuple[PointView, ...]
     summary: dict[str, SummaryView] = msgspec.field(default_factory=dict)
-    """The last and the best value of each name, of all points, also where fewer are listed."""
+    """Summary of each metric over all points, even if fewer are listed."""
 
 
 def metric_list(
@@ -83,9 +83,9 @@ def metric_list(
     summaries: Mapping[str, Summary] = MappingProxyType({}),
     wanted: Mapping[str, str] = MappingProxyType({}),
 ) -> MetricList:
-    """Points as they are shown: with all their values, or with one of them and without the points that lack it.
+    """Return the points with all their values, or only those with the metric `only`, reduced to it.
 
-    Names without a summary, as in runs of an earlier version, get theirs from these points.
+    Metrics without a summary, as in runs of an earlier version, get one from these points.
     """
     shown = tuple(
         PointView(point.time, point.step, _values(point.metrics, only), point.task, point.source)
@@ -93,26 +93,26 @@ def metric_list(
         if not only or only in point.metrics
     )
     names = dict.fromkeys(name for point in shown for name in point.metrics)
-    seen = summarise({}, 0, ((point.time, point.step, _known(point.metrics)) for point in shown))
-    known = {**seen, **{name: summary for name, summary in summaries.items() if name in names}}
-    return MetricList(tuple(names), shown, summary_views({name: known[name] for name in names if name in known}, wanted))
+    computed = summarise({}, 0, ((point.time, point.step, _known(point.metrics)) for point in shown))
+    merged = {**computed, **{name: summary for name, summary in summaries.items() if name in names}}
+    return MetricList(tuple(names), shown, summary_views({name: merged[name] for name in names if name in merged}, wanted))
 
 
 def summary_views(summaries: Mapping[str, Summary], wanted: Mapping[str, str]) -> dict[str, SummaryView]:
-    """Summaries as they are shown; `wanted` has the directions that a stop condition says."""
-    found = {}
-    for name, each in summaries.items():
+    """Return the views of summaries; `wanted` holds the directions given by stop conditions."""
+    views = {}
+    for name, summary in summaries.items():
         goal = direction(name, wanted)
-        best, step = each.best(goal) or (None, None)
-        found[name] = SummaryView(each.last, each.step, goal, best, step, each.low, each.high)
-    return found
+        best, step = summary.best(goal) or (None, None)
+        views[name] = SummaryView(summary.last, summary.step, goal, best, step, summary.low, summary.high)
+    return views
 
 
 def best_words(summary: SummaryView) -> str:
-    """`best 0.31 at step 7`; `min 0.1, max 0.9` where it is not known what is better; empty where no value was finite."""
+    """Return `best 0.31 at step 7`, or `min 0.1, max 0.9` if the goal is unknown; empty if no value was finite."""
     if summary.best is not None:
-        place = f" at step {summary.best_step:,}" if summary.best_step else ""
-        return f"best {phrases.measure(summary.best)}{place}"
+        at_step = f" at step {summary.best_step:,}" if summary.best_step else ""
+        return f"best {phrases.measure(summary.best)}{at_step}"
     if summary.goal or summary.min is None or summary.max is None:
         return ""
     return f"min {phrases.measure(summary.min)}, max {phrases.measure(summary.max)}"
@@ -127,12 +127,12 @@ def _values(metrics: Mapping[str, float | None], only: str) -> dict[str, float |
 
 
 def curves(points: Iterable[Point]) -> dict[str, list[tuple[float, float]]]:
-    """For each metric the points (step or time, value) of one task: the first to report it, where several do."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    """Return for each metric the points (step or time, value) of one task, the first that reported it."""
+    by_name: dict[str, list[tuple[float, float]]] = {}
     owner: dict[str, str] = {}
     for point in points:
         for name, value in point.metrics.items():
             if owner.setdefault(name, point.task) == point.task:
-                place = point.time if point.step is None else float(point.step)
-                found.setdefault(name, []).append((place, math.nan if value is None else value))
-    return found
+                x = point.time if point.step is None else float(point.step)
+                by_name.setdefault(name, []).append((x, math.nan if value is None else value))
+    return by_name

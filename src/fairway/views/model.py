@@ -1,4 +1,4 @@
-"""Model versions, as people see them."""
+"""Views of model versions."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _FILES_SHOWN = 12
 
 
 class TensorView(msgspec.Struct, frozen=True):
-    """One input or output."""
+    """An input or output of a model."""
 
     name: str
     datatype: str
     shape: tuple[int, ...] = ()
-    """-1 is any length."""
+    """-1 means any length."""
 
 
 class SignatureView(msgspec.Struct, frozen=True):
-    """What a model takes and gives."""
+    """The inputs and outputs of a model."""
 
     inputs: tuple[TensorView, ...] = ()
     outputs: tuple[TensorView, ...] = ()
 
 
 class LineageView(msgspec.Struct, frozen=True):
-    """Where a version came from."""
+    """The origin of a version."""
 
     run: str = ""
     code: str = ""
@@ -44,7 +44,7 @@ class LineageView(msgspec.Struct, frozen=True):
 
 
 class FileView(msgspec.Struct, frozen=True):
-    """One file of a version."""
+    """A file of a version."""
 
     path: str
     size: int
@@ -52,7 +52,7 @@ class FileView(msgspec.Struct, frozen=True):
 
 
 class ModelView(View, frozen=True):
-    """One version of a model."""
+    """A version of a model."""
 
     name: str
     version: int
@@ -67,15 +67,15 @@ class ModelView(View, frozen=True):
     lineage: LineageView
     tags: dict[str, str]
     used_by: str = ""
-    """Who serves it, in words."""
+    """The services that serve it, in words."""
     batching: str = ""
-    """Whether replicas batch requests to it and why, in words; empty: no replica of a service reported it yet."""
+    """Whether replicas batch requests to it and why, in words; empty if no replica has reported it yet."""
     contents: tuple[FileView, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Its files, when one version is looked at."""
+    """Its files; unset in lists."""
     title: str = ""
-    """What MLflow clients call the model, where that is no name of the registry: `ResNet50`."""
+    """The model's name for MLflow clients, if it is not a valid registry name: `ResNet50`."""
     best: dict[str, float] = msgspec.field(default_factory=dict)
-    """The best values of the run that made it, of metrics whose direction is known; `metrics` has the last ones."""
+    """Best values from the run that made it, for metrics with a known direction; `metrics` holds the last values."""
 
     def __str__(self) -> str:
         """`mnist@3`."""
@@ -89,18 +89,18 @@ class ModelList(msgspec.Struct, frozen=True):
 
 
 class DifferenceView(msgspec.Struct, frozen=True):
-    """One thing in which two versions differ."""
+    """A difference between two versions."""
 
     what: str
     """`file`, `signature`, `metric`, `best`, `format`, `code`, `data`, `environment`, `parameter` ..."""
     name: str
     before: str
     after: str
-    """Empty: it is not there."""
+    """Empty if missing in the second version."""
 
 
 class ModelDiffView(msgspec.Struct, frozen=True):
-    """In what two versions differ."""
+    """The differences between two versions."""
 
     before: str
     after: str
@@ -113,16 +113,16 @@ class PromotionView(View, frozen=True):
 
     alias: str
     version: str
-    """`mnist@3`; empty when the alias was taken away."""
+    """`mnist@3`; empty if the alias was removed."""
     before: str
-    """What the alias meant before; empty when it was new."""
+    """The alias's previous version; empty if the alias is new."""
 
 
 def model_view(
     version: ModelVersion, used_by: str = "", files: Sequence[ModelFile] | None = None, batching: str = ""
 ) -> ModelView:
-    """What may be seen of a version."""
-    contents = msgspec.UNSET if files is None else tuple(FileView(each.path, each.size, each.sha256) for each in files)
+    """Return the view of a version."""
+    contents = msgspec.UNSET if files is None else tuple(FileView(file.path, file.size, file.sha256) for file in files)
     return ModelView(
         name=version.name,
         version=version.version,
@@ -145,12 +145,12 @@ def model_view(
 
 
 def models_text(models: Sequence[ModelView], now: float, page: Page = Page()) -> str:
-    """`fairway model list`: a line a version, newest first within each model."""
+    """Return the text of `fairway model list`: one line per version, newest first within each model."""
     if not models:
         return (
             "No models. Register one with: fairway model register mnist ./model, or name it in a job: outputs: {model: mnist}\n"
         )
-    titled = any(each.title for each in models)
+    titled = any(model.title for model in models)
     columns = (
         Column("NAME", always=True),
         *((Column("MLFLOW NAME", loose=True),) if titled else ()),
@@ -162,26 +162,26 @@ def models_text(models: Sequence[ModelView], now: float, page: Page = Page()) ->
         Column("AGE", right=True),
         *((Column("DIGEST"), Column("TAGS", loose=True)) if page.wide else ()),
     )
-    ordered = sorted(models, key=lambda each: (each.name, -each.version))
+    ordered = sorted(models, key=lambda model: (model.name, -model.version))
     rows = [
         [
-            str(each),
-            *((each.title,) if titled else ()),
-            ",".join(each.aliases),
-            each.format,
-            ", ".join(f"{name} {phrases.measure(value)}" for name, value in each.metrics.items()),
-            _origin(each.lineage),
-            quantity.show_bytes(each.size),
-            quantity.show_seconds(max(0.0, now - each.created)),
-            *((each.digest[:12], _pairs(each.tags)) if page.wide else ()),
+            str(model),
+            *((model.title,) if titled else ()),
+            ",".join(model.aliases),
+            model.format,
+            ", ".join(f"{name} {phrases.measure(value)}" for name, value in model.metrics.items()),
+            _origin(model.lineage),
+            quantity.show_bytes(model.size),
+            quantity.show_seconds(max(0.0, now - model.created)),
+            *((model.digest[:12], _pairs(model.tags)) if page.wide else ()),
         ]
-        for each in ordered
+        for model in ordered
     ]
     return table(columns, rows, page)
 
 
 def model_text(model: ModelView, now: float, page: Page = Page()) -> str:
-    """`fairway model get`: one version, with where it came from and what to type next."""
+    """Return the text of `fairway model get`: a version with its lineage and the next commands."""
     aliases = f"  {', '.join(model.aliases)}" if model.aliases else ""
     size = quantity.show_bytes(model.size)
     lines = [
@@ -211,9 +211,9 @@ def model_text(model: ModelView, now: float, page: Page = Page()) -> str:
 def model_diff(
     before: ModelVersion, after: ModelVersion, files_before: Sequence[ModelFile], files_after: Sequence[ModelFile]
 ) -> ModelDiffView:
-    """In what two versions differ: files, signature, metrics, lineage."""
+    """Return the differences between two versions: files, signature, metrics, lineage."""
     old, new = before.lineage, after.lineage
-    found = [
+    differences = [
         *_changed("format", {"": before.format}, {"": after.format}),
         *_changed("file", _by_path(files_before), _by_path(files_after)),
         *_changed("input", _tensors(before.signature.inputs), _tensors(after.signature.inputs)),
@@ -228,11 +228,11 @@ def model_diff(
         *_changed("source", {"": old.source}, {"": new.source}),
         *_changed("tag", before.tags, after.tags),
     ]
-    return ModelDiffView(str(before), str(after), before.digest == after.digest, tuple(found))
+    return ModelDiffView(str(before), str(after), before.digest == after.digest, tuple(differences))
 
 
 def model_diff_text(diff: ModelDiffView, page: Page = Page()) -> str:
-    """`fairway model diff`."""
+    """Return the text of `fairway model diff`."""
     if not diff.differences:
         return f"{diff.before} and {diff.after} are the same\n"
     columns = (
@@ -241,12 +241,19 @@ def model_diff_text(diff: ModelDiffView, page: Page = Page()) -> str:
         Column(diff.before, loose=True),
         Column(diff.after, loose=True),
     )
-    text = table(columns, [[each.what, each.name, each.before or "-", each.after or "-"] for each in diff.differences], page)
+    text = table(
+        columns,
+        [
+            [difference.what, difference.name, difference.before or "-", difference.after or "-"]
+            for difference in diff.differences
+        ],
+        page,
+    )
     return text + ("the files are the same\n" if diff.same_content else "")
 
 
 def promotion_text(promotion: PromotionView) -> str:
-    """What a promotion did, in one line."""
+    """Return the result of a promotion in one line."""
     if not promotion.version:
         return f"{promotion.before} is no longer {promotion.alias}\n"
     if promotion.before == promotion.version:
@@ -256,8 +263,8 @@ def promotion_text(promotion: PromotionView) -> str:
 
 def _signature(signature: Signature) -> SignatureView:
     return SignatureView(
-        tuple(TensorView(each.name, each.datatype, each.shape) for each in signature.inputs),
-        tuple(TensorView(each.name, each.datatype, each.shape) for each in signature.outputs),
+        tuple(TensorView(tensor.name, tensor.datatype, tensor.shape) for tensor in signature.inputs),
+        tuple(TensorView(tensor.name, tensor.datatype, tensor.shape) for tensor in signature.outputs),
     )
 
 
@@ -271,7 +278,11 @@ def _origin(lineage: LineageView) -> str:
 
 def _signature_lines(signature: SignatureView) -> list[str]:
     pairs = (("in", signature.inputs), ("out", signature.outputs))
-    return [f"{way:<4}{each.name}  {each.datatype or '?'}{_shape(each.shape)}" for way, tensors in pairs for each in tensors]
+    return [
+        f"{direction:<4}{tensor.name}  {tensor.datatype or '?'}{_shape(tensor.shape)}"
+        for direction, tensors in pairs
+        for tensor in tensors
+    ]
 
 
 def _lineage_lines(lineage: LineageView) -> list[str]:
@@ -287,7 +298,7 @@ def _lineage_lines(lineage: LineageView) -> list[str]:
 
 
 def _metric_lines(model: ModelView) -> list[str]:
-    """The last value of each metric, and the best one of its run."""
+    """Return the last value of each metric and the best value of its run."""
     lines = []
     for name in dict.fromkeys([*model.metrics, *model.best]):
         last = [phrases.measure(model.metrics[name])] if name in model.metrics else []
@@ -300,9 +311,9 @@ def _file_lines(model: ModelView, page: Page) -> list[str]:
     if not isinstance(model.contents, tuple):
         return []
     shown = model.contents if page.wide else model.contents[:_FILES_SHOWN]
-    lines = [f"{each.path}  {quantity.show_bytes(each.size)}  {each.sha256[:12]}" for each in shown]
-    left = len(model.contents) - len(shown)
-    return [*lines, f"and {left} more (-o wide)"] if left else lines
+    lines = [f"{file.path}  {quantity.show_bytes(file.size)}  {file.sha256[:12]}" for file in shown]
+    hidden = len(model.contents) - len(shown)
+    return [*lines, f"and {hidden} more (-o wide)"] if hidden else lines
 
 
 def _pairs(values: Mapping[str, str]) -> str:
@@ -323,11 +334,11 @@ def _changed(what: str, before: Mapping[str, str], after: Mapping[str, str]) -> 
 
 
 def _by_path(files: Sequence[ModelFile]) -> dict[str, str]:
-    return {each.path: f"{quantity.show_bytes(each.size)} {each.sha256[:12]}" for each in files}
+    return {file.path: f"{quantity.show_bytes(file.size)} {file.sha256[:12]}" for file in files}
 
 
 def _tensors(tensors: Sequence[TensorSpec]) -> dict[str, str]:
-    return {each.name: f"{each.datatype}{_shape(each.shape)}" for each in tensors}
+    return {tensor.name: f"{tensor.datatype}{_shape(tensor.shape)}" for tensor in tensors}
 
 
 def _numbers(metrics: Mapping[str, float]) -> dict[str, str]:

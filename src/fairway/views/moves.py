@@ -1,4 +1,4 @@
-"""Moves that bring free GPUs together: which runs go where, for whom, and what it costs."""
+"""Views of defragmentation: the runs that move, the waiting run that then starts, and the cost."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from fairway.views.table import Column, Page, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    # What is shown is read by programs that have no use for the scheduler itself.
+    # The SDK imports the views, and must not import the scheduler.
     from fairway.plan.scheduling.defragment import Move, MovePlan
     from fairway.plan.scheduling.shape import Seat
 
 
 class MoveView(msgspec.Struct, frozen=True):
-    """One run goes from here to there."""
+    """The move of a run to other nodes or GPUs."""
 
     name: str
     namespace: str
     before: tuple[str, ...]
-    """The nodes it leaves; with the GPUs where it stays on the same nodes: `here/GPU-1a2b3c4d`."""
+    """The nodes it leaves; with GPUs if it stays on the same nodes: `here/GPU-1a2b3c4d`."""
     after: tuple[str, ...]
-    """The nodes, or GPUs, that it goes on with."""
+    """The nodes or GPUs on which it continues."""
     gpus: float
     cost: float
-    """GPU-seconds: what is done again since its last checkpoint, and the time to start again."""
+    """GPU-seconds: work since the last checkpoint that is repeated, and the time to restart."""
 
 
 class MovePlanView(View, frozen=True):
     """The fewest moves that let a waiting run start."""
 
     whom: str = ""
-    """The run that starts then; empty when no moves would help."""
+    """The run that starts after the moves; empty if no moves would help."""
     namespace: str = ""
     nodes: tuple[str, ...] = ()
-    """Where it starts."""
+    """The nodes on which it starts."""
     moves: tuple[MoveView, ...] = ()
     cost: float = 0.0
-    """GPU-seconds in all."""
+    """Total in GPU-seconds."""
     done: bool = False
-    """Whether the runs were asked to move; else it is a plan."""
+    """Whether the moves were started; otherwise this is only a plan."""
 
 
 def moves_plan_view(plan: MovePlan | None, *, done: bool) -> MovePlanView:
-    """A plan, or that there is none."""
+    """Return the view of a plan; an empty view if there is none."""
     if plan is None:
         return MovePlanView()
     return MovePlanView(
@@ -56,15 +56,15 @@ def moves_plan_view(plan: MovePlan | None, *, done: bool) -> MovePlanView:
 
 
 def moves_text(view: MovePlanView, page: Page = Page()) -> str:
-    """The table of moves, and what they are for."""
+    """Return the table of moves, and a sentence with their purpose."""
     if not view.whom:
         return "no moves would help: no run waits only because free GPUs are scattered\n"
     columns = (Column("RUN"), Column("FROM"), Column("TO"), Column("GPUS", right=True), Column("COST", right=True))
     rows = [(move.name, ", ".join(move.before), ", ".join(move.after), f"{move.gpus:g}", _cost(move.cost)) for move in view.moves]
     count = phrases.count(len(view.moves), "run")
-    said = f"{count} {'was' if len(view.moves) == 1 else 'were'} asked to move" if view.done else f"{count} would move"
-    why = f"so that {view.whom} starts on {phrases.listing(view.nodes)}; it costs {_cost(view.cost)} of GPU time"
-    return table(columns, rows, page) + f"{said}, {why}\n"
+    action = f"{count} {'was' if len(view.moves) == 1 else 'were'} asked to move" if view.done else f"{count} would move"
+    purpose = f"so that {view.whom} starts on {phrases.listing(view.nodes)}; it costs {_cost(view.cost)} of GPU time"
+    return table(columns, rows, page) + f"{action}, {purpose}\n"
 
 
 def _view(move: Move) -> MoveView:

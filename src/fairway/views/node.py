@@ -1,4 +1,4 @@
-"""Nodes and devices: what there is, what is taken, what is left."""
+"""Views of nodes and devices: total, used and free capacity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.units.card import View
 
 
 class DeviceView(msgspec.Struct, frozen=True):
-    """One accelerator."""
+    """An accelerator."""
 
     index: int
     uuid: str
@@ -20,17 +20,17 @@ class DeviceView(msgspec.Struct, frozen=True):
     memory: int
     healthy: bool
     used: float
-    """0 to 1: how much of it our tasks hold."""
+    """Fraction from 0 to 1 that Fairway's tasks hold."""
     free: float
-    """What a task could still get; 0 when it is sick or somebody else is on it."""
+    """Fraction that a task could still get; 0 if it is unhealthy or another program uses it."""
     used_by: tuple[str, ...] = ()
-    """`mnist-7/worker-0`."""
+    """The tasks that use it, such as `mnist-7/worker-0`."""
     busy_with: str = ""
-    """Who else uses it."""
+    """The programs outside Fairway that use it."""
 
 
 class NodeView(View, frozen=True):
-    """One machine."""
+    """A machine."""
 
     name: str
     cpu: float
@@ -46,7 +46,7 @@ class NodeView(View, frozen=True):
     other_free: dict[str, int]
     labels: dict[str, str]
     tasks: tuple[str, ...]
-    """`mnist-7/worker-0`, those that hold room here."""
+    """The tasks that hold resources here, such as `mnist-7/worker-0`."""
 
 
 class NodeList(msgspec.Struct, frozen=True):
@@ -56,12 +56,12 @@ class NodeList(msgspec.Struct, frozen=True):
 
 
 def node_view(node: Node, tasks: Iterable[Task]) -> NodeView:
-    """A node and what the given tasks take of it."""
-    here = [task for task in tasks if task.node == node.name and task.phase.holds_resources]
-    cpu = sum(task.need.cpu for task in here)
-    memory = sum(task.need.memory for task in here)
-    devices = tuple(device_view(device, here) for device in node.devices)
-    taken = {name: sum(task.need.other.get(name, 0) for task in here) for name in node.other}
+    """Return the view of a node with the use by the given tasks."""
+    tasks_here = [task for task in tasks if task.node == node.name and task.phase.holds_resources]
+    cpu = sum(task.need.cpu for task in tasks_here)
+    memory = sum(task.need.memory for task in tasks_here)
+    devices = tuple(device_view(device, tasks_here) for device in node.devices)
+    used_other = {name: sum(task.need.other.get(name, 0) for task in tasks_here) for name in node.other}
     return NodeView(
         name=node.name,
         cpu=node.cpu,
@@ -74,16 +74,16 @@ def node_view(node: Node, tasks: Iterable[Task]) -> NodeView:
         gpus_free=sum(device.free for device in devices),
         devices=devices,
         other=node.other,
-        other_free={name: max(0, total - taken[name]) for name, total in node.other.items()},
+        other_free={name: max(0, total - used_other[name]) for name, total in node.other.items()},
         labels=node.labels,
-        tasks=tuple(_address(task) for task in here),
+        tasks=tuple(_address(task) for task in tasks_here),
     )
 
 
 def device_view(device: Device, tasks: Iterable[Task]) -> DeviceView:
-    """A device and how much of it the given tasks hold."""
+    """Return the view of a device with the use by the given tasks."""
     holders = [task for task in tasks if device.uuid in task.devices]
-    # A task that holds several devices holds each of them whole; less than one is a share of its one device.
+    # A task with several devices holds each of them completely; a fraction below one is a share of a single device.
     used = min(1.0, sum(task.need.gpu_milli for task in holders) / 1000)
     return DeviceView(
         index=device.index,

@@ -11,7 +11,7 @@ import yaml
 
 
 class Output(StrEnum):
-    """How an answer is written."""
+    """The format of a reply."""
 
     JSON = "json"
     YAML = "yaml"
@@ -21,28 +21,28 @@ class Output(StrEnum):
 
 
 def to_json(view: object, *, pretty: bool = False) -> bytes:
-    """A view as JSON; numbers that are none become null."""
+    """Encode a view as JSON; values that are not numbers become null."""
     data = msgspec.json.encode(view)
     return msgspec.json.format(data, indent=2) + b"\n" if pretty else data
 
 
 def to_yaml(view: object) -> str:
-    """A view as YAML, keys in the order of the view, texts of several lines as blocks."""
+    """Encode a view as YAML, with keys in the order of the view and multi-line texts as blocks."""
     plain = msgspec.json.decode(msgspec.json.encode(view))
     return str(yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))
 
 
 def names(found: Iterable[str]) -> str:
-    """One name a line, for pipes."""
+    """Return one name per line, for pipes."""
     return "".join(f"{name}\n" for name in found)
 
 
-# Ten times as fast, where PyYAML was built with it.
+# The C dumper is ten times as fast, if PyYAML was built with it.
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Dumper(_Base):  # type: ignore[misc]
-    """Writes what a person would."""
+    """Writes YAML as a person would."""
 
 
 def _text(dumper: Any, value: str) -> Any:

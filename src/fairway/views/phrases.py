@@ -1,4 +1,4 @@
-"""How numbers, times and ends are said in words."""
+"""Numbers, times and task exits in words."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fairway.units import quantity
 
 
 def span(seconds: float | None) -> str:
-    """`3m20s`; a dash when there is none."""
+    """Return a duration as `3m20s`; a dash for None."""
     return "-" if seconds is None else quantity.show_seconds(max(0.0, seconds))
 
 
 def age(time: float | None, now: float) -> str:
-    """How long ago, in the one unit that matters: `45s`, `12m`, `5h`, `3d`."""
+    """Return the time since `time` in a single unit: `45s`, `12m`, `5h`, `3d`."""
     if time is None:
         return "-"
     passed = max(0, int(now - time))
@@ -29,22 +29,22 @@ def age(time: float | None, now: float) -> str:
 
 
 def ago(time: float, now: float) -> str:
-    """`5m ago`, `just now`."""
+    """Return `5m ago` or `just now`."""
     return f"{age(time, now)} ago" if now - time >= 1 else "just now"
 
 
 def count(number: int, noun: str) -> str:
-    """`1 worker`, `2 workers`, `1,200 steps`; a role called `ps` has no plural."""
+    """Return a number with its noun: `1 worker`, `2 workers`, `1,200 steps`; a role named `ps` has no plural."""
     return f"{number:,} {noun}" if number == 1 or noun.endswith("s") else f"{number:,} {noun}s"
 
 
 def listing(words: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Join words: `a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
 def measure(value: float | None) -> str:
-    """A metric's value in at most four digits: `0.3142`, `1.2e-05`, `12,345`."""
+    """Return a metric's value in at most four digits: `0.3142`, `1.2e-05`, `12,345`."""
     if value is None or not math.isfinite(value):
         return "nan" if value is None or math.isnan(value) else ("inf" if value > 0 else "-inf")
     if value == int(value) and abs(value) < 1e9:
@@ -53,7 +53,7 @@ def measure(value: float | None) -> str:
 
 
 def resume(given: Resume) -> str:
-    """From where the attempt went on, and what that cost; where Fairway knows of no checkpoint, that it does not know."""
+    """Return the step from which an attempt resumed and the lost work; without a known checkpoint, state that."""
     work = f"{_whole(given.lost_seconds)} of work" if given.lost_seconds is not None else ""
     steps = count(given.lost_steps, "step") if given.lost_steps else ""
     lost = f"{steps} ({work})" if steps and work else steps or work
@@ -68,15 +68,15 @@ def _whole(seconds: float) -> str:
 
 
 def stall(found: Stall, now: float) -> str:
-    """`worker-1 has used no CPU and printed nothing for 12m while worker-0 waits or computes`."""
+    """Return the stall in words: `worker-1 has used no CPU and printed nothing for 12m while worker-0 waits`."""
     quiet = span(now - found.since)
     if not found.idle:
         took = f" (a step took {span(found.step_seconds)})" if found.step_seconds else ""
         return f"nothing was printed or reported for {quiet}{took}, but all ranks use CPU"
     if not found.busy:
-        who = found.idle[0] if len(found.idle) == 1 else f"none of {listing(found.idle[:4])}"
-        used = "has used no CPU and printed nothing" if len(found.idle) == 1 else "has used CPU or printed anything"
-        return f"{who} {used} for {quiet}"
+        subject = found.idle[0] if len(found.idle) == 1 else f"none of {listing(found.idle[:4])}"
+        predicate = "has used no CPU and printed nothing" if len(found.idle) == 1 else "has used CPU or printed anything"
+        return f"{subject} {predicate} for {quiet}"
     more = f" and {len(found.idle) - 3} more" if len(found.idle) > 4 else ""
     idle = listing(found.idle[: 3 if more else 4]) + more
     have = "has" if len(found.idle) == 1 else "have"
@@ -85,18 +85,18 @@ def stall(found: Stall, now: float) -> str:
 
 
 def removed(task: str, count: int, limit: str) -> str:
-    """`the oldest 640 MiB that worker-0 printed were removed (limit 256Mi; more: --log-limit, keep.log_size)`."""
+    """Return the notice that the oldest output of a task was removed because of the limit."""
     size = quantity.show_bytes(count)
     return f"the oldest {size} that {task} printed were removed (limit {limit}; to keep more: --log-limit or keep.log_size)"
 
 
 def not_a_number(name: str, step: int | None) -> str:
-    """`loss is NaN since step 120`."""
+    """Return `loss is NaN since step 120`."""
     return f"{name} is NaN" + (f" since step {step:,}" if step is not None else "")
 
 
 def exit_of(end: Exit) -> str:
-    """`exit 1`, `SIGKILL`, `out of memory`; a dash when nobody knows."""
+    """Return `exit 1`, `SIGKILL` or `out of memory`; a dash if unknown."""
     if end.out_of_memory:
         return "out of memory"
     if end.signal is not None:
@@ -105,7 +105,7 @@ def exit_of(end: Exit) -> str:
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL` for 9."""
+    """Return the name of a signal: `SIGKILL` for 9."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""What would happen, and why: a plan in sentences."""
+"""View of a plan: what would happen and why, in sentences."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from fairway.views.flat import flat_spec
 
 
 class PlanView(View, frozen=True):
-    """A plan: nothing of it was done."""
+    """A plan. It has not been carried out."""
 
     sentences: tuple[str, ...]
     jobs: tuple[str, ...]
     documents: tuple[dict[str, object], ...] = ()
-    """The documents as they were understood, defaults left out."""
+    """The documents as parsed, without defaults."""
     missing: tuple[str, ...] = ()
-    """What the runs would not find when they start, each with its fix."""
+    """Inputs and other prerequisites that the runs would lack at their start, each with its fix."""
 
 
 def plan_view(plan: Plan) -> PlanView:
-    """The plan in sentences: what its runs are made of, what would start and where, who would go, who waits and why."""
-    named = {job.key: job.series if job.number == 0 else job.key.name for job in plan.jobs}
+    """Return the plan in sentences: its runs, starts with their nodes, evictions, and waiting runs with their reasons."""
+    names = {job.key: job.series if job.number == 0 else job.key.name for job in plan.jobs}
     sentences: list[str] = []
-    for key, name in named.items():
+    for key, name in names.items():
         sentences.extend(
             _made(name, [action.task for action in plan.actions if isinstance(action, CreateTask) and action.job.key == key])
         )
     started = set()
     for action in plan.actions:
-        if isinstance(action, BindGang) and action.job.key in named:
+        if isinstance(action, BindGang) and action.job.key in names:
             started.add(action.job.key)
-            sentences.append(f"{named[action.job.key]} would start now:")
+            sentences.append(f"{names[action.job.key]} would start now:")
             sentences.extend(f"  {_placed(task)}" for task in action.tasks)
         else:
             sentences.extend(_ended(action))
     for job in plan.jobs:
         if job.hold is not None and job.key not in started:
             helps = f"; what would help: {job.hold.what_would_help}" if job.hold.what_would_help else ""
-            sentences.append(f"{named[job.key]} would wait: {job.hold.message}{helps}")
+            sentences.append(f"{names[job.key]} would wait: {job.hold.message}{helps}")
     return PlanView(
         tuple(sentences) or ("nothing would change",),
-        tuple(named.values()),
+        tuple(names.values()),
         tuple(flat_spec(job) for job in plan.jobs),
     )
 
 
 def plan_text(plan: PlanView) -> str:
-    """One sentence a line; what is missing comes last."""
+    """Return one sentence per line; missing prerequisites come last."""
     lines = [*plan.sentences, *(f"missing: {text}" for text in plan.missing)]
     return "".join(f"{line}\n" for line in lines)
 
 
 def needs(need: Need) -> str:
-    """`1 CPU, 2 GiB memory, 1 GPU (A100 or H100)`."""
+    """Return resources in words: `1 CPU, 2 GiB memory, 1 GPU (A100 or H100)`."""
     parts = [f"{quantity.show_number(need.cpu)} CPU"] if need.cpu else []
     if need.memory:
         parts.append(f"{quantity.show_bytes(need.memory)} memory")

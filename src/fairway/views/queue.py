@@ -1,4 +1,4 @@
-"""Queues, as people see them: what is theirs, what they use, who waits."""
+"""Views of queues: quota, use and waiting runs."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from fairway.views.table import Column, Page, table
 
 
 class QueueAmount(msgspec.Struct, frozen=True):
-    """One resource of a queue: cores, bytes of memory, GPUs, or a count."""
+    """A resource of a queue: cores, bytes of memory, GPUs, or a count."""
 
     resource: str
     """`cpu`, `memory`, `gpu` (of any type), `gpu:A100`, or another by name."""
     used: float
     quota: float | None = None
-    """None: nothing bounds it."""
+    """None for no limit."""
     borrowed: float = 0.0
-    """What is used beyond the quota."""
+    """Use beyond the quota."""
 
 
 class QueueView(View, frozen=True):
-    """One queue and how it stands."""
+    """A queue with its state."""
 
     name: str
     weight: float
     running: int
-    """Runs that hold room."""
+    """Number of runs that hold resources."""
     waiting: int
     share: float
-    """What it holds of its dominant resource, as percent of what there is."""
+    """Its part of its dominant resource, in percent of the total."""
     dominant: str
     usage: float
-    """What it has used lately, older use counting less."""
+    """Recent use, decayed with age."""
     resources: tuple[QueueAmount, ...]
     borrow: bool
     members: tuple[str, ...]
     per_user: dict[str, float]
-    """By resource, as in `resources`; `runs` is how many may run."""
+    """Limit by resource, as in `resources`; `runs` is the number of running runs."""
     timeout: float | None
-    """The longest that a run may ask for, in seconds."""
+    """The longest timeout that a run may request, in seconds."""
     priority: int | None
-    """The highest that a run may ask for."""
+    """The highest priority that a run may request."""
     time_slice: float | None
-    """Seconds; None when runs are not rotated."""
+    """Seconds; None if runs are not rotated."""
     default_timeout: float | None
     default_priority: int
     labels: dict[str, str]
@@ -61,8 +61,8 @@ class QueueList(msgspec.Struct, frozen=True):
 
 
 def queue_view(queue: Queue, standing: QueueStanding) -> QueueView:
-    """What may be seen of a queue."""
-    named = [*queue.quota, *(name for name in standing.used if name not in queue.quota)]
+    """Return the view of a queue."""
+    resource_names = [*queue.quota, *(name for name in standing.used if name not in queue.quota)]
     return QueueView(
         name=queue.name,
         weight=queue.weight,
@@ -71,7 +71,7 @@ def queue_view(queue: Queue, standing: QueueStanding) -> QueueView:
         share=round(100.0 * standing.share, 1),
         dominant=standing.dominant,
         usage=standing.usage,
-        resources=tuple(_amount(name, queue, standing) for name in sorted(named, key=_place)),
+        resources=tuple(_amount(name, queue, standing) for name in sorted(resource_names, key=_place)),
         borrow=queue.borrow,
         members=queue.members,
         per_user=_measured(queue.per_user),
@@ -85,7 +85,7 @@ def queue_view(queue: Queue, standing: QueueStanding) -> QueueView:
 
 
 def queues_text(queues: Sequence[QueueView], page: Page = Page()) -> str:
-    """`fairway queue list`: one line a queue."""
+    """Return the text of `fairway queue list`: one line per queue."""
     columns = [
         Column("NAME", always=True),
         Column("WEIGHT", right=True),
@@ -101,7 +101,7 @@ def queues_text(queues: Sequence[QueueView], page: Page = Page()) -> str:
 
 
 def queue_text(queue: QueueView, page: Page = Page()) -> str:
-    """`fairway queue get`: everything about one."""
+    """Return the text of `fairway queue get`: all details of a queue."""
     lines = [
         ("weight", quantity.show_number(queue.weight)),
         ("members", ", ".join(queue.members)),
@@ -132,7 +132,7 @@ def queue_text(queue: QueueView, page: Page = Page()) -> str:
 
 
 def difference(before: Queue | None, after: Queue) -> str:
-    """What a change of a queue changes, in a few words: `weight 1 -> 2, quota.cpu none -> 64`."""
+    """Return the difference between two versions of a queue: `weight 1 -> 2, quota.cpu none -> 64`."""
     if before is None:
         return ""
     old, new = _facts(before), _facts(after)
@@ -143,7 +143,7 @@ def difference(before: Queue | None, after: Queue) -> str:
 
 
 def _facts(queue: Queue) -> dict[str, str]:
-    found = {
+    facts = {
         "weight": quantity.show_number(queue.weight),
         "members": " ".join(queue.members),
         "borrow": "yes" if queue.borrow else "no",
@@ -154,10 +154,10 @@ def _facts(queue: Queue) -> dict[str, str]:
         "defaults.priority": str(queue.default_priority),
     }
     for group, amounts in (("quota", queue.quota), ("limits.per_user", queue.per_user)):
-        found.update((f"{group}.{name}", _show(name, amount)) for name, amount in _measured(amounts).items())
-    for group, words in (("labels", queue.labels), ("annotations", queue.annotations)):
-        found.update((f"{group}.{name}", value) for name, value in words.items())
-    return found
+        facts.update((f"{group}.{name}", _show(name, amount)) for name, amount in _measured(amounts).items())
+    for group, pairs in (("labels", queue.labels), ("annotations", queue.annotations)):
+        facts.update((f"{group}.{name}", value) for name, value in pairs.items())
+    return facts
 
 
 def _amount(name: str, queue: Queue, standing: QueueStanding) -> QueueAmount:
@@ -174,7 +174,7 @@ def _measured(amounts: Mapping[str, int]) -> dict[str, float]:
 
 
 def _measure(name: str, amount: int) -> float:
-    """From the scheduler's units to those of people: cores, bytes, GPUs."""
+    """Convert from the scheduler's units to cores, bytes and GPUs."""
     if name == "memory":
         return amount << 20
     return amount / 1000 if name in ("cpu", "gpu") or name.startswith(GPU_TYPE) else amount
@@ -185,18 +185,18 @@ def _show(name: str, amount: float) -> str:
 
 
 def _place(name: str) -> tuple[int, str]:
-    """GPUs first: they are what people look for."""
+    """Return the sort key of a resource; GPUs come first because users look for them."""
     kinds = ("gpu", "cpu", "memory")
     return (0 if name.startswith(GPU_TYPE) else kinds.index(name) if name in kinds else len(kinds), name)
 
 
 def _row(queue: QueueView) -> list[str]:
     used = [
-        f"{_show(one.resource, one.used)}{'' if one.quota is None else f'/{_show(one.resource, one.quota)}'} {one.resource}"
-        for one in queue.resources
-        if one.quota is not None or one.used
+        f"{_show(use.resource, use.used)}{'' if use.quota is None else f'/{_show(use.resource, use.quota)}'} {use.resource}"
+        for use in queue.resources
+        if use.quota is not None or use.used
     ]
-    borrowed = [f"{_show(one.resource, one.borrowed)} {one.resource}" for one in queue.resources if one.borrowed]
+    borrowed = [f"{_show(use.resource, use.borrowed)} {use.resource}" for use in queue.resources if use.borrowed]
     return [
         queue.name,
         quantity.show_number(queue.weight),

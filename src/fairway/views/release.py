@@ -1,4 +1,4 @@
-"""Releases of a service, as people see them."""
+"""Views of a service's releases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairway.views.table import Column, Page, table
 
 
 class PastRelease(msgspec.Struct, frozen=True):
-    """A release that is over, or under way."""
+    """A finished or current release in the history."""
 
     source: int
     target: int
@@ -25,18 +25,18 @@ class PastRelease(msgspec.Struct, frozen=True):
 
 
 class ReleaseView(View, frozen=True):
-    """The release under way, or the last one; and those before."""
+    """The current or last release, with the history."""
 
     name: str
     phase: str
-    """Empty when there never was one."""
+    """Empty if there never was a release."""
     strategy: str
     source: int
     target: int
     serves: str
-    """What the new revision serves."""
+    """The model version or command of the new revision."""
     part: float
-    """The new revision's part of the traffic; of a shadow release before its end, the part that is copied."""
+    """The new revision's fraction of the traffic; for a shadow release in progress, the fraction that is mirrored."""
     step: int
     since: float
     started: float
@@ -44,15 +44,15 @@ class ReleaseView(View, frozen=True):
     reason: str
     history: tuple[PastRelease, ...] = ()
     findings: tuple[str, ...] = ()
-    """What the guards have seen so far, in sentences."""
+    """The findings of the guards so far, in sentences."""
     copied: bool = False
-    """Whether the part is one of copies."""
+    """Whether `part` is a fraction of mirrored requests."""
 
 
 def release_view(service: Service) -> ReleaseView:
-    """Where the release is."""
+    """Return the view of the service's release."""
     rollout = service.rollout
-    past = tuple(_past(service, one) for one in (*service.history, *((rollout,) if rollout else ())))
+    past = tuple(_past(service, entry) for entry in (*service.history, *((rollout,) if rollout else ())))
     if rollout is None:
         return ReleaseView(service.key.name, "", service.spec.rollout.strategy, 0, 0, "", 0.0, -1, 0.0, 0.0, None, "", past)
     done = rollout.phase is RolloutPhase.DONE
@@ -76,18 +76,18 @@ def release_view(service: Service) -> ReleaseView:
 
 
 def release_line(view: ReleaseView) -> str:
-    """The release in one line."""
+    """Return the release in one line."""
     if not view.phase:
         return f"{view.name} was never released"
-    way = f"r{view.source} -> r{view.target}" if view.source else f"r{view.target}"
-    what = "the requests as copies" if view.copied else "the traffic"
-    part = f", {view.part:.0%} of {what}" if view.phase in (RolloutPhase.STEPPING, RolloutPhase.PAUSED) else ""
+    revisions = f"r{view.source} -> r{view.target}" if view.source else f"r{view.target}"
+    requests = "the requests as copies" if view.copied else "the traffic"
+    part = f", {view.part:.0%} of {requests}" if view.phase in (RolloutPhase.STEPPING, RolloutPhase.PAUSED) else ""
     reason = f": {view.reason}" if view.reason else ""
-    return f"{way} ({view.serves}), {view.strategy}, {view.phase}{part}{reason}"
+    return f"{revisions} ({view.serves}), {view.strategy}, {view.phase}{part}{reason}"
 
 
 def release_text(view: ReleaseView, now: float, page: Page) -> str:
-    """Where the release is, and what comes next."""
+    """Return the state of the release, its times and the findings of its guards."""
     text = f"{page.paint(view.name, 'bold')}: {release_line(view)}\n"
     if view.finished is not None:
         return text + f"over {phrases.ago(view.finished, now)}, after {phrases.span(view.finished - view.started)}\n"
@@ -97,17 +97,17 @@ def release_text(view: ReleaseView, now: float, page: Page) -> str:
 
 
 def history_text(view: ReleaseView, now: float, page: Page) -> str:
-    """The releases so far, the newest first."""
+    """Return a table of all releases, newest first."""
     rows = [
         [
-            f"r{one.source} -> r{one.target}" if one.source else f"r{one.target}",
-            one.serves,
-            one.phase,
-            phrases.age(one.started, now),
-            phrases.span(one.finished - one.started) if one.finished is not None else "-",
-            one.reason,
+            f"r{release.source} -> r{release.target}" if release.source else f"r{release.target}",
+            release.serves,
+            release.phase,
+            phrases.age(release.started, now),
+            phrases.span(release.finished - release.started) if release.finished is not None else "-",
+            release.reason,
         ]
-        for one in reversed(view.history)
+        for release in reversed(view.history)
     ]
     columns = (
         Column("RELEASE"), Column("SERVES"), Column("PHASE", phase=True), Column("AGE", right=True), Column("TOOK", right=True),

@@ -1,4 +1,4 @@
-"""A request that works: made from what a model takes."""
+"""Example requests, made from a model's signature."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import msgspec
 from fairway.state.model import ModelVersion, TensorSpec
 
 SHOWN = 64
-"""A body with more numbers than this is not typed by hand: the line reads them from a program instead."""
+"""Number of values above which the command generates the body with Python instead of including it."""
 
 
 class ExampleRequest(msgspec.Struct, frozen=True):
-    """Where to ask, and what."""
+    """The path and body of a request."""
 
     path: str
     body: str = ""
-    """JSON; empty for a GET."""
+    """JSON; empty for a GET request."""
 
 
 def example_request(version: ModelVersion) -> ExampleRequest | None:
-    """One row of zeros in the Open Inference Protocol; None when it is not known what the model takes."""
+    """Return one row of zeros in the Open Inference Protocol; None if the model has no known inputs."""
     if not version.signature.inputs:
         return None
     inputs = [_tensor(spec) for spec in version.signature.inputs]
@@ -32,7 +32,7 @@ def example_request(version: ModelVersion) -> ExampleRequest | None:
 
 
 def curl_line(url: str, request: ExampleRequest | None, options: str = "") -> str:
-    """The request as a line to paste. `options`: what curl needs to be let in, with a blank at the end, or nothing."""
+    """Return the request as a command to paste. `options` are curl's access options with a trailing blank, or empty."""
     if request is None:
         return f"curl -s {options}{url}/"
     if not request.body:
@@ -40,13 +40,13 @@ def curl_line(url: str, request: ExampleRequest | None, options: str = "") -> st
     numbers = request.body.count(",")
     if numbers <= SHOWN:
         return f"curl -s {options}{url}{request.path} -d {shlex.quote(request.body)}"
-    # Python's own json writes the zeros, so that the line stays short.
+    # Python generates the zeros, so that the command stays short.
     program = f"import json;print(json.dumps(dict(inputs=[{','.join(map(_written, json.loads(request.body)['inputs']))}])))"
     return f"python3 -c {shlex.quote(program)} | curl -s {options}{url}{request.path} -d @-"
 
 
 def _written(tensor: dict[str, Any]) -> str:
-    """The tensor as Python. A name may hold anything; JSON texts are Python texts too."""
+    """Return the tensor as a Python expression. Names may hold any character; JSON strings are valid Python strings."""
     texts = f"name={json.dumps(tensor['name'])},datatype={json.dumps(tensor['datatype'])}"
     return f"dict({texts},shape={tensor['shape']},data=[{tensor['data'][0]!r}]*{len(tensor['data'])})"
 

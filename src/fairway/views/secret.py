@@ -1,4 +1,4 @@
-"""Secrets, by name only: a value never leaves the store through a view."""
+"""Views of secrets, by name only: a view never contains a value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class SecretView(msgspec.Struct, frozen=True):
-    """That a secret exists."""
+    """The name of an existing secret."""
 
     name: str
 

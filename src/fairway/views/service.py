@@ -1,4 +1,4 @@
-"""Services, as people see them: where to ask, who answers, how many there are and why."""
+"""Views of services: endpoint, replicas, and the rule that sets their number."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from fairway.views.release import ReleaseView, release_line, release_view
 from fairway.views.table import Column, Page, table
 
 WINDOW = 60.0
-"""Seconds over which rates and latencies are told."""
+"""Window in seconds over which rates and latencies are computed."""
 
 
 class ReplicaView(msgspec.Struct, frozen=True):
-    """One replica."""
+    """A replica."""
 
     name: str
     revision: int
     phase: str
     since: float
     run: str
-    """The run that it is."""
+    """The run behind the replica."""
     address: str = ""
     message: str = ""
     in_flight: int = 0
@@ -42,31 +42,31 @@ class ReplicaView(msgspec.Struct, frozen=True):
 
 
 class RevisionView(msgspec.Struct, frozen=True):
-    """One revision of what is served."""
+    """A revision of a service."""
 
     number: int
     serves: str
-    """The model version, or the command."""
+    """The model version or the command."""
     phase: str
     created: float
     reason: str = ""
     failures: int = 0
-    """Replicas of it that ended by themselves in a row."""
+    """Number of its replicas in a row that ended by themselves."""
     batching: str = ""
-    """Whether its replicas batch requests and why, in words; empty: not known."""
+    """Whether its replicas batch requests and why, in words; empty if unknown."""
 
 
 class ServiceView(View, frozen=True):
-    """All there is to know of a service."""
+    """A service with all its details."""
 
     name: str
     namespace: str
     phase: str
     """`Ready`, `Starting`, `Releasing`, `Idle`, `Failing`, `Deleting`."""
     serves: str
-    """The model version that answers now, or the command."""
+    """The model version that is served now, or the command."""
     revision: int
-    """Its number; 0 before the first was ready."""
+    """Number of the serving revision; 0 before the first was ready."""
     url: str
     example: str
     example_path: str
@@ -77,15 +77,15 @@ class ServiceView(View, frozen=True):
     max_replicas: int
     floor: int
     rule: str
-    """Which rule set the number of replicas."""
+    """The rule that set the number of replicas."""
     why: str
     rate: float
-    """Requests a second, over the last minute."""
+    """Requests per second over the last minute."""
     p95_ms: float | None
     failed: int
-    """Requests that failed since the router started."""
+    """Number of failed requests since the router started."""
     held: int
-    """Requests that wait for the first replica."""
+    """Number of requests that wait for the first replica."""
     message: str
     created: float
     follows: bool
@@ -93,29 +93,29 @@ class ServiceView(View, frozen=True):
     revisions: tuple[RevisionView, ...] = ()
     release: ReleaseView | None = None
     router: str = ""
-    """Which router it has, where there is a choice."""
+    """The service's router, if there is a choice."""
     faults: tuple[FaultView, ...] = ()
-    """What Fairway fails to do for the service at the moment, and retries."""
+    """Operations for the service that currently fail and are retried."""
     outcome_token: str = ""
-    """What reports of outcomes must show; empty where it is not shown here."""
+    """Token that reports of outcomes must carry; empty where it is withheld."""
     metric: str = ""
-    """The outcome that the guard of a release compares."""
+    """The outcome that a release guard compares."""
     batching: str = ""
     """Whether requests are batched and why, in words; empty: not known."""
     access: AccessView = AccessView()
-    """How its port is protected."""
+    """The protection of its port."""
     moving: bool = False
-    """Whether a change of its address, TLS or rules of access is not in force yet."""
+    """Whether a change of its address, TLS or access rules is not in force yet."""
 
 
 class ServiceList(msgspec.Struct, frozen=True):
-    """Services in order of name."""
+    """Services, in order of name."""
 
     services: tuple[ServiceView, ...]
 
 
 class WhyServiceView(View, frozen=True):
-    """Which rule set the number of replicas."""
+    """The rule that set the number of replicas of a service, and what would change it."""
 
     name: str
     wanted: int
@@ -128,15 +128,15 @@ class WhyServiceView(View, frozen=True):
     batching: str = ""
     """Whether requests are batched and why, in words; empty: not known."""
     batching_change: str = ""
-    """How to change that; empty where there is no reason to."""
+    """How to change that; empty if there is no reason to."""
     warnings: tuple[str, ...] = ()
-    """What is wrong with the protection of the port or soon will be, each with its fix."""
+    """Present or upcoming problems of the port's protection, each with its fix."""
     release: ReleaseView | None = None
-    """The release under way, with what its guards have seen."""
+    """The current release, with the findings of its guards."""
 
 
 def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointView, faults: Sequence[Fault] = ()) -> ServiceView:
-    """The service as it is now."""
+    """Return the view of a service."""
     service = record.service
     route = measured.last.route if measured.last else None
     live = [replica for replica in record.replicas if replica.phase is not ReplicaPhase.GONE]
@@ -169,8 +169,16 @@ def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointVi
         follows=service.spec.follow,
         replicas=tuple(_replica(replica, route) for replica in live),
         revisions=tuple(
-            RevisionView(each.number, _serves(each), each.phase, each.created, each.reason, each.failures, _batching(each))
-            for each in service.revisions
+            RevisionView(
+                revision.number,
+                _serves(revision),
+                revision.phase,
+                revision.created,
+                revision.reason,
+                revision.failures,
+                _batching(revision),
+            )
+            for revision in service.revisions
         ),
         release=release_view(service) if is_active(service.rollout) else None,
         faults=fault_views(faults),
@@ -179,7 +187,7 @@ def service_view(record: ServiceRecord, measured: Measured, endpoint: EndpointVi
 
 
 def why_service_view(record: ServiceRecord, faults: Sequence[Fault] = ()) -> WhyServiceView:
-    """Which rule set the number, and what would change it."""
+    """Return the rule that set the number of replicas, and what would change it."""
     service = record.service
     ready = sum(replica.phase is ReplicaPhase.READY for replica in record.replicas)
     scale = service.scale
@@ -200,21 +208,21 @@ def why_service_view(record: ServiceRecord, faults: Sequence[Fault] = ()) -> Why
 
 
 def services_text(view: ServiceList, now: float, page: Page) -> str:
-    """One line a service."""
+    """Return a table with one line per service."""
     if not view.services:
         return "no services; `fairway serve MODEL` makes one\n"
     rows = [
         [
-            one.name,
-            one.phase,
-            one.serves,
-            f"{one.ready_replicas}/{one.wanted_replicas}",
-            f"{one.rate:g}",
-            _milliseconds(one.p95_ms),
-            one.url,
-            phrases.age(one.created, now),
+            service.name,
+            service.phase,
+            service.serves,
+            f"{service.ready_replicas}/{service.wanted_replicas}",
+            f"{service.rate:g}",
+            _milliseconds(service.p95_ms),
+            service.url,
+            phrases.age(service.created, now),
         ]
-        for one in view.services
+        for service in view.services
     ]
     columns = (
         Column("NAME"), Column("PHASE", phase=True), Column("SERVES", loose=True), Column("READY", right=True),
@@ -224,7 +232,7 @@ def services_text(view: ServiceList, now: float, page: Page) -> str:
 
 
 def service_text(view: ServiceView, now: float, page: Page) -> str:
-    """The page about one service."""
+    """Return the detail page of a service."""
     bounds = f"{view.min_replicas} to {view.max_replicas}" if view.min_replicas != view.max_replicas else str(view.max_replicas)
     lines = [
         ("service", f"{page.paint(view.name, 'bold')}  {page.phase(view.phase)}"),
@@ -252,17 +260,17 @@ def service_text(view: ServiceView, now: float, page: Page) -> str:
             ),
             [
                 [
-                    *(one.name, one.phase, phrases.age(one.since, now)),
-                    *(str(one.in_flight), f"{one.answered:,}", one.address, one.message),
+                    *(item.name, item.phase, phrases.age(item.since, now)),
+                    *(str(item.in_flight), f"{item.answered:,}", item.address, item.message),
                 ]
-                for one in view.replicas
+                for item in view.replicas
             ],
             page,
         )  # fmt: skip
     if len(view.revisions) > 1:
         rows = [
-            [f"r{one.number}", one.serves, one.phase, phrases.age(one.created, now), one.reason]
-            for one in reversed(view.revisions)
+            [f"r{item.number}", item.serves, item.phase, phrases.age(item.created, now), item.reason]
+            for item in reversed(view.revisions)
         ]
         columns = (Column("REVISION"), Column("SERVES"), Column("PHASE"), Column("AGE", right=True), Column("REASON", loose=True))
         text += "\n" + table(columns, rows, page)
@@ -270,7 +278,7 @@ def service_text(view: ServiceView, now: float, page: Page) -> str:
 
 
 def _report(view: ServiceView) -> str:
-    """How a client reports what an answer was worth, as a line to paste."""
+    """Return a command to paste with which a client reports the outcome of a reply."""
     if not (view.url and view.outcome_token and view.metric):
         return ""
     outcome = f"-H 'fairway-revision: {view.revision}' -H 'fairway-outcome: {view.metric}=1'"
@@ -278,7 +286,7 @@ def _report(view: ServiceView) -> str:
 
 
 def why_service_text(view: WhyServiceView, now: float, page: Page) -> str:
-    """The rule in words, and what would change the number."""
+    """Return the rule in words, and what would change the number of replicas."""
     lines = [
         f"{page.paint(view.name, 'bold')} has {view.ready} of {phrases.count(view.wanted, 'replica')} ready",
         f"why {view.wanted}: {view.why or view.rule} (rule: {view.rule})",
@@ -299,7 +307,7 @@ def why_service_text(view: WhyServiceView, now: float, page: Page) -> str:
 
 
 def change_sentence(before: Service | None, after: Service) -> str:
-    """What an apply would do, in words."""
+    """Return what an apply would do, in words."""
     name = after.key.name
     if before is None:
         return f"the service {name} would be made: {_serves(after.revisions[-1])}"
@@ -312,7 +320,7 @@ def change_sentence(before: Service | None, after: Service) -> str:
 
 
 def _fails(faults: Sequence[Fault], endpoint: EndpointView) -> bool:
-    """Whether a fault keeps requests from being answered: there is no port yet, or it does not answer."""
+    """Whether a fault prevents replies: the service has no port yet, or its port does not answer."""
     return any(fault.work == ANSWERING for fault in faults) or (bool(faults) and not endpoint.url)
 
 
@@ -333,7 +341,7 @@ def _serves(revision: Revision) -> str:
 
 
 def _serving(service: Service) -> Revision | None:
-    """The revision that answers now; the newest before one was ready."""
+    """Return the serving revision; before any was ready, the newest."""
     return service.revision(service.stable) or (service.revisions[-1] if service.revisions else None)
 
 
@@ -349,7 +357,7 @@ def _batching_change(revision: Revision | None) -> str:
 
 
 def _replica(replica: Replica, route: RouteLoad | None) -> ReplicaView:
-    seen = route.backends.get(replica.name) if route else None
+    load = route.backends.get(replica.name) if route else None
     return ReplicaView(
         replica.name,
         replica.revision,
@@ -358,8 +366,8 @@ def _replica(replica: Replica, route: RouteLoad | None) -> ReplicaView:
         str(replica.run),
         replica.address,
         replica.message,
-        seen.in_flight if seen else 0,
-        seen.answered if seen else 0,
+        load.in_flight if load else 0,
+        load.answered if load else 0,
     )
 
 

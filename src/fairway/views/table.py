@@ -1,6 +1,7 @@
-"""One style of table for everything: aligned columns, two spaces between, no lines.
+"""Tables in one style: aligned columns, two spaces between, no lines.
 
-Columns in which no row has anything are left out. A table wider than its page shortens its loosest columns; it never wraps.
+Columns without any value are left out. A table wider than its page shortens its loose columns, the widest first; it never
+wraps.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 _GAP = "  "
 _LEAST = 12
-"""A column is not shortened below this."""
+"""Minimum width to which a column is shortened."""
 _UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")
 
 _PAINT = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36"}
@@ -24,30 +25,30 @@ _PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What the text is written for."""
+    """The properties of the output for which text is rendered."""
 
     width: int = 0
-    """Columns of the terminal; 0 means that nothing is shortened."""
+    """Columns of the terminal; 0 for no limit."""
     colour: bool = False
     wide: bool = False
-    """Whether to tell more."""
+    """Whether to show more columns and details."""
 
     def paint(self, text: str, colour: str) -> str:
-        """The text in a colour, where colours are wanted."""
+        """Return the text in a colour, if colours are enabled."""
         return f"\x1b[{_PAINT[colour]}m{text}\x1b[0m" if self.colour and colour and text else text
 
     def phase(self, text: str) -> str:
-        """A phase in the colour that it has everywhere."""
+        """Return a phase in its colour."""
         return self.paint(text, _PHASES.get(text.split(" ", 1)[0], ""))
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column."""
+    """A column of a table."""
 
     title: str
     right: bool = False
-    """Numbers stand at the right."""
+    """Right-aligned, for numbers."""
     loose: bool = False
     """May be shortened."""
     always: bool = False
@@ -57,41 +58,43 @@ class Column:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], page: Page = Page(), indent: str = "") -> str:
-    """The table as text, each line ended by a newline."""
+    """Return the table as text; each line ends with a newline."""
     lines = [[_clean(cell) for cell in row] for row in rows]
-    kept = [place for place, column in enumerate(columns) if column.always or any(row[place] not in ("", "-") for row in lines)]
-    widths = {place: max(display_width(columns[place].title), *(display_width(row[place]) for row in lines), 0) for place in kept}
+    shown = [index for index, column in enumerate(columns) if column.always or any(row[index] not in ("", "-") for row in lines)]
+    widths = {
+        index: max(display_width(columns[index].title), *(display_width(row[index]) for row in lines), 0) for index in shown
+    }
     if page.width:
-        _fit([columns[place] for place in kept], widths, kept, page.width - len(indent))
-    title = [page.paint(_cell(columns[place].title, widths[place], columns[place]), "bold") for place in kept]
+        _fit([columns[index] for index in shown], widths, shown, page.width - len(indent))
+    title = [page.paint(_cell(columns[index].title, widths[index], columns[index]), "bold") for index in shown]
     text = [_join(indent, title)]
     for row in lines:
         cells = []
-        for place in kept:
-            cell = _cell(row[place], widths[place], columns[place])
-            cells.append(page.phase(cell) if columns[place].phase else cell)
+        for index in shown:
+            cell = _cell(row[index], widths[index], columns[index])
+            cells.append(page.phase(cell) if columns[index].phase else cell)
         text.append(_join(indent, cells))
     return "".join(text)
 
 
 def display_width(text: str) -> int:
-    """Columns of a terminal that the text takes."""
+    """Return the number of terminal columns that the text takes."""
     if text.isascii():
         return len(text)
     return sum(_columns(char) for char in text)
 
 
 def shorten(text: str, width: int) -> str:
-    """At most so many columns; what was cut off shows as `…`."""
+    """Return the text cut to a number of columns, with `…` if it was cut."""
     if display_width(text) <= width:
         return text
-    kept, used = [], 1
+    characters, used = [], 1
     for char in text:
         used += _columns(char)
         if used > width:
             break
-        kept.append(char)
-    return "".join(kept).rstrip() + "…"
+        characters.append(char)
+    return "".join(characters).rstrip() + "…"
 
 
 def _columns(char: str) -> int:
@@ -101,21 +104,21 @@ def _columns(char: str) -> int:
 
 
 def _clean(cell: str) -> str:
-    """One line without control characters: what programs print must not move the cursor of who looks."""
+    """Return one line without control characters: output of programs must not move the user's cursor."""
     return _UNSEEN.sub(" ", cell).strip()
 
 
 def _fit(columns: Sequence[Column], widths: dict[int, int], kept: Sequence[int], width: int) -> None:
-    over = sum(widths.values()) + len(_GAP) * (len(kept) - 1) - width
-    loose = [place for place, column in zip(kept, columns, strict=True) if column.loose]
-    while over > 0 and loose:
-        widest = max(loose, key=lambda place: widths[place])
+    excess = sum(widths.values()) + len(_GAP) * (len(kept) - 1) - width
+    loose = [index for index, column in zip(kept, columns, strict=True) if column.loose]
+    while excess > 0 and loose:
+        widest = max(loose, key=lambda index: widths[index])
         if widths[widest] <= _LEAST:
             return
-        others = [widths[place] for place in loose if place != widest]
-        cut = min(over, widths[widest] - max(_LEAST, *others, 0) or 1)
+        others = [widths[index] for index in loose if index != widest]
+        cut = min(excess, widths[widest] - max(_LEAST, *others, 0) or 1)
         widths[widest] -= max(1, cut)
-        over -= max(1, cut)
+        excess -= max(1, cut)
 
 
 def _cell(text: str, width: int, column: Column) -> str:

@@ -1,4 +1,4 @@
-"""What the tasks of one run use now: `fairway top job NAME`. Pure: (state, what was seen) to views and text."""
+"""Views of the current use by the tasks of a run: `fairway top job NAME`. Pure: (state, measurements) to views and text."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from fairway.views.table import Column, Page, table
 
 Used = tuple[float | None, int | None, float | None]
 _RECENT = 5
-"""Reports that a speed is taken over; old curves are thin, so that more of them would reach far back."""
+"""Number of reports over which a speed is computed; old curves are thinned, so more reports would reach far back."""
 
 
 class TaskUsageView(View, frozen=True):
-    """One task: what it uses, of what it holds."""
+    """A task with its use and its allocation."""
 
     name: str
     phase: TaskPhase
     cpu: float
-    """Cores that it holds."""
+    """Allocated cores."""
     cpu_used: float | None
-    """Cores that it uses; None when it does not run."""
+    """Used cores; None if the task does not run."""
     memory: int
-    """Bytes that it holds; 0 when it asked for none."""
+    """Allocated bytes; 0 if it requested none."""
     memory_used: int | None
     devices: tuple[str, ...] = ()
     gpu_used: float | None = None
-    """The part of the time in which its devices compute, for whomever; None when nobody says."""
+    """Fraction of the time in which its devices compute, for any process; None if unknown."""
     step: int | None = None
     steps_per_second: float | None = None
-    """As the run's own for the task that speaks for it, else over its last reports; None for one that reports nothing."""
+    """The run's own speed for the task that reports its progress, else over the last reports; None without reports."""
 
 
 class UsageList(View, frozen=True):
-    """The tasks of one run."""
+    """The tasks of a run with their use."""
 
     name: str
     phase: JobPhase
@@ -52,12 +52,12 @@ class UsageList(View, frozen=True):
 
 
 def with_use(job: JobView, used: Mapping[str, Used]) -> JobView:
-    """The run with what its tasks use, by name, as (cores, bytes, part of its GPUs)."""
+    """Return the run with the use of its tasks, given by name as (cores, bytes, fraction of GPU time)."""
     if not isinstance(job.tasks, tuple):
         return job
     tasks = tuple(
-        msgspec.structs.replace(task, cpu_used=found[0], memory_used=found[1], gpu_used=found[2])
-        if (found := used.get(task.name))
+        msgspec.structs.replace(task, cpu_used=use[0], memory_used=use[1], gpu_used=use[2])
+        if (use := used.get(task.name))
         else task
         for task in job.tasks
     )
@@ -65,20 +65,20 @@ def with_use(job: JobView, used: Mapping[str, Used]) -> JobView:
 
 
 def usage_list(job: Job, tasks: Sequence[Task], used: Mapping[TaskKey, Used], points: Iterable[Point]) -> UsageList:
-    """The tasks with what was seen of each, as (cores, bytes, part of its GPUs), and the points of the run in order of time."""
+    """Return the tasks with their use, given as (cores, bytes, fraction of GPU time); `points` are in order of time."""
     speaker = job.progress.speaker or leader(tuple(job.spec.roles))
-    told: dict[str, list[tuple[float, int]]] = {}
+    reported: dict[str, list[tuple[float, int]]] = {}
     for point in points:
         if point.step is not None:
-            told.setdefault(point.task, []).append((point.time, point.step))
-    found = []
+            reported.setdefault(point.task, []).append((point.time, point.step))
+    views = []
     for task in tasks:
-        steps = told.get(task.key.task, [])
+        steps = reported.get(task.key.task, [])
         step, speed = (steps[-1][1] if steps else None), _speed(steps)
         if task.key.task == speaker:
             step, speed = job.progress.step, job.progress.steps_per_second
-        found.append(_task(task, used.get(task.key), step, speed))
-    return UsageList(job.key.name, job.phase, tuple(found))
+        views.append(_task(task, used.get(task.key), step, speed))
+    return UsageList(job.key.name, job.phase, tuple(views))
 
 
 def _task(task: Task, used: Used | None, step: int | None, speed: float | None) -> TaskUsageView:
@@ -100,7 +100,7 @@ def _speed(steps: Sequence[tuple[float, int]]) -> float | None:
     if not steps:
         return None
     (begun, first), (ended, last) = steps[-_RECENT:][0], steps[-1]
-    # A restart takes the steps back; the next reports will tell.
+    # A restart moves the step back; a speed is known again after the next reports.
     return number.ratio(last - first, ended - begun) if ended > begun and last > first else None
 
 
@@ -116,7 +116,7 @@ _USAGE = (
 
 
 def usage_text(usage: UsageList, page: Page = Page()) -> str:
-    """One line a task: used of held."""
+    """Return a table with one line per task: used and allocated."""
     if not usage.tasks:
         return f"{usage.name} is {usage.phase.value} and has no tasks. See: fairway why {usage.name}\n"
     return table(_USAGE, [_row(task) for task in usage.tasks], page)

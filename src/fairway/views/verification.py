@@ -1,4 +1,4 @@
-"""What a verification of kept content has found, as people see it."""
+"""Views of a verification of stored content."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from fairway.views.table import Column, Page, table
 
 
 class DamageView(View, frozen=True):
-    """One file of a version that is missing or damaged."""
+    """A missing or damaged file of a version."""
 
     version: str
     path: str
-    """Empty: the list of the version's files itself."""
+    """Empty for the version's manifest itself."""
     problem: str
 
 
 class VerificationView(View, frozen=True):
-    """What was compared with its digests, and what differs."""
+    """The amount of verified content, and the damaged files."""
 
     versions: int
     files: int
-    """Distinct contents: what several versions share counts once."""
+    """Distinct contents: content shared by several versions counts once."""
     size: int
     damaged: tuple[DamageView, ...] = ()
 
 
 def verification_view(found: Verified) -> VerificationView:
-    """The view of a result."""
-    damaged = tuple(DamageView(each.version, each.path, each.problem) for each in found.damaged)
+    """Return the view of a result."""
+    damaged = tuple(DamageView(damage.version, damage.path, damage.problem) for damage in found.damaged)
     return VerificationView(found.versions, found.files, found.size, damaged)
 
 
 def verification_text(view: VerificationView, page: Page = Page()) -> str:
-    """A table of what is damaged; one line when nothing is."""
+    """Return a table of damaged files; one line if there are none."""
     if not view.damaged:
         versions = "1 version" if view.versions == 1 else f"{view.versions:,} versions"
         files = "1 file" if view.files == 1 else f"{view.files:,} files"
         return f"{versions} intact: {files}, {quantity.show_bytes(view.size)}\n"
     columns = [Column("VERSION"), Column("FILE"), Column("PROBLEM", loose=True)]
-    return table(columns, [(each.version, each.path or "-", each.problem) for each in view.damaged], page)
+    return table(columns, [(damage.version, damage.path or "-", damage.problem) for damage in view.damaged], page)

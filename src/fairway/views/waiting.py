@@ -1,4 +1,4 @@
-"""What a waiting run may expect: its place, when it starts, and what would let it start now."""
+"""Views of a waiting run: its position, its forecast start, and changes that would let it start sooner."""
 
 from __future__ import annotations
 
@@ -8,60 +8,60 @@ from fairway.views.table import Page
 
 
 class StartView(msgspec.Struct, frozen=True):
-    """When it starts, by playing the scheduler forward. Times are seconds from now."""
+    """The forecast start, from simulations of the scheduler. Times are seconds from now."""
 
     words: str
     low: float | None = None
     median: float | None = None
     high: float | None = None
-    """All three are null when it cannot be said."""
+    """All three are null if there is no estimate."""
     confidence: float = 0.0
-    """How often such a range holds, 0 to 1."""
+    """Probability that the range holds, 0 to 1."""
     not_before: float = 0.0
-    """Where there is no range: it does not start within so many seconds, as things stand."""
+    """Without a range: seconds within which the run will not start, in the current state."""
     plays: int = 0
-    """How many futures were played to their end."""
+    """Number of simulations that ran to their end."""
     guess: bool = False
-    """Whether it is a guess: nothing says how long the runs before it take, neither a timeout nor runs that have ended."""
+    """Whether it is a guess: neither a timeout nor finished runs indicate how long the runs before it take."""
 
 
 class ChangeView(msgspec.Struct, frozen=True):
-    """Something that would let it start."""
+    """A change that would let the run start."""
 
     kind: str
-    """A word for programs: `timeout`, `gpu_type`, `placement`, `queue`, `gpus`, `cpu`, `memory`, `replicas`, `priority`, `moves`,
-    `ends`."""
+    """Machine-readable kind: `timeout`, `gpu_type`, `placement`, `queue`, `gpus`, `cpu`, `memory`, `replicas`, `priority`,
+    `moves`, `ends`."""
     words: str
-    """`with 3 GPUs: now`."""
+    """The change in words: `with 3 GPUs: now`."""
     command: str = ""
-    """To paste; empty where there is none."""
+    """Command to paste; empty if there is none."""
     role: str = ""
     value: str = ""
-    """What to ask for instead, as a document has it."""
+    """The value to request instead, as written in a document."""
     after: tuple[str, ...] = ()
-    """Runs that make room or end first."""
+    """Runs that must be preempted or end first."""
     low: float | None = None
     median: float | None = None
     high: float | None = None
     confidence: float | None = None
-    """How long that takes in seconds, where others end by themselves, and the chance that the range holds."""
+    """Wait in seconds if other runs end by themselves, and the probability that the range holds."""
 
 
 class WaitingView(msgspec.Struct, frozen=True):
-    """What a run that waits may expect."""
+    """The position of a waiting run, its forecast start, and changes that would help."""
 
     queue: str
     position: int
-    """Place in its queue, 1 = next."""
+    """Position in its queue, 1 = next."""
     of: int
-    """How many wait there."""
+    """Number of runs that wait in the queue."""
     start: StartView
     changes: tuple[ChangeView, ...] = ()
-    """The cheapest first."""
+    """Cheapest first."""
 
 
 def waiting_lines(view: WaitingView, page: Page = Page()) -> list[str]:
-    """The same for people."""
+    """Return the view as lines of text."""
     lines = [
         f"place in queue {view.queue}: {view.position} of {view.of}",
         f"earliest start: {view.start.words}",

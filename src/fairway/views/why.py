@@ -1,4 +1,4 @@
-"""Why a run is where it is, and what would help."""
+"""The reason for the state of a run, and what would help."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from fairway.views.waiting import WaitingView
 
 
 class WhyView(View, frozen=True):
-    """The answer to `fairway why`."""
+    """The reply to `fairway why`."""
 
     name: str
     namespace: str
     phase: JobPhase
     reason: str
-    """A word for programs."""
+    """Machine-readable reason."""
     message: str
     what_would_help: str = ""
     position: int = 0
-    """Place in the queue, 1 = next; 0 when not waiting."""
+    """Position in the queue, 1 = next; 0 if not waiting."""
     since: float | None = None
     tail: str = ""
-    """The last lines of the task that was the cause, when one failed."""
+    """Last output lines of the task that caused a failure."""
     waiting: WaitingView | None = None
-    """When it may start and what would let it start now; null when it does not wait for places."""
+    """Forecast start and changes that would help; null if the run does not wait for resources."""
     faults: tuple[FaultView, ...] = ()
-    """What Fairway fails to do for the run at the moment, and retries."""
+    """Operations for the run that currently fail and are retried."""
 
 
 def why_view(
@@ -51,9 +51,9 @@ def why_view(
     *,
     left: str = "",
 ) -> WhyView:
-    """The one answer. `hold` is why it waits as things stand, where that is known better than the run's own value says.
+    """Return the reason for the state of a run. `hold` is a more recent reason for waiting than the run's own, if known.
 
-    `left` is why it made room the last time, where it waits since then.
+    `left` is the reason for the run's last preemption, if it has waited since then.
     """
     if hold is not None:
         job = replace(job, hold=replace(hold, since=job.hold.since if job.hold is not None else 0.0))
@@ -85,10 +85,10 @@ def _answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, str, str,
     if job.phase.over:
         return _ended(job, tasks)
     if job.phase is JobPhase.STOPPING:
-        left = [task.key.task for task in tasks if not task.phase.over]
-        waits = f"; waiting for {phrases.listing(left)} to end" if left else ""
-        said = job.outcome.message if job.outcome else "asked to stop"
-        return job.outcome.reason if job.outcome else "Stopping", f"{said}{waits}", f"fairway stop --now {job.key.name}", None
+        unfinished = [task.key.task for task in tasks if not task.phase.over]
+        suffix = f"; waiting for {phrases.listing(unfinished)} to end" if unfinished else ""
+        detail = job.outcome.message if job.outcome else "asked to stop"
+        return job.outcome.reason if job.outcome else "Stopping", f"{detail}{suffix}", f"fairway stop --now {job.key.name}", None
     if job.leaving is not None:
         return (
             "making-room",
@@ -97,24 +97,24 @@ def _answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, str, str,
             job.leaving.since,
         )
     if job.not_before is not None and job.not_before > now:
-        said = f"{job.outcome.message}; " if job.outcome else ""
+        detail = f"{job.outcome.message}; " if job.outcome else ""
         wait = phrases.span(job.not_before - now)
-        message = f"{said}starts again in {wait} ({job.restarts} of {job.spec.restart.max} restarts used)"
+        message = f"{detail}starts again in {wait} ({job.restarts} of {job.spec.restart.max} restarts used)"
         return "backoff", message, "nothing to do; it goes on by itself", None
     if job.hold is not None:
         return job.hold.reason, job.hold.message, job.hold.what_would_help, job.hold.since or None
     if job.phase is JobPhase.RUNNING:
         return _running_answer(job, tasks, now)
     if job.phase is JobPhase.RESTARTING:
-        said = job.outcome.message if job.outcome else "a task ended"
-        return "restarting", f"{said}; the gang starts again", "nothing to do; it goes on by itself", None
+        detail = job.outcome.message if job.outcome else "a task ended"
+        return "restarting", f"{detail}; the gang starts again", "nothing to do; it goes on by itself", None
     if job.phase is JobPhase.STARTING:
         return "starting", _starting(job, tasks), "", None
     return "new", "it was just submitted and is looked at now", "", job.created
 
 
 def left_for(job: Job, events: Sequence[Event]) -> str:
-    """Why the run made room, where it has waited since then: `makes room for service web, which is more urgent`."""
+    """Return why a waiting run was preempted, if it was: `makes room for service web, which is more urgent`."""
     if job.phase is not JobPhase.PENDING:
         return ""
     last = next((event for event in reversed(events) if event.reason in ("Requeued", "Placed")), None)
@@ -133,12 +133,12 @@ def _running_answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, s
     if job.stall is not None:
         first = (job.stall.idle or job.stall.busy or ("",))[0].partition(" ")[0].partition(".")[0]
         role, _, index = first.rpartition("-")
-        where = f" --role {role} --index {index}" if role and len(tasks) > 1 else ""
-        helps = f"see what it does: fairway logs {name}{where} --tail 20; if it hangs: fairway stop {name}"
+        task_flags = f" --role {role} --index {index}" if role and len(tasks) > 1 else ""
+        helps = f"see what it does: fairway logs {name}{task_flags} --tail 20; if it hangs: fairway stop {name}"
         return "stalled", f"it seems to hang: {phrases.stall(job.stall, now)}", helps, job.stall.since
-    wrong = not_numbers(job)
-    if wrong:
-        message = phrases.listing([phrases.not_a_number(each, job.not_numbers[each]) for each in wrong])
+    nan_metrics = not_numbers(job)
+    if nan_metrics:
+        message = phrases.listing([phrases.not_a_number(metric, job.not_numbers[metric]) for metric in nan_metrics])
         saved = f"; the newest checkpoint is of step {job.progress.checkpoint_step:,}" if job.progress.checkpoint_step else ""
         helps = f"fairway stop {name}, then lower the learning rate, clip gradients or look at the data of that step"
         return "nan", f"it runs, but {message}{saved}", helps, job.started
