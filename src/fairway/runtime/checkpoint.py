@@ -1,15 +1,15 @@
 """Checkpoints: save state so that after a crash at any moment the newest complete checkpoint can be loaded.
 
- start = fairway.checkpoint.latest()
- if start:
- model.load_state_dict(torch.load(start.path / "model.pt"))
- for step in range(start.step if start else 0, steps):
- ...
- if fairway.checkpoint.should_checkpoint(step):
- with fairway.checkpoint.save(step, epoch=epoch) as folder:
- torch.save(model.state_dict(), folder / "model.pt")
- if fairway.should_stop():
- break
+    start = fairway.checkpoint.latest()
+    if start:
+        model.load_state_dict(torch.load(start.path / "model.pt"))
+    for step in range(start.step if start else 0, steps):
+        ...
+        if fairway.checkpoint.should_checkpoint(step):
+            with fairway.checkpoint.save(step, epoch=epoch) as folder:
+                torch.save(model.state_dict(), folder / "model.pt")
+        if fairway.should_stop():
+            break
 
 A checkpoint is a folder `step-000000000123` with a manifest of its files. It is written under another name and renamed when all
 data is on the disk, so a folder with a manifest is complete unless the disk is damaged. Outside of a job, checkpoints are stored
@@ -66,8 +66,8 @@ def save(step: int, *, sharded: bool = False, keep: int | None = None, timeout: 
     `keep` checkpoints are kept (default: as in the document, else 3). `meta` must be JSON.
 
     Raises:
-     IncompleteError: a rank did not finish its part of a sharded save.
-     OSError: the disk is full or damaged; earlier checkpoints are unchanged.
+        IncompleteError: a rank did not finish its part of a sharded save.
+        OSError: the disk is full or damaged; earlier checkpoints are unchanged.
     """
     entry = _entry(step, meta)
     _listen()
