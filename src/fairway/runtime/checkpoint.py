@@ -151,8 +151,8 @@ def _keep(given: int | None) -> int:
 
 
 def _publish(root: Path, folder: folders.Aside, entry: dict[str, Any], keep: int) -> None:
-    before = folders.finished(root)
-    sequence = 1 + max((int(manifest["sequence"]) for _, manifest in before), default=0)
+    earlier = folders.finished(root)
+    sequence = 1 + max((int(manifest["sequence"]) for _, manifest in earlier), default=0)
     folders.publish(root, folder, {**entry, "sequence": sequence, "time": time.time()})
     folders.prune(root, keep, context.attempt_token())
 

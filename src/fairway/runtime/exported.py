@@ -38,8 +38,7 @@ class Exported:
         self.outputs = outputs
         self.ask = ask
         """A function from arrays to arrays that runs the model as a server would; None if the required packages are not
-        installed.
-        """
+        installed."""
 
 
 class ExportError(RuntimeError):
@@ -49,8 +48,8 @@ class ExportError(RuntimeError):
 def tensor(name: str, array: Any, any_batch: bool) -> dict[str, Any]:
     """Return name, datatype and shape of an array, in the terms of the Open Inference Protocol."""
     kind = str(array.dtype).rpartition(".")[2]
-    words = {"float16": "FP16", "float32": "FP32", "float64": "FP64", "bfloat16": "BF16", "bool": "BOOL"}
-    datatype = words.get(kind, kind.upper() if kind.startswith(("int", "uint")) else "BYTES")
+    datatypes = {"float16": "FP16", "float32": "FP32", "float64": "FP64", "bfloat16": "BF16", "bool": "BOOL"}
+    datatype = datatypes.get(kind, kind.upper() if kind.startswith(("int", "uint")) else "BYTES")
     shape = [int(length) for length in array.shape]
     return {"name": name, "datatype": datatype, "shape": [-1, *shape[1:]] if any_batch and shape else shape}
 

@@ -76,9 +76,9 @@ def _exported(model: Any, example_inputs: Any, folder: Path, tolerance: float) -
 
     The second value is the largest difference of its answers, None if the exported model could not be run here.
     """
-    arrays, live, ways = _ways(model, example_inputs)
+    arrays, live, methods = _ways(model, example_inputs)
     failures = []
-    for method, write in ways:
+    for method, write in methods:
         _empty(folder)
         try:
             exported = write(folder)

@@ -98,7 +98,7 @@ class _Live:
         def ask(arrays: list[Any]) -> list[Any]:
             loaded = self._torch.export.load(str(path)).module()
             with self._torch.no_grad():
-                return [_array(each) for each in self._answers(loaded, self._given(arrays))]
+                return [_array(answer) for answer in self._answers(loaded, self._given(arrays))]
 
         inputs, outputs = self._described(answers, any_batch)
         return Exported("torch-export", path.name, inputs, outputs, ask)
@@ -115,9 +115,9 @@ class _Live:
                 if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
             ]
             names = [plain[position] if position < len(plain) else f"input_{position}" for position in range(len(tensors))]
-        wrong = [name for name, parameter in zip(names, tensors) if not isinstance(parameter, self._torch.Tensor)]
-        if wrong or not tensors:
-            message = f"example_inputs must be tensors: {', '.join(wrong) + ' is none' if wrong else 'there is nothing'}"
+        invalid = [name for name, parameter in zip(names, tensors) if not isinstance(parameter, self._torch.Tensor)]
+        if invalid or not tensors:
+            message = f"example_inputs must be tensors: {', '.join(invalid) + ' is none' if invalid else 'there is nothing'}"
             raise TypeError(message)
         return names, tensors
 

@@ -99,8 +99,8 @@ def publish(root: Path, folder: Aside, entry: dict[str, Any]) -> Path:
     """Publish the folder as a complete one. Afterwards `latest` points to it. The manifest is `entry` with the files."""
     listing = {name: describe(folder.path / name) for name in files_in(folder.path)}
     _write_synced(folder.path / contract.MANIFEST, json.dumps({**entry, "files": listing}, indent=1))
-    for inner in sorted({parent for name in listing for parent in Path(name).parents}, reverse=True):
-        _sync(folder.path / inner)
+    for subfolder in sorted({parent for name in listing for parent in Path(name).parents}, reverse=True):
+        _sync(folder.path / subfolder)
     _sync(folder.path)
     target = root / contract.STEP_FOLDER.format(step=entry["step"])
     replaced = root / f".old-{target.name}-{secrets.token_hex(6)}"

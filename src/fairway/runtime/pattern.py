@@ -10,8 +10,8 @@ import re
 from fairway.runtime import number
 
 _REACH = (4096, 4096, 1024)
-"""Bytes of a line that are searched, by the number of open-ended repetitions: each one multiplies the worst case by the length.
-"""
+"""Bytes of a line that are searched, by the number of open-ended repetitions: each one multiplies the worst case by the
+length."""
 _LEAST_REACH = 512
 
 _TOKEN = re.compile(rb"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:P?<\w+>|<?[=!:]|[aimsux-]+:?)?)?|\{\d*,\d*\}|.", re.DOTALL)

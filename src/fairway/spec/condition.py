@@ -3,10 +3,11 @@
     either   = both {"or" both}
     both     = negation {"and" negation}
     negation = "not" negation | "(" either ")" | comparison
-    comparison = operand (">=" | "<=" | ">" | "<" | "==" | "!=") operand     with a metric on one side at least
+    comparison = operand (">=" | "<=" | ">" | "<" | "==" | "!=") operand     with a metric on at least one side
 
-A metric that was not reported yet, or is not a number, makes its comparison unknown (`None`), and the whole only where it
-matters: true or unknown is true, false and unknown is false. So a loss that became NaN ends no run as a success.
+A metric that has not been reported yet, or is not a number, makes its comparison unknown (`None`). The whole condition is unknown
+only if that matters: true or unknown is true, false and unknown is false. So a loss that became NaN never ends a run as a
+success.
 """
 
 from __future__ import annotations

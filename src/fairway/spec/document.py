@@ -20,8 +20,7 @@ from fairway.units import suggest
 
 _MENDINGS = 4
 """Rounds of validation with the invalid values replaced, so that the rest is checked too. Each round can only uncover errors in
-what encloses the values replaced before.
-"""
+what encloses the values replaced before."""
 _MISSING = {
     "name": "add for example `name: mnist`",
     "roles": "say what to run: `command: python train.py`, or `roles:` for several kinds of task",

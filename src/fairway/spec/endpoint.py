@@ -34,11 +34,10 @@ class EndpointTls(SpecModel):
 
     mode: Literal["none", "self-signed"] = "none"
     """self-signed: Fairway creates and renews a certificate authority and a certificate; clients trust the authority (`curl
-    --cacert`).
-    """
+    --cacert`)."""
     certificate: Annotated[str, Field(max_length=4096)] = ""
-    """Path of a PEM file with the certificate, followed by the chain up to its authority. The file is read again when it changes.
-    """
+    """Path of a PEM file with the certificate, followed by the chain up to its authority. The file is read again when it
+    changes."""
     key: Annotated[str, Field(max_length=4096)] = ""
     """Path of a PEM file with the private key. Only its owner may be able to read it."""
     secret: Name | None = None
@@ -72,8 +71,7 @@ class EndpointCors(SpecModel):
     """HTTP methods that a page may use."""
     headers: Annotated[tuple[Annotated[str, Field(pattern=_TOKEN)], ...], Field(max_length=64)] = ()
     """Request headers that a page may send, or `*` for any; default: authorization, content-type, x-api-key, api-key and
-    x-request-id.
-    """
+    x-request-id."""
     credentials: bool = False
     """Whether a page may send cookies; cannot be combined with `*`."""
     max_age: Duration = "10m"
@@ -97,18 +95,15 @@ class Endpoint(SpecModel):
     """The address to listen on: 127.0.0.1, 0.0.0.0 or :: for all addresses, or one of this machine's addresses."""
     keys: Literal["none", "required"] = "none"
     """required: every request needs an API key of the service (`fairway key create`); while the service has no keys, every
-    request is refused.
-    """
+    request is refused."""
     public: bool = False
     """Allow the service to listen beyond this machine without API keys. Every client that reaches the port may then send
-    requests.
-    """
+    requests."""
     tls: EndpointTls = EndpointTls()
     """The certificate: `self-signed`, `{certificate: FILE, key: FILE}`, or on a cluster `{secret: NAME}`."""
     hosts: Annotated[tuple[Annotated[str, Field(pattern=_HOST_NAME, max_length=253)], ...], Field(max_length=64)] = ()
     """Host names that clients may use, in addition to localhost; requests for other names are refused with 403. If the service
-    listens beyond this machine and the list is empty, any name is accepted.
-    """
+    listens beyond this machine and the list is empty, any name is accepted."""
     open_paths: Annotated[tuple[Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=1000)], ...], Field(max_length=32)] = (
         "/v2/health/live",
         "/v2/health/ready",

@@ -59,7 +59,7 @@ class GitSource(SpecModel):
 
 
 class Code(SpecModel):
-    """Where the code comes from."""
+    """The source of the code."""
 
     path: str = ""
     """A folder; relative to the document, or to the folder in which the command was run."""
@@ -120,8 +120,7 @@ class Role(SpecModel):
     """Number of replicas. The gang (all tasks of the job) starts when at least `min` replicas of every role fit together."""
     processes: Annotated[int, Field(ge=0, le=1024)] = 0
     """Processes per replica. 0 means automatic: one per GPU, or 1 without GPUs; always 1 when the command starts its own
-    processes.
-    """
+    processes."""
     command: tuple[str, ...] = ()
     """The program and its arguments; not run through a shell."""
     script: str = ""
@@ -166,10 +165,10 @@ class Stop(SpecModel):
 
 
 class Restart(SpecModel):
-    """What happens after a failure."""
+    """How to restart after a failure."""
 
     max: Annotated[int, Field(ge=0, le=1000)] = 3
-    """Number of failures after which the job is restarted."""
+    """Maximum number of failures after which the job is restarted."""
     scope: RestartScope = RestartScope.GANG
     """gang: restart all tasks; task: restart only the failed one; shrink: continue with the remaining tasks."""
     backoff: Duration = "1s"
@@ -178,8 +177,7 @@ class Restart(SpecModel):
     """Maximum delay before a restart."""
     spares: SpareUse = SpareUse.AUTO
     """Spare interpreters that have imported PyTorch and wait for the next start. auto: kept once the run is long; now: from the
-    start; never: not kept.
-    """
+    start; never: not kept."""
 
 
 class Checkpoint(SpecModel):
@@ -196,8 +194,7 @@ class Metrics(SpecModel):
 
     pattern: LinePattern = ""
     """A regular expression with named groups, applied to log lines; each group is a metric, and a group called `step` is the
-    step.
-    """
+    step."""
     auto: bool = True
     """Read metrics from common log lines and files of frameworks, as long as the code reports none; false: do not."""
 
@@ -209,8 +206,7 @@ class TensorBoard(SpecModel):
     """Folder with event files; default: `$FAIRWAY_TENSORBOARD_DIR`."""
     serve: bool = False
     """On a cluster: run a TensorBoard server for the run for as long as its logs are kept. On this machine, `fairway tensorboard`
-    starts one.
-    """
+    starts one."""
 
 
 class Keep(SpecModel):
@@ -249,8 +245,7 @@ class JobSpec(SpecModel):
 
     framework: Framework = Framework.AUTO
     """Framework for which the tasks are set up to find each other; auto sets the variables of PyTorch, TensorFlow and JAX
-    together.
-    """
+    together."""
     code: Code = Code()
     """The code to run; may be left out if the command needs no folder."""
     environment: Environment = Environment()
@@ -270,7 +265,7 @@ class JobSpec(SpecModel):
     grace: Duration = "30s"
     """Time between SIGTERM and SIGKILL."""
     restart: Restart = Restart()
-    """What happens after a failure."""
+    """How to restart after a failure."""
     success: SuccessPolicy = SuccessPolicy.AUTO
     """Which tasks must succeed; auto: the launcher if there is one, else the chief, else all workers."""
     checkpoint: Checkpoint = Checkpoint()
@@ -282,7 +277,7 @@ class JobSpec(SpecModel):
     outputs: dict[Name, str] = {}
     """Results of the job: `{model: mnist}` stores the content of `$FAIRWAY_OUTPUT_MODEL` under the name mnist."""
     queue: Name = "default"
-    """The queue it waits in."""
+    """The queue in which the job waits."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     """Jobs with a higher priority start first."""
     keep: Keep = Keep()

@@ -64,18 +64,15 @@ class QueueSpec(SpecModel):
     """Weight of the queue; resources are shared between queues in proportion to their weights."""
     quota: Allotment = Allotment()
     """Resources reserved for the queue, available whenever its runs need them. Runs get more only if `borrow` is set. A resource
-    that is not named is not bounded.
-    """
+    that is not named is not bounded."""
     limits: QueueLimits = QueueLimits()
     """Limits of the queue's runs."""
     borrow: bool = True
     """Whether runs may use idle resources of other queues beyond the quota. Borrowed resources are returned when those queues
-    need them.
-    """
+    need them."""
     time_slice: TimeSlice = "never"
     """How long a run that can resume keeps its resources before other runs of the queue get a turn, so that short runs finish
-    soon; or `never`.
-    """
+    soon; or `never`."""
     defaults: QueueDefaults = QueueDefaults()
     """Defaults for runs that set no value."""
 

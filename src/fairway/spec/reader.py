@@ -139,19 +139,19 @@ class Reader:
 
     def _report_unknown(self, model: type[SpecModel], entry: Entry, known: tuple[str, ...], path: str) -> str:
         """Report an unknown name, and return the known name that was probably meant."""
-        where = step_into(path, entry.name)
+        field_path = step_into(path, entry.name)
         if self._report.is_full:
-            self._report.add("is no field here", path=where, place=entry.place)
+            self._report.add("is no field here", path=field_path, place=entry.place)
             return ""
         meant = self._meant(model, entry.name, known)
         home = self._homes.get(entry.name, "")
         listed = ", ".join(known[:_LISTED]) + (", ..." if len(known) > _LISTED else "")
         fix = f"did you mean `{meant}`?" if meant else f"it belongs {home}" if home else f"use one of {listed}"
-        self._report.add("is no field here", path=where, place=entry.place, fix=fix)
+        self._report.add("is no field here", path=field_path, place=entry.place, fix=fix)
         return meant
 
     def _meant(self, model: type[SpecModel], name: str, known: tuple[str, ...]) -> str:
-        habit = next((own for own in _HABITS.get(name, ()) if own in known), "")
+        habit = next((known_name for known_name in _HABITS.get(name, ()) if known_name in known), "")
         if habit:
             return habit
         if name in self._homes:

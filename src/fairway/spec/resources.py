@@ -29,8 +29,7 @@ class Resources(SpecModel):
     """Accepted GPU types; any of them will do."""
     gpu_memory: Bytes | None = None
     """Memory on each GPU: reserved on a shared GPU, the minimum that a whole GPU must have. Without `gpu`: one GPU, shared by
-    memory.
-    """
+    memory."""
     shm: SharedMemory = "auto"
     """Size of /dev/shm in a container; auto lets Fairway choose."""
     other: dict[str, Annotated[int, Field(ge=0)]] = {}

@@ -111,9 +111,11 @@ def _flat_job(defs: Schema, head: Schema) -> Schema:
 def _flat_queue(defs: Schema, head: Schema) -> Schema:
     for name in ("Allotment", "UserLimits"):
         defs[name]["additionalProperties"] = _COUNTED
-        own = defs[name]["properties"]
-        own["gpu"]["pattern"] = _GPUS
-        own["gpu"].update(_either(_taken(own["gpu"], "type", "pattern"), _without(own["gpu_types"], "description")))
+        properties = defs[name]["properties"]
+        properties["gpu"]["pattern"] = _GPUS
+        properties["gpu"].update(
+            _either(_taken(properties["gpu"], "type", "pattern"), _without(properties["gpu_types"], "description"))
+        )
     spec, metadata = (defs.pop(name) for name in ("QueueSpec", "QueueMetadata"))
     members = spec["properties"]["members"]
     members.update(_either(members["items"], _taken(members, "type", "items", "minItems")))
@@ -121,9 +123,9 @@ def _flat_queue(defs: Schema, head: Schema) -> Schema:
 
 
 def _flat_service(defs: Schema, head: Schema) -> Schema:
-    own = defs["ServiceSpec"]["properties"]
-    own["command"].update(_either({"type": "string"}, _taken(own["command"], "type", "items")))
-    _add_common_short_forms(defs, own)
+    properties = defs["ServiceSpec"]["properties"]
+    properties["command"].update(_either({"type": "string"}, _taken(properties["command"], "type", "items")))
+    _add_common_short_forms(defs, properties)
     for part, name in (
         ("Endpoint", "hosts"),
         ("Endpoint", "open_paths"),
@@ -131,9 +133,9 @@ def _flat_service(defs: Schema, head: Schema) -> Schema:
     ):
         listed = defs[part]["properties"][name]
         listed.update(_either(listed["items"], _taken(listed, "type", "items", "minItems", "maxItems")))
-    most = _without(defs["ServiceReplicas"]["properties"]["max"], "default")
+    maximum = _without(defs["ServiceReplicas"]["properties"]["max"], "default")
     for name, short in (
-        ("ServiceReplicas", {**most, "description": "Exactly so many."}),
+        ("ServiceReplicas", {**maximum, "description": "Exactly so many."}),
         ("Objective", defs["Objective"]["properties"]["p95"]),
         ("Sampling", defs["Sampling"]["properties"]["rate"]),
         ("RolloutPolicy", defs["RolloutPolicy"]["properties"]["strategy"]),

@@ -35,8 +35,7 @@ class ServiceProtocol(StrEnum):
     """HTTP/2 without TLS, by prior knowledge."""
     GRPC = "grpc"
     """HTTP/2 without TLS, for gRPC. A replica is ready when `grpc.health.v1.Health/Check` reports so, or when the server does not
-    implement that method.
-    """
+    implement that method."""
 
 
 class ServiceReplicas(SpecModel):
@@ -67,12 +66,10 @@ class Scaling(SpecModel):
 
     utilisation: Percent = "75%"
     """Target utilisation of a replica. The utilisation of a `command` is that of its cores, its GPUs or its `concurrency`,
-    whichever is highest.
-    """
+    whichever is highest."""
     concurrency: Annotated[int, Field(ge=1, le=100_000)] = 32
     """Number of concurrent requests at which a replica of a `command` is fully utilised. Fairway's model servers report their
-    utilisation themselves.
-    """
+    utilisation themselves."""
     cpu: Percent = "90%"
     """Add replicas when the existing ones have used more than this part of their cores for half a minute; 0%: disabled."""
     gpu: Percent = "90%"
@@ -81,14 +78,12 @@ class Scaling(SpecModel):
     """Remove no replica while the existing ones use more than this part of their memory; 0%: disabled."""
     hold: Duration = "5m"
     """Remove replicas only after fewer would have been enough for this long. The time is longer where a replica takes long to
-    start.
-    """
+    start."""
     idle: Duration = "5m"
     """With `min: 0`: stop the last replica after this long without a request."""
     wake: Literal["requests", "all"] = "requests"
     """With `min: 0`: which requests start a replica and keep it running. requests: only requests for the model or the command;
-    the router answers health probes and metrics scrapes itself. all: health probes and scrapes too.
-    """
+    the router answers health probes and metrics scrapes itself. all: health probes and scrapes too."""
 
 
 class Batching(SpecModel):
@@ -97,8 +92,7 @@ class Batching(SpecModel):
     mode: Literal["auto", "always", "never"] = "auto"
     """Whether rows of several requests are run together. auto: if a test when the replica starts shows that each row gives the
     same result alone and in a batch, or if the model's `fairway.json` declares it. always: declare it here, without a test.
-    never: run requests one by one.
-    """
+    never: run requests one by one."""
     max: Annotated[int, Field(ge=1, le=65_536)] = 64
     """Maximum number of rows in a batch, where requests are batched; 1 runs each row alone."""
     queue: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
@@ -120,8 +114,8 @@ class ServiceLogs(SpecModel):
     """Logging of requests."""
 
     access: Percent = "1%"
-    """Fraction of the requests written to the access log. Failed requests are logged too, up to ten per second; 0% disables both.
-    """
+    """Fraction of the requests written to the access log. Failed requests are logged too, up to ten per second; 0% disables
+    both."""
 
 
 class HeaderRule(SpecModel):
@@ -182,16 +176,13 @@ class OutputsGuard(SpecModel):
 
     differ: Percent = "1%"
     """Roll back when more responses than this differ in the names, types or shapes of their outputs, or in a value; 100%: only
-    count and show them.
-    """
+    count and show them."""
     tolerance: Amount = "0.001"
     """Maximum difference of values that count as equal, as a fraction of the largest value of the same output in the client's
-    response.
-    """
+    response."""
     classes: Percent = "100%"
     """Roll back when more responses than this name another class: another label, or another output with the highest score; 100%:
-    only count and show them. For a retrained version: `differ: 100%` and `classes: 5%`.
-    """
+    only count and show them. For a retrained version: `differ: 100%` and `classes: 5%`."""
 
 
 class Guard(SpecModel):
@@ -201,22 +192,19 @@ class Guard(SpecModel):
     """Roll back when more responses than this fail, and significantly more than those of the old version."""
     client_errors: Percent = "1%"
     """Roll back when more responses than this have a 4xx status (429 does not count), and significantly more than those of the
-    old version on the same traffic; 100%: disabled.
-    """
+    old version on the same traffic; 100%: disabled."""
     p95: Duration | None = None
     """Roll back when the 95th percentile of the latency is higher than this."""
     slower: Amount = "2"
-    """Roll back when the 95th percentile of the latency is this many times that of the old version at the same time; 0: disabled.
-    """
+    """Roll back when the 95th percentile of the latency is this many times that of the old version at the same time; 0:
+    disabled."""
     non_finite: Percent = "1%"
     """Roll back when more responses than this have NaN or infinity in an output, and significantly more than those of the old
-    version; 100%: disabled. Servers of a `command` do not count them; a shadow release with `outputs` detects them there too.
-    """
+    version; 100%: disabled. Servers of a `command` do not count them; a shadow release with `outputs` detects them there too."""
     leak: Percent = "10%"
     """Roll back when the memory of a replica of the new version grew with its responses by more than this part of its limit
-    without levelling off, and that of the old version did not. Without a memory limit or request, the growth is compared with
-    the memory that a replica of the old version uses. 0%: disabled.
-    """
+    without levelling off, and that of the old version did not. Without a memory limit or request, the growth is compared with the
+    memory that a replica of the old version uses. 0%: disabled."""
     outputs: OutputsGuard | None = None
     """For shadow releases: roll back when too many responses to copied requests differ from those that clients got."""
     metric: MetricGuard | None = None
@@ -234,18 +222,15 @@ class RolloutPolicy(SpecModel):
     """Steps of a canary, ab or shadow release; default: 5 % and 50 %, ten minutes each (ab: 50 % for an hour)."""
     requests: Annotated[int, Field(ge=0, le=1_000_000)] = 50
     """For canary, ab and shadow: a step ends only after the new version has answered this many requests in it; with fewer, the
-    guards cannot judge. With a metric, both versions also need this many reports. 0: only time counts.
-    """
+    guards cannot judge. With a metric, both versions also need this many reports. 0: only time counts."""
     patience: Duration = "1h"
     """How much longer than its duration a step waits for these requests."""
     unjudged: Literal["pause", "continue"] = "pause"
     """What happens when `patience` is over: the release is paused until a user runs `fairway rollout resume` or `undo`, or it
-    continues.
-    """
+    continues."""
     in_place: bool = False
     """If there is no room for an additional replica, stop an old replica before each new one starts; one replica is missing
-    meanwhile. A service with one replica has none then, and requests wait in the router.
-    """
+    meanwhile. A service with one replica has none then, and requests wait in the router."""
     allow_signature_change: bool = False
     """Allow the release of a model version whose inputs or outputs break clients: other names, types, ranks or lengths."""
     guard: Guard = Guard()
@@ -305,8 +290,7 @@ class ServiceSpec(SpecModel):
     """Logging of requests."""
     metrics: Annotated[str, Field(max_length=1000, pattern=r"^(/.*)?$")] = ""
     """For a command: the path at which its replicas serve metrics for Prometheus. The metrics page of the service aggregates
-    them.
-    """
+    them."""
     resources: Resources = Resources()
     """Resources reserved for each replica."""
     limits: Resources = Resources()
@@ -321,8 +305,7 @@ class ServiceSpec(SpecModel):
     """Port to listen on; 0: a free port, kept from then on."""
     endpoint: Endpoint = Endpoint()
     """How clients reach the service: address, TLS, API keys, host names, other origins. By default it listens on this machine
-    only, without keys.
-    """
+    only, without keys."""
     hold: Duration = "60s"
     """How long a request waits for the first replica of a service that has none."""
     grace: Duration = "30s"

@@ -37,7 +37,7 @@ class CorsRule:
     """`https://app.example.org`, or `*` alone."""
     methods: tuple[str, ...] = ("GET", "POST")
     headers: tuple[str, ...] = ()
-    """Headers that a page may send; `*` alone: whatever headers its preflight request names."""
+    """Headers that a page may send; `*` alone: all headers that its preflight request names."""
     credentials: bool = False
     max_age: int = 600
     """Seconds for which a browser caches the answer to a preflight request."""

@@ -86,10 +86,10 @@ def _advance(progress: Progress, time: float, step: int | None, metrics: dict[st
 
 def _speed(progress: Progress, now: float, step: int | None) -> float | None:
     """Return the steps per second after one more report, smoothed so that one slow step does not make the figure jump."""
-    speed, before, since = progress.steps_per_second, progress.step, progress.time
-    if step is None or before is None or since is None or now <= since or step <= before:
+    speed, previous_step, since = progress.steps_per_second, progress.step, progress.time
+    if step is None or previous_step is None or since is None or now <= since or step <= previous_step:
         return speed
-    latest = number.ratio(step - before, now - since)
+    latest = number.ratio(step - previous_step, now - since)
     if latest is None:
         return speed
     return latest if speed is None else number.finite(0.7 * speed + 0.3 * latest)

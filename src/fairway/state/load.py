@@ -61,8 +61,7 @@ class RevisionLoad:
     """Answers with 429."""
     latency: tuple[int, ...] = ()
     """Histogram of successful answers (2xx), including copies, by `LATENCY_BOUNDS`; empty: none yet. Envoy, and routers of an
-    earlier version, count other answers as well.
-    """
+    earlier version, count other answers as well."""
     latency_sum: float = 0.0
     mirrored: int = 0
     """Copies of requests sent to this revision."""

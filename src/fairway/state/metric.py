@@ -117,8 +117,8 @@ def _later(before: Summary | None, new: Summary) -> Summary:
     step = new.step
     if new.attempt == before.attempt:
         step = before.step if new.step is None else new.step
-        places = (0, 0) if new.step is None or before.step is None else (before.step, new.step)
-        if (places[1], new.time) < (places[0], before.time):
+        steps = (0, 0) if new.step is None or before.step is None else (before.step, new.step)
+        if (steps[1], new.time) < (steps[0], before.time):
             return _with_extremes(before, new)
     elif new.attempt < before.attempt:
         return _with_extremes(before, new)

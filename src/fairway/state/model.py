@@ -60,8 +60,7 @@ class ModelFacts:
     """Whether files may be stored that run code when they are loaded."""
     made_here: bool = False
     """Whether the files are still in the output folder of the run in the lineage, so that programs and SavedModels need no
-    further consent.
-    """
+    further consent."""
     title: str = ""
     """Name of the model for MLflow clients; empty: its registry name."""
     best: dict[str, float] = field(default_factory=dict)

@@ -23,8 +23,7 @@ class Backend:
     """`127.0.0.1:40123`."""
     protocol: str = ""
     """Protocol of a user's own server: `http` (HTTP/1.1, WebSockets), `http2` or `grpc` (HTTP/2 without TLS). Empty: a Fairway
-    replica, which accepts gRPC calls over HTTP/1.1.
-    """
+    replica, which accepts gRPC calls over HTTP/1.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,7 @@ class Mirror:
     """Part of the requests that is copied, in parts of `WHOLE`."""
     tolerance: float | None = None
     """Maximum difference of values that count as equal when its answers are compared with those that clients got. None: answers
-    are not compared, only measured.
-    """
+    are not compared, only measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +81,7 @@ class RoutePlan:
     """Checked first, in order. A match whose revision has no backend is ignored."""
     sticky: str = ""
     """A header that identifies a client: while the weights stay, requests with the same value go to the same revision. When a
-    revision's part grows, only the clients needed for its new part move.
-    """
+    revision's part grows, only the clients needed for its new part move."""
     mirror: Mirror | None = None
     port: int = 0
     """Port to listen on; 0: any free port, kept from then on."""

@@ -157,8 +157,7 @@ class Scale:
     """(time, number) within the hold window, thinned. Scaling in goes down to the largest of them."""
     backlogged: tuple[float, int] = (0.0, 0)
     """Last time at which the backlog required more replicas than the rate did, and how many. Kept for a minute, not for the whole
-    window.
-    """
+    window."""
     service_rate: dict[int, float] = field(default_factory=dict)
     """Learned requests per busy second of one replica, by revision."""
     quiet_since: float | None = None
@@ -195,8 +194,7 @@ class Service:
     deleting: bool = False
     followed: str = ""
     """Model version to which the followed alias pointed at the last check. Empty: it follows none, or the newest revision's model
-    is that version.
-    """
+    is that version."""
 
     def revision(self, number: int) -> Revision | None:
         """Return the revision with this number, or None if it was removed."""

@@ -68,10 +68,10 @@ class FoundFiles:
             for path, file in folder.files.items():
                 if self._host not in path.name or read >= _EVENT_LIMIT:
                     continue
-                before = file.offset
+                start_offset = file.offset
                 for moment, step, values in joined(file, folder.prefix(path), refuse):
                     yield sources.EVENTS, (moment, step, values)
-                read += max(0, file.offset - before)
+                read += max(0, file.offset - start_offset)
         for table in list(self._tables.values()):
             for point in table.new_points(refuse):
                 yield sources.TABLE, point

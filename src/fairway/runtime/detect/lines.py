@@ -144,10 +144,10 @@ def _name(written: str, split: str) -> str:
     """Return the metric's name: `Test set: Average loss` is `test_loss`; `val loss` is `val_loss`; `Loss` is `loss`."""
     words = [word.rstrip(".") for word in written.lower().split(" ") if word not in ("set",)]
     metric = words[-1]
-    own = _spelt(words[0]) if len(words) > 1 and re.fullmatch(_SPLIT, words[0]) else None
-    if own is None and re.match(rf"(?:{_SPLIT})[_/]", metric):
-        own = ""
-    prefix = split if own is None else own
+    own_split = _spelt(words[0]) if len(words) > 1 and re.fullmatch(_SPLIT, words[0]) else None
+    if own_split is None and re.match(rf"(?:{_SPLIT})[_/]", metric):
+        own_split = ""
+    prefix = split if own_split is None else own_split
     return f"{prefix}_{metric}" if prefix else metric
 
 

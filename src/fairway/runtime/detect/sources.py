@@ -9,8 +9,7 @@ from fairway.runtime.detect.lines import key_of
 EVENTS, TABLE, LINES, STATE = "events", "table", "lines", "state"
 _ORDER = (EVENTS, TABLE, LINES, STATE)
 """Best source first: sources with steps and full precision come before printed ones. A state file comes late, and repeats what
-was printed.
-"""
+was printed."""
 
 
 class Sources:

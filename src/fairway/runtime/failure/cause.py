@@ -81,9 +81,9 @@ def _killed(number: int, rank: int | None, lines: list[tuple[int | None, str]], 
         name = signals.Signals(number).name
     except ValueError:
         name = f"signal {number}"
-    own = _words(lines, plain) if number in _OWN_DOING else ""
-    digest = name_of([_VARIES.sub("0", own)]) if own else ""
-    return Cause(f"{own} ({name})" if own else f"killed by {name}", rank, signal=number, digest=digest)
+    own_error = _words(lines, plain) if number in _OWN_DOING else ""
+    digest = name_of([_VARIES.sub("0", own_error)]) if own_error else ""
+    return Cause(f"{own_error} ({name})" if own_error else f"killed by {name}", rank, signal=number, digest=digest)
 
 
 def _chosen(lines: list[tuple[int | None, str]], rank: int | None, error_file: str) -> Traceback | None:

@@ -82,7 +82,7 @@ def tracebacks(lines: list[tuple[int | None, str]]) -> list[Traceback]:
     """Return all complete tracebacks, in the order in which they end. Lines of several ranks may be mixed."""
     complete: list[Traceback] = []
     for rank in dict.fromkeys(rank for rank, _ in lines):
-        complete += _of_stream([(place, line) for place, (line_rank, line) in enumerate(lines) if line_rank == rank], rank)
+        complete += _of_stream([(index, line) for index, (line_rank, line) in enumerate(lines) if line_rank == rank], rank)
     return sorted(complete, key=lambda traceback: traceback.place)
 
 
@@ -106,7 +106,7 @@ def _of_stream(lines: list[tuple[int, str]], rank: int | None) -> Iterator[Trace
         raised = _RAISED.match(line)
         if open_.frames and raised and _KIND.search(raised["type"]) and not line.startswith("    "):
             open_.type, open_.place = raised["type"], place
-            open_.message = _message(raised["message"], [after for _, after in lines[number + 1 : number + 4]])
+            open_.message = _message(raised["message"], [following_line for _, following_line in lines[number + 1 : number + 4]])
             yield open_
             open_ = None
 
@@ -116,7 +116,9 @@ def _syntax_error(lines: list[tuple[int, str]], number: int, rank: int | None) -
     place, line = lines[number]
     traceback = Traceback(rank, place)
     traceback.frames = [
-        f"{m['file']}:{m['line']}:" for _, before in lines[max(0, number - 4) : number] if (m := _FRAME.match(before))
+        f"{m['file']}:{m['line']}:"
+        for _, previous_line in lines[max(0, number - 4) : number]
+        if (m := _FRAME.match(previous_line))
     ]
     traceback.type, _, traceback.message = line.partition(": ")
     return traceback

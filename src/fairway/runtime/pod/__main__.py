@@ -1,4 +1,4 @@
-"""`python -m fairway.runtime.pod`: be the first process of the container. Standard library only, Python 3.9 and newer."""
+"""`python -m fairway.runtime.pod`: the first process of the container. Standard library only, Python 3.9 and newer."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ LINGER = 0.3
 LAST_PART = 0.2
 LAST_SECONDS = 5.0
 """A program that listens but has not ended gets SIGTERM this fraction of the grace period before its end, at most `LAST_SECONDS`
-before it.
-"""
+before it."""
 NOT_BROUGHT = 74
 """Exit code when the program succeeded, but its results could not be sent to the operator (EX_IOERR)."""
 
@@ -108,7 +107,7 @@ class Runner:
                 file.write(text)
 
     def _wait(self, heard: int) -> None:
-        due = [at for at in (self._term_at, self._kill_at) if at is not None]
+        due = [deadline for deadline in (self._term_at, self._kill_at) if deadline is not None]
         patience = max(0.0, min(due) - time.monotonic()) if due else None
         if patience is not None and self._patient:
             patience = min(patience, LOOK_AGAIN)
@@ -120,7 +119,7 @@ class Runner:
     def _stop(self, *, ask: bool) -> None:
         """Stop everything within the grace period.
 
-        `ask`: request it first, and delay SIGTERM for programs that listen for requests.
+        With `ask`, request the stop first, and delay SIGTERM for programs that listen for stop requests.
         """
         if self._kill_at is not None:
             return
@@ -197,8 +196,8 @@ class Runner:
         if not missed:
             return 0, ""
         program = self._order.starts[0].argv[0]
-        words = f"{program} started no rank on {', '.join(missed)}, and said nothing: all ran on fewer hosts"
-        return CANNOT_RUN, f"{words}; does this MPI read the variables of Open MPI 4 or 5?"
+        message = f"{program} started no rank on {', '.join(missed)}, and said nothing: all ran on fewer hosts"
+        return CANNOT_RUN, f"{message}; does this MPI read the variables of Open MPI 4 or 5?"
 
     @property
     def _serves_others(self) -> bool:
@@ -212,11 +211,11 @@ class Runner:
         self._processes.tell(signal.SIGKILL)
         if isinstance(error, OSError):
             program = self._order.starts[0].argv[0]
-            words = f"{self._order.task} could not start {program!r}: {error.strerror}; is it in the image?"
+            message = f"{self._order.task} could not start {program!r}: {error.strerror}; is it in the image?"
         else:
-            words = f"{self._order.task}: {error}"
-        sys.stderr.write(f"fairway: {words}\n")
-        _record(ending.encode(self._order.task, 0, CANNOT_RUN, None, words))
+            message = f"{self._order.task}: {error}"
+        sys.stderr.write(f"fairway: {message}\n")
+        _record(ending.encode(self._order.task, 0, CANNOT_RUN, None, message))
         return CANNOT_RUN
 
     def _say(self, culprit: Process | None, lost: str = "") -> int:
@@ -229,10 +228,10 @@ class Runner:
             # It ran only programs of other pods, and was stopped before they were done.
             _record(ending.encode(self._order.task, 0, None, signal.SIGTERM))
             return ending.exit_code(None, signal.SIGTERM)
-        failure_code, words = self._ranks_elsewhere() if culprit is None else (0, "")
+        failure_code, message = self._ranks_elsewhere() if culprit is None else (0, "")
         if failure_code:
-            sys.stderr.write(f"fairway: {words}\n")
-            _record(ending.encode(self._order.task, 0, failure_code, None, words))
+            sys.stderr.write(f"fairway: {message}\n")
+            _record(ending.encode(self._order.task, 0, failure_code, None, message))
             return failure_code
         status = culprit.status if culprit is not None and culprit.status is not None else 0
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None

@@ -39,9 +39,7 @@ class Operator:
         self.endpoint = endpoint
         self.token = token
         self._who = "?" + urllib.parse.urlencode({"task": task, "attempt": attempt}) if task else ""
-        """Identifies this attempt, so that the operator can tell it from a pod of an earlier attempt on a node that was
-        considered lost.
-        """
+        """Identifies this attempt, so that the operator can distinguish it from a pod of an earlier attempt on a lost node."""
 
     def send(self, path: str, folder: str) -> None:
         """Send a folder's files. Raises `fetch.RefusedError` if the operator rejects them, `OSError` if a retry may succeed."""
@@ -116,22 +114,22 @@ class Carrying:
         return failure
 
     def _send_output(self, name: str, folder: str, end: float, pause: Callable[[float], None]) -> str:
-        words = ""
+        reason = ""
 
         def once() -> bool:
-            nonlocal words
+            nonlocal reason
             try:
                 self._operator.send(OUTPUTS + name, folder)
             except OSError as error:
-                words = str(error)
+                reason = str(error)
                 return False
             return True
 
         try:
             sent = _persist(once, end, pause)
         except fetch.RefusedError as error:
-            sent, words = False, str(error)
-        return "" if sent else f"the output {name} could not be brought to the operator: {words}"
+            sent, reason = False, str(error)
+        return "" if sent else f"the output {name} could not be brought to the operator: {reason}"
 
 
 def _persist(attempt: Callable[[], bool], end: float, pause: Callable[[float], None]) -> bool:

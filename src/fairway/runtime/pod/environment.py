@@ -89,8 +89,8 @@ def _installer(python: str) -> tuple[str, list[str]]:
         return "uv", [uv, "pip", "install", "--python", python]
     for name in (sys.executable, shutil.which("python3") or "", shutil.which("python") or ""):
         if name and subprocess.run([name, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0:
-            words = ["install", "--disable-pip-version-check", "--no-input", "--no-warn-script-location"]
-            return "pip", [name, "-m", "pip", "--python", python, *words]
+            arguments = ["install", "--disable-pip-version-check", "--no-input", "--no-warn-script-location"]
+            return "pip", [name, "-m", "pip", "--python", python, *arguments]
     message = "environment.requirements needs uv or pip (22.3 or newer) in the image, and it has neither"
     raise CannotError(f"{message}; fix: choose an image that has one, or one that has these packages already")
 
@@ -147,8 +147,8 @@ def with_includes(requirements: str) -> str:
 def activated(environment: dict[str, str], folder: str) -> dict[str, str]:
     """Return the variables of a process that uses the environment to which the link in the folder points."""
     prefix = os.path.realpath(os.path.join(folder, CURRENT))
-    before = environment.get("PATH", os.defpath)
-    return {**environment, "VIRTUAL_ENV": prefix, "PATH": os.path.join(prefix, "bin") + os.pathsep + before}
+    search_path = environment.get("PATH", os.defpath)
+    return {**environment, "VIRTUAL_ENV": prefix, "PATH": os.path.join(prefix, "bin") + os.pathsep + search_path}
 
 
 def main(arguments: list[str] | None = None) -> int:

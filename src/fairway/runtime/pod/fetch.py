@@ -57,8 +57,8 @@ def patiently(attempt: Callable[[], Result], url: str, patience: float, pause: C
             return attempt()
         except (OSError, http.client.HTTPException, archive.BadArchiveError) as error:
             if time.monotonic() + wait > end:
-                words = f"{url} could not be brought here in {patience:.0f} s: {type(error).__name__}: {error}"
-                raise OSError(words) from error
+                message = f"{url} could not be brought here in {patience:.0f} s: {type(error).__name__}: {error}"
+                raise OSError(message) from error
             sys.stderr.write(f"fairway: {url}: {type(error).__name__}: {error}; trying again\n")
         pause(wait)
         wait = min(10.0, wait * 2)
@@ -99,8 +99,8 @@ def opened(url: str, token: str) -> http.client.HTTPResponse:
     try:
         return trust.urlopen(request, SILENCE)
     except urllib.error.HTTPError as error:
-        words = error.read(2000).decode(errors="replace").strip()
-        raise refused(error.code, words or str(error.reason), url) from error
+        detail = error.read(2000).decode(errors="replace").strip()
+        raise refused(error.code, detail or str(error.reason), url) from error
 
 
 def refused(code: int, words: str, what: str) -> Exception:

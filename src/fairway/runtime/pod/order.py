@@ -46,16 +46,14 @@ class Remote:
         """Attempt of the gang; each attempt has its own key."""
         self.task = task
         """The task for which the ranks in this pod report: the run's first rank reports for the task that started it, other ranks
-        for their own pod.
-        """
+        for their own pod."""
         self.number = number
         """Attempt of that task."""
         self.ranks = ranks
         """Number of ranks in this pod."""
         self.must_reach = must_reach or []
         """Hosts of ranks that this pod starts. An MPI that does not support Fairway's agent starts all of them here, without an
-        error.
-        """
+        error."""
 
 
 class PodOrder:

@@ -21,10 +21,10 @@ def put(url: str, token: str, body: Iterable[bytes], length: int, media_type: st
         except (BrokenPipeError, ssl.SSLEOFError):
             pass  # A server may reject the request before it has read the body: its response is available.
         answer = connection.getresponse()
-        words = answer.read(2000).decode(errors="replace").strip()
+        detail = answer.read(2000).decode(errors="replace").strip()
     except (http.client.HTTPException, archive.BadArchiveError) as error:
         raise OSError(f"{type(error).__name__}: {error}") from error
     finally:
         connection.close()
     if answer.status >= 300:
-        raise fetch.refused(answer.status, words or answer.reason, parts.path)
+        raise fetch.refused(answer.status, detail or answer.reason, parts.path)

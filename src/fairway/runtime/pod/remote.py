@@ -25,8 +25,7 @@ START, INPUT, INPUT_END, SIGNAL, OUTPUT, ERRORS, EXIT = range(1, 8)
 
 REACHED, LOST = "reached", "lost"
 """Folders of the attempt with one file per host: on which a program was started, or whose connection broke before the program's
-end.
-"""
+end."""
 
 _HEAD = struct.Struct(">IB")
 
@@ -82,16 +81,16 @@ class Channel:
 
 def accept(connection: socket.socket, key: bytes) -> Channel:
     """Authenticate as the listener. Raises `RefusedError` if the caller does not have the run's key."""
-    ours = os.urandom(NONCE)
-    connection.sendall(HELLO + ours)
+    own_nonce = os.urandom(NONCE)
+    connection.sendall(HELLO + own_nonce)
     answer = _read(connection, NONCE + PROOF)
     if answer is None:
         raise RefusedError("the caller went away")
-    theirs, proof = answer[:NONCE], answer[NONCE:]
-    if not hmac.compare_digest(proof, _prove(key, b"caller", ours, theirs)):
+    peer_nonce, proof = answer[:NONCE], answer[NONCE:]
+    if not hmac.compare_digest(proof, _prove(key, b"caller", own_nonce, peer_nonce)):
         raise RefusedError("the caller has not this run's key")
-    connection.sendall(_prove(key, b"listener", ours, theirs))
-    return _channel(connection, key, ours, theirs, listens=True)
+    connection.sendall(_prove(key, b"listener", own_nonce, peer_nonce))
+    return _channel(connection, key, own_nonce, peer_nonce, listens=True)
 
 
 def call(connection: socket.socket, key: bytes) -> Channel:
@@ -101,12 +100,12 @@ def call(connection: socket.socket, key: bytes) -> Channel:
         raise RefusedError("the listener went away")
     if not hello.startswith(HELLO):
         raise RefusedError("the listener speaks another language")
-    theirs, ours = hello[len(HELLO) :], os.urandom(NONCE)
-    connection.sendall(ours + _prove(key, b"caller", theirs, ours))
+    peer_nonce, own_nonce = hello[len(HELLO) :], os.urandom(NONCE)
+    connection.sendall(own_nonce + _prove(key, b"caller", peer_nonce, own_nonce))
     proof = _read(connection, PROOF)
-    if proof is None or not hmac.compare_digest(proof, _prove(key, b"listener", theirs, ours)):
+    if proof is None or not hmac.compare_digest(proof, _prove(key, b"listener", peer_nonce, own_nonce)):
         raise RefusedError("the listener has not this run's key; is it of another run, or of an earlier attempt?")
-    return _channel(connection, key, theirs, ours, listens=False)
+    return _channel(connection, key, peer_nonce, own_nonce, listens=False)
 
 
 def note(attempt: str, what: str, host: str) -> None:

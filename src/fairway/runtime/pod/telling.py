@@ -120,7 +120,7 @@ class Telling:
 
     def _complain(self, answer: bytes) -> None:
         """Print what the operator rejected, once for each reason, so that the run's log contains it."""
-        words = answer.decode(errors="replace").strip()
-        if words and words not in self._complained and len(self._complained) < COMPLAINTS:
-            self._complained.add(words)
-            sys.stderr.write(f"fairway: the operator left out what the task told: {words}\n")
+        reasons = answer.decode(errors="replace").strip()
+        if reasons and reasons not in self._complained and len(self._complained) < COMPLAINTS:
+            self._complained.add(reasons)
+            sys.stderr.write(f"fairway: the operator left out what the task told: {reasons}\n")

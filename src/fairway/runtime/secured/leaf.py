@@ -72,24 +72,24 @@ class Leaf:
         wait = FIRST_WAIT
         while True:
             try:
-                after = await self.renew()
+                delay = await self.renew()
             except (OSError, http.client.HTTPException, ValueError) as error:
                 _say(f"no certificate from {self._url}: {error}; asked again")
                 await asyncio.sleep(wait)
                 wait = min(LONGEST_WAIT, wait * 2)
             else:
                 wait = FIRST_WAIT
-                await self._until_due(after)
+                await self._until_due(delay)
 
     async def renew(self) -> float:
         """Install a new certificate; return the seconds until the next one is due.
 
         Raises `OSError`, `HTTPException` or `ValueError`.
         """
-        pem, after = _read(await _aside(self._ask))
+        pem, delay = _read(await _aside(self._ask))
         # In the thread of the event loop, because a context must not change while a handshake begins.
         _show(self.context, pem)
-        return min(LATEST, max(SOONEST, after))
+        return min(LATEST, max(SOONEST, delay))
 
     async def _until_due(self, after: float) -> None:
         """Wait until the certificate is due, or until the operator's authority changes: the old certificate is not valid then."""
@@ -116,8 +116,8 @@ class Leaf:
                 body: bytes = answer.read(_LARGEST)
         except urllib.error.HTTPError as error:
             with error:
-                words = error.read(_LARGEST).decode(errors="replace").strip()
-            raise OSError(f"HTTP {error.code}: {words or error.reason}") from None
+                detail = error.read(_LARGEST).decode(errors="replace").strip()
+            raise OSError(f"HTTP {error.code}: {detail or error.reason}") from None
         return body
 
 

@@ -37,9 +37,9 @@ class Listener:
 
     async def open(self, port: int) -> int:
         """Start to listen, and return the port."""
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        listening = socket.create_server(("", port), family=family, dualstack_ipv6=both, backlog=BACKLOG)
+        dual_stack = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual_stack else socket.AF_INET
+        listening = socket.create_server(("", port), family=family, dualstack_ipv6=dual_stack, backlog=BACKLOG)
         listening.setblocking(False)
         self._accepting = asyncio.get_running_loop().create_task(self._accept(listening))
         # Closed only after the event loop has released it.

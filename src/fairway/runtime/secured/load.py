@@ -1,7 +1,7 @@
 """`python -m fairway.runtime.secured.load --operator URL --port PORT --replica PORT`: report a replica's load over TLS.
 
 It runs next to the replica, in the same pod, and queries it over loopback. The replica's answer crosses the network encrypted,
-and the pod's certificate tells the operator which pod sent it. The replica needs neither key nor token, whatever image it uses.
+and the pod's certificate identifies the pod to the operator. The replica needs neither key nor token, whatever image it uses.
 Standard library only, Python 3.9 and newer.
 """
 
@@ -64,10 +64,10 @@ class Reporter:
             head = await reader.readuntil(b"\r\n\r\n")
             body = bytearray()
             while len(body) <= LARGEST:
-                more = await reader.read(LARGEST)
-                if not more:
+                chunk = await reader.read(LARGEST)
+                if not chunk:
                     break
-                body += more
+                body += chunk
             if head.split(b" ", 2)[1:2] != [b"200"] or len(body) > LARGEST:
                 return b"503 Service Unavailable", b""
             return b"200 OK", bytes(body)

@@ -32,8 +32,8 @@ def wait() -> None:
     if os.environ[VARIABLE] == PROBE:
         os._exit(PROVEN)
     order = json.loads(os.environ.pop(VARIABLE))
-    own = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != own]
+    own_folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != own_folder]
     with socket.socket(fileno=order["descriptor"]) as channel:
         try:
             _load_the_users_own()

@@ -21,14 +21,14 @@ def is_ours() -> bool:
     """Return whether output is unbuffered because of Fairway, not because of the user's variable or `python -u`."""
     if not os.environ.get(LINES):
         return False
-    words = iter(getattr(sys, "orig_argv", [])[1:])
-    for word in words:
-        if not word.startswith("-") or word[:2] in ("-c", "-m") or word in ("-", "--"):
+    arguments = iter(getattr(sys, "orig_argv", [])[1:])
+    for argument in arguments:
+        if not argument.startswith("-") or argument[:2] in ("-c", "-m") or argument in ("-", "--"):
             break
-        if not word.startswith("--") and word[:2] not in _WITH_VALUE and "u" in word:
+        if not argument.startswith("--") and argument[:2] not in _WITH_VALUE and "u" in argument:
             return False
-        if word in _WITH_VALUE:
-            next(words, None)
+        if argument in _WITH_VALUE:
+            next(arguments, None)
     return True
 
 
@@ -42,8 +42,8 @@ def buffer_lines() -> None:
 
 def load_next() -> None:
     """Load the `sitecustomize` that Python would have found without this one. Raises `ImportError` if there is none."""
-    own = os.path.dirname(os.path.abspath(__file__))
-    path = [folder for folder in sys.path if os.path.abspath(folder) != own]
+    own_folder = os.path.dirname(os.path.abspath(__file__))
+    path = [folder for folder in sys.path if os.path.abspath(folder) != own_folder]
     spec = _frozen_importlib_external.PathFinder.find_spec("sitecustomize", path)
     if spec is None or spec.loader is None:
         raise ImportError("no sitecustomize of the user", name="sitecustomize")

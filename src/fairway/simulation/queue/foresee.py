@@ -46,8 +46,8 @@ class Foresight:
     median_width_h: float
     guesses: tuple[Guess, ...]
     unsaid: int
-    """Number of waits without a forecast: in most simulations they did not end within the horizon, or no forecast was possible.
-    """
+    """Number of waits without a forecast: in most simulations they did not end within the horizon, or no forecast was
+    possible."""
 
 
 class Seer(Protocol):

@@ -30,7 +30,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All jobs of a queue under one policy. Times are in hours where the name says so."""
+    """All jobs of a queue under one policy. Times whose names end in `_h` are in hours."""
 
     policy: str
     nodes: int

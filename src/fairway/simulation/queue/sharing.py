@@ -58,12 +58,12 @@ class Share:
 def watch(entries: Sequence[Entry], nodes: Nodes, queues: Sequence[Queue], until: float, grace: float) -> Iterator[Moment]:
     """Replay the queues with the production scheduler until the given time. Evicted runs have left after `grace` seconds."""
     replay = Replay(entries, nodes, Scheduled(queues, grace))
-    before = Moment(0.0, 0.0, Counter(), Counter(), {})
+    moment = Moment(0.0, 0.0, Counter(), Counter(), {})
     while replay.step() is not None and replay.hall.now < until:
-        if replay.hall.now > before.at:
-            yield replace(before, lasted=replay.hall.now - before.at)
-        before = _seen(replay.hall)
-    yield replace(before, lasted=until - before.at)
+        if replay.hall.now > moment.at:
+            yield replace(moment, lasted=replay.hall.now - moment.at)
+        moment = _seen(replay.hall)
+    yield replace(moment, lasted=until - moment.at)
 
 
 def _seen(hall: Hall) -> Moment:

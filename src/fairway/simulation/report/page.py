@@ -85,8 +85,10 @@ def _table(title: str, note: str, table: Table) -> str:
     columns, rows = table
     head = "".join(f"<th>{escape(column.title)}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    words = f"<h2>{escape(title)}</h2><p>{escape(note)}</p>"
-    return f'<section>{words}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>'
+    heading = f"<h2>{escape(title)}</h2><p>{escape(note)}</p>"
+    return (
+        f'<section>{heading}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>'
+    )
 
 
 def _figure(chart: Chart) -> str:

@@ -53,8 +53,8 @@ def recovery(moments: Sequence[Moment], begin: float, end: float, objective: flo
     for index, moment in enumerate(times):
         while times[first].time <= moment.time - window:
             first += 1
-        took = np.concatenate([recent.took for recent in times[first : index + 1]])
-        waiting = not len(took)
-        if waiting or float(np.quantile(took, 0.95)) > objective:
+        durations = np.concatenate([recent.took for recent in times[first : index + 1]])
+        waiting = not len(durations)
+        if waiting or float(np.quantile(durations, 0.95)) > objective:
             last = moment.time
     return last - begin

@@ -25,14 +25,17 @@ class Recording:
     def read(cls, text: str) -> Recording:
         """Parse the text of a recording."""
         data = json.loads(text)
-        took: list[np.ndarray] = []
+        durations: list[np.ndarray] = []
         for _, _, latencies in data["ticks"]:
             seconds = np.array(latencies, dtype=np.float64) * data["unit"]
-            took.append(seconds if len(seconds) or not took else took[-1])
-        first = next(latencies for latencies in took if len(latencies))
-        came, refused = (np.array([line[column] for line in data["ticks"]], dtype=np.float64) for column in (0, 1))
+            durations.append(seconds if len(seconds) or not durations else durations[-1])
+        first = next(latencies for latencies in durations if len(latencies))
+        arrivals, refused = (np.array([line[column] for line in data["ticks"]], dtype=np.float64) for column in (0, 1))
         return cls(
-            data["tick"], came, refused, tuple(tick_latencies if len(tick_latencies) else first for tick_latencies in took)
+            data["tick"],
+            arrivals,
+            refused,
+            tuple(tick_latencies if len(tick_latencies) else first for tick_latencies in durations),
         )
 
     def at(self, time: float) -> int:

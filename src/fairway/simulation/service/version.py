@@ -29,8 +29,7 @@ class Version:
     """Additional memory of a replica after each answer; a replica that uses all of its memory is killed."""
     cache: tuple[float, float] = (0.0, 1.0)
     """Additional memory that a replica comes to use with time, and the number of answers after which about two thirds of it are
-    used.
-    """
+    used."""
     fragile: float = 0.0
     """Probability that an answer ends its replica."""
     non_finite: float = 0.0

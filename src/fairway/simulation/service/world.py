@@ -67,8 +67,7 @@ class World:
     look: float = 2.0
     recording: Recording | None = None
     """Recorded durations of single answers and parts of bad requests; None: durations as configured by the versions, and no bad
-    requests.
-    """
+    requests."""
     begins: float = 0.0
     """Position in the recording at which this simulation begins."""
     rule: Rule = autoscale.decide
@@ -110,9 +109,9 @@ class World:
 
     def apply(self, spec: ServiceSpec, version: Version) -> None:
         """Apply a document, with the behaviour of its version."""
-        before = self.service.revisions if self.service else ()
+        previous_revisions = self.service.revisions if self.service else ()
         self.service = commands.applied(self.service, KEY, spec, spec.model, "onnx", Origin(), {}, self.now)
-        if self.service.revisions[-1:] != before[-1:]:
+        if self.service.revisions[-1:] != previous_revisions[-1:]:
             self._versions[self.service.revisions[-1].number] = version
         self._looked = -1e9
 
@@ -135,8 +134,8 @@ class World:
         """End a replica without a stop request."""
         for index, replica in enumerate(self.replicas):
             if replica.name == name and replica.phase is not ReplicaPhase.GONE:
-                gone = replace(replica, phase=ReplicaPhase.GONE, since=self.now, failed=True, message=message)
-                self.replicas[index] = replace(gone, out_of_memory=for_memory)
+                ended = replace(replica, phase=ReplicaPhase.GONE, since=self.now, failed=True, message=message)
+                self.replicas[index] = replace(ended, out_of_memory=for_memory)
 
     def run(self, seconds: float) -> None:
         """Advance the clock by this many seconds."""
@@ -170,8 +169,8 @@ class World:
                 ended = {"phase": ReplicaPhase.GONE, "failed": True, "message": "exit 1: cannot load the model"}
                 ready = {"phase": ReplicaPhase.READY, "address": f"127.0.0.1:{replica.number}"}
                 self.replicas[index] = replace(replica, since=self.now, **(ended if version.crashes else ready))
-        gone = [replica for replica in self.replicas if replica.phase is ReplicaPhase.GONE]
-        forgotten = {replica.name for replica in gone[:-_GONE_KEPT]}
+        gone_replicas = [replica for replica in self.replicas if replica.phase is ReplicaPhase.GONE]
+        forgotten = {replica.name for replica in gone_replicas[:-_GONE_KEPT]}
         self.replicas = [replica for replica in self.replicas if replica.name not in forgotten]
 
     def _placed(self, one: Replica) -> Replica:
@@ -210,7 +209,7 @@ class World:
         self.replicas.extend(new_replicas)
 
     def _backends(self) -> dict[int, list[str]]:
-        """Return the replicas that get requests, by revision: those that the router knows and that are alive."""
+        """Return the replicas that get requests, by revision: those that are in the route plan and alive."""
         alive = {replica.name for replica in self.replicas if replica.phase in (ReplicaPhase.READY, ReplicaPhase.DRAINING)}
         by_revision: dict[int, list[str]] = {}
         for backend in self.route.backends if self.route else ():
@@ -220,20 +219,20 @@ class World:
 
     def _serve(self) -> None:
         """Let requests arrive and replicas answer."""
-        coming = int(self._chance.poisson(max(0.0, self.traffic(self.now)) * self.tick))
-        self.arrived += coming
+        pending = int(self._chance.poisson(max(0.0, self.traffic(self.now)) * self.tick))
+        self.arrived += pending
         backends = self._backends()
-        new_requests, coming = coming, coming + self.held
-        self.held = 0 if backends else coming
+        new_requests, pending = pending, pending + self.held
+        self.held = 0 if backends else pending
         self._expire()
-        took: list[np.ndarray] = []
-        for number, count in self._dealt(coming if backends else 0, backends).items():
+        durations: list[np.ndarray] = []
+        for number, count in self._dealt(pending if backends else 0, backends).items():
             pool = self._pool(number)
             served, times = pool.serve(count, len(backends[number]), self.tick, self._chance, self._slowness())
             pool.answer(served, times, self._chance, copies=False, bad=self._bad())
-            took.append(times)
+            durations.append(times)
             self._credit(backends[number], served, pool)
-        self._copy(coming, backends)
+        self._copy(pending, backends)
         for number, pool in self._pools.items():
             if pool.queue and number not in backends:
                 # The router retries them on another replica; no request is lost while there is one.
@@ -241,9 +240,9 @@ class World:
                 pool.queue = 0.0
         capacity = sum(len(names) * self._pool(number).version.rate for number, names in backends.items())
         live = sum(replica.phase is not ReplicaPhase.GONE for replica in self.replicas)
-        wanted = self.service.scale.wanted if self.service else 0
-        times = np.concatenate(took) if took else np.zeros(0)
-        self.moments.append(Moment(self.now, new_requests, len(times), times, wanted, live, capacity))
+        desired = self.service.scale.wanted if self.service else 0
+        times = np.concatenate(durations) if durations else np.zeros(0)
+        self.moments.append(Moment(self.now, new_requests, len(times), times, desired, live, capacity))
 
     def _expire(self) -> None:
         """Drop requests that were held too long."""
@@ -267,8 +266,8 @@ class World:
         if mirror and mirror.revision in backends:
             pool = self._pool(mirror.revision)
             count = int(self._chance.binomial(coming, mirror.share / WHOLE))
-            served, took = pool.serve(count, len(backends[mirror.revision]), self.tick, self._chance, self._slowness())
-            pool.answer(served, took, self._chance, copies=True, bad=self._bad())
+            served, durations = pool.serve(count, len(backends[mirror.revision]), self.tick, self._chance, self._slowness())
+            pool.answer(served, durations, self._chance, copies=True, bad=self._bad())
             self._credit(backends[mirror.revision], served, pool)
 
     def _slowness(self) -> np.ndarray | None:
@@ -278,14 +277,14 @@ class World:
         return self.recording.bad(self.begins + self.now) if self.recording else 0.0
 
     def _credit(self, names: Sequence[str], served: int, pool: Pool) -> None:
-        per_replica, rest = divmod(served, len(names))
+        per_replica, remainder = divmod(served, len(names))
         first = int(self._chance.integers(len(names)))
         for index, name in enumerate(names):
-            own = self._own.setdefault(name, Own())
-            answers = per_replica + ((index - first) % len(names) < rest)
-            own.served += answers
-            own.busy += pool.busy
-            own.non_finite += pool.non_finite // len(names) + (index == first and pool.non_finite % len(names))
+            counters = self._own.setdefault(name, Own())
+            answers = per_replica + ((index - first) % len(names) < remainder)
+            counters.served += answers
+            counters.busy += pool.busy
+            counters.non_finite += pool.non_finite // len(names) + (index == first and pool.non_finite % len(names))
             self._wear(name, pool.version, answers)
 
     def _wear(self, name: str, version: Version, answers: int) -> None:
@@ -298,8 +297,8 @@ class World:
     def _memory(self, name: str, version: Version) -> float:
         """Return the part of its memory that a replica uses."""
         served = self.served(name)
-        most, soon = version.cache
-        return version.memory + version.leak * served + most * (1.0 - math.exp(-served / soon))
+        cache_size, cache_answers = version.cache
+        return version.memory + version.leak * served + cache_size * (1.0 - math.exp(-served / cache_answers))
 
     def _pool(self, number: int) -> Pool:
         return self._pools.setdefault(number, Pool(self.version(number)))
@@ -319,12 +318,12 @@ class World:
         loads = {
             name: ReplicaLoad(
                 self.now,
-                served=own.served,
-                busy_seconds=own.busy,
+                served=counters.served,
+                busy_seconds=counters.busy,
                 queue=round(queues.get(name, 0.0)),
-                non_finite=own.non_finite,
+                non_finite=counters.non_finite,
             )
-            for name, own in self._own.items()
+            for name, counters in self._own.items()
             if name in queues
         }
         for name in queues:
