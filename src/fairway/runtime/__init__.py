@@ -1,7 +1,7 @@
-"""What user code imports inside a task. Standard library only, Python 3.9 and newer.
+"""The package that user code imports inside a task. Standard library only, Python 3.9 and newer.
 
-The folder is copied into every task, so it must import nothing else of Fairway.
-It reads and writes the files that `contract.py` names; there is no connection to anything that could fail or block.
+The folder is copied into every task, so it must not import any other part of Fairway. It reads and writes the files that
+`contract.py` names; there is no connection that could fail or block.
 """
 
 TYPE_CHECKING = False
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """`fairway.runtime.export`, loaded when first asked for."""
+    """Load `fairway.runtime.export` on first use."""
     if name == "export":
         from fairway.runtime import exporting  # noqa: PLC0415  most programs never export
 

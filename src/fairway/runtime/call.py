@@ -1,6 +1,6 @@
-"""Calls a function that `Client.submit` sent, in every worker: `python -m fairway.runtime.call PAYLOAD`.
+"""Call a function sent by `Client.submit`, in every worker: `python -m fairway.runtime.call PAYLOAD`.
 
-What it returns is kept beside the run, one file a rank; what it raises is kept too and ends the process with 1.
+Its result is stored with the run, in one file per rank. An exception is stored too, and ends the process with exit code 1.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from fairway.runtime import context
 
 PAYLOAD = "call.pkl"
 SENT = "sent"
-"""The folder beside the shared one where the engine puts files that came with a submit."""
+"""The folder next to the shared one where the engine puts files that came with a submission."""
 RESULT = "result-{rank}.pkl"
 
 
 def main() -> int:
-    """Load, call, keep the result."""
+    """Load the function, call it, and store the result."""
     shared = context.shared_dir()
     if len(sys.argv) != 2 or shared is None:
         sys.stderr.write("usage, inside a task: python -m fairway.runtime.call PAYLOAD\n")
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """The function with its arguments. Modules are found where the caller found them, so that comes first."""
+    """Load the function with its arguments. The caller's module search path is restored first, so that its modules are found."""
     import pickle  # noqa: PLC0415 - the caller's own function
 
     outer = pickle.loads(path.read_bytes())
@@ -44,7 +44,10 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _keep(shared: Path, value: Any, error: BaseException | None) -> None:
-    """Whole or not at all. What cannot be pickled is told in words, and a value like that is a failure."""
+    """Store the result atomically.
+
+    An error that cannot be pickled is replaced by a message; a value that cannot be pickled is a failure.
+    """
     import cloudpickle  # type: ignore[import-untyped]  # noqa: PLC0415 - only a function sent as a job needs it
 
     problem: TypeError | None = None
@@ -54,9 +57,9 @@ def _keep(shared: Path, value: Any, error: BaseException | None) -> None:
         problem = TypeError(f"a {type(error or value).__name__} cannot be sent back ({cause}): {error or value!r}"[:1000])
         data = cloudpickle.dumps({"value": None, "error": problem})
     path = shared / RESULT.format(rank=context.rank())
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_bytes(data)
-    aside.replace(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    temporary.replace(path)
     if problem and error is None:
         raise problem
 

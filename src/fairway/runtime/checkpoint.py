@@ -1,4 +1,4 @@
-"""State that survives: save it so that a crash at any moment leaves the newest whole checkpoint to go on from.
+"""Checkpoints: save state so that after a crash at any moment the newest complete checkpoint can be loaded.
 
     start = fairway.checkpoint.latest()
     if start:
@@ -11,9 +11,9 @@
         if fairway.should_stop():
             break
 
-A checkpoint is a folder `step-000000000123` with a manifest of its files. It is written under another
-name and renamed when everything is on the disk, so a folder with a manifest is whole unless the disk is
-damaged. Outside of a job the folder is `checkpoints` in the current one.
+A checkpoint is a folder `step-000000000123` with a manifest of its files. It is written under another name and renamed when all
+data is on the disk, so a folder with a manifest is complete unless the disk is damaged. Outside of a job, checkpoints are stored
+in `checkpoints` in the current folder.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ KEEP_DEFAULT = 3
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A finished checkpoint."""
+    """A complete checkpoint."""
 
     step: int
     path: Path
     world_size: int
     meta: dict[str, Any] = field(default_factory=dict)
-    """What was given to `save` besides the step."""
+    """The extra values passed to `save`."""
     sequence: int = 0
-    """Rises with every save of the run, whatever the steps were."""
+    """Incremented with every save of the run, regardless of the steps."""
 
     def intact(self, *, deep: bool = False) -> bool:
-        """Whether every file is there with its size; `deep` reads them all and compares the digests."""
+        """Return whether every file exists with its recorded size; `deep` also reads the files and compares their digests."""
         manifest = folders.read_manifest(self.path)
         return manifest is not None and folders.matches(self.path, manifest, deep=deep)
 
 
 class IncompleteError(RuntimeError):
-    """A sharded save could not be published because not every rank finished its part in time."""
+    """Raised when a sharded save could not be published because a rank did not finish its part in time."""
 
 
 @contextmanager
 def save(step: int, *, sharded: bool = False, keep: int | None = None, timeout: float = 600.0, **meta: Any) -> Iterator[Path]:
-    """Write files into the folder given; when the block ends without an error they are a checkpoint.
+    """Save a checkpoint: write files into the yielded folder. It is published when the block ends without an error.
 
-    Rank 0 saves. Other ranks that call this get a folder that is thrown away, so the call is safe everywhere.
-    With `sharded` all ranks get the same folder and each writes its own files; rank 0 waits up to
-    `timeout` seconds until every rank has left its block, then publishes. Call it on every rank then.
+    Rank 0 saves. Other ranks that call this get a folder that is discarded, so the call is safe on every rank. With `sharded`,
+    all ranks get the same folder and each writes its own files; rank 0 waits up to `timeout` seconds until every rank has left
+    its block, then publishes. In that case, call it on every rank.
 
-    Promises: an error in the block, or a crash anywhere, changes nothing; the checkpoint appears whole or
-    not at all; the newest `keep` stay (default: what the document says, else 3). `meta` must be JSON.
+    An error in the block, or a crash anywhere, changes nothing: the checkpoint appears completely or not at all. The newest
+    `keep` checkpoints are kept (default: as in the document, else 3). `meta` must be JSON.
 
     Raises:
         IncompleteError: a rank did not finish its part of a sharded save.
-        OSError: the disk is full or damaged; what was there before is untouched.
+        OSError: the disk is full or damaged; earlier checkpoints are unchanged.
     """
     entry = _entry(step, meta)
     _listen()
@@ -89,33 +89,34 @@ def save(step: int, *, sharded: bool = False, keep: int | None = None, timeout: 
 
 
 def latest(*, deep: bool = False) -> Checkpoint | None:
-    """The newest checkpoint that is whole, or None. Damaged ones are passed over for the one before.
+    """Return the newest intact checkpoint, or None. Damaged checkpoints are skipped.
 
-    Sizes are compared always, digests with `deep`.
+    Sizes are always compared, digests only with `deep`.
     """
     _listen()
-    return next((found for found in history() if found.intact(deep=deep)), None)
+    return next((checkpoint for checkpoint in history() if checkpoint.intact(deep=deep)), None)
 
 
 def history() -> list[Checkpoint]:
-    """All finished checkpoints, newest first, whole or not."""
-    found = []
+    """Return all complete checkpoints, newest first, including damaged ones."""
+    checkpoints = []
     for path, manifest in folders.finished(directory()):
         step, sequence = int(manifest["step"]), int(manifest["sequence"])
-        found.append(Checkpoint(step, path, int(manifest["world_size"]), dict(manifest["meta"]), sequence))
-    return sorted(found, key=lambda one: one.sequence, reverse=True)
+        checkpoints.append(Checkpoint(step, path, int(manifest["world_size"]), dict(manifest["meta"]), sequence))
+    return sorted(checkpoints, key=lambda checkpoint: checkpoint.sequence, reverse=True)
 
 
 def directory() -> Path:
-    """Where checkpoints of this run lie."""
+    """Return the folder of this run's checkpoints."""
     return Path(os.environ.get(contract.CHECKPOINT_DIR) or "checkpoints")
 
 
 def should_checkpoint(step: int | None = None) -> bool:
-    """Whether now is the time to save: the document's interval has passed, somebody asked, or the end is near.
+    """Return whether to save a checkpoint now.
 
-    It says yes once for each cause. Rank 0 decides: other ranks always get False, so where all ranks must
-    take part (`sharded`), broadcast rank 0's answer. `step` is for readers of your code; the decision is by time.
+    Reasons are that the document's interval has passed, that a user requested a checkpoint, or that the run is about to stop. The
+    function returns True once for each cause. Rank 0 decides: other ranks always get False, so if all ranks must take part
+    (`sharded`), broadcast rank 0's answer. `step` only documents your code; the decision depends on time.
     """
     del step
     _listen()
@@ -123,7 +124,7 @@ def should_checkpoint(step: int | None = None) -> bool:
 
 
 def _listen() -> None:
-    """The process that saves takes requests to stop, also where it never asks `should_stop()`."""
+    """Accept requests to stop in the process that saves, even if it never calls `should_stop()`."""
     if context.rank() == 0:
         stop.listen()
 
@@ -150,14 +151,14 @@ def _keep(given: int | None) -> int:
 
 
 def _publish(root: Path, folder: folders.Aside, entry: dict[str, Any], keep: int) -> None:
-    before = folders.finished(root)
-    sequence = 1 + max((int(manifest["sequence"]) for _, manifest in before), default=0)
+    earlier = folders.finished(root)
+    sequence = 1 + max((int(manifest["sequence"]) for _, manifest in earlier), default=0)
     folders.publish(root, folder, {**entry, "sequence": sequence, "time": time.time()})
     folders.prune(root, keep, context.attempt_token())
 
 
 class _Pace:
-    """When to save next. Times are monotonic, except that of a request, which is a file's."""
+    """Decides when to save next. Times are monotonic, except that of a request, which is the time of a file."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()

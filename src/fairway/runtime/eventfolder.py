@@ -1,4 +1,4 @@
-"""A folder of TensorBoard event files as metrics. Standard library only, Python 3.9 and newer."""
+"""Read a folder of TensorBoard event files as metrics. Standard library only, Python 3.9 and newer."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fairway.runtime.growing import EventFile, GrowingFolder
 
 REPORT, TENSORBOARD, LOG, AUTO = "report", "tensorboard", "log", "auto"
 SOURCES = (REPORT, TENSORBOARD, LOG, AUTO)
-"""Where metrics come from, the best first: as soon as one has spoken, the lesser ones do not count any more for that run."""
+"""Sources of metrics, best first: once one has provided metrics, the lesser ones are ignored for that run."""
 
 _EVENTS = "tfevents"
 _TELLING_RUNS = frozenset({"train", "validation", "val", "valid", "test", "eval"})
-"""Names of TensorBoard runs that say what was measured; they become part of a metric's name."""
+"""Names of TensorBoard runs that indicate what was measured; they become part of a metric's name."""
 _MOST_FOLDERS = 1000
 _MOST_FILES = 1000
 _MOST_ENTRIES = 100_000
-"""Names of one folder that are looked at."""
+"""Maximum number of directory entries examined per folder."""
 
 
 class EventFolder:
-    """A folder with TensorBoard event files below it."""
+    """A folder that contains TensorBoard event files at any depth."""
 
     def __init__(self, root: Path, since: float) -> None:
         self.root = root
@@ -33,9 +33,9 @@ class EventFolder:
         self._folders: dict[Path, GrowingFolder] = {root: GrowingFolder(root)}
 
     def look(self, offset: Callable[[Path], int]) -> None:
-        """Find new files, each begun at its offset. Those of earlier runs in the same folder are none of ours."""
-        folders_left = list(self._folders.values())
-        for folder in folders_left:
+        """Find new files, and start each at its offset. Files of earlier runs in the same folder are ignored."""
+        pending = list(self._folders.values())
+        for folder in pending:
             if not folder.changed():
                 continue
             for entry in entries_of(folder.path, _MOST_ENTRIES):
@@ -43,7 +43,7 @@ class EventFolder:
                 if is_folder(entry):
                     if path not in self._folders and len(self._folders) < _MOST_FOLDERS:
                         self._folders[path] = GrowingFolder(path)
-                        folders_left.append(self._folders[path])
+                        pending.append(self._folders[path])
                 elif _EVENTS in entry.name and path not in self.files and self._is_ours(entry):
                     self.files[path] = EventFile(path, offset(path))
 
@@ -51,24 +51,27 @@ class EventFolder:
         return len(self.files) < _MOST_FILES and _written(entry) >= self._since - 1.0
 
     def prefix(self, path: Path) -> str:
-        """What a file's folder adds to the names of its metrics: `validation/`, where that says what was measured."""
+        """Return the prefix that a file's folder adds to the names of its metrics.
+
+        It is not empty only if the folder's name indicates what was measured: `validation/`.
+        """
         run = path.parent.name
         return f"{run}/" if run in _TELLING_RUNS and path.parent != self.root else ""
 
 
 def joined(file: EventFile, prefix: str, refuse: number.Refuse = number.ignore) -> Iterator[tuple[float, int, dict[str, float]]]:
-    """(time, step, values) of one file; the scalars of a step come one by one and are put together.
+    """Yield (time, step, values) of one file; the scalars of a step are stored separately and are merged.
 
-    What cannot be stored is left out, and `refuse` is given the reason.
+    Values that cannot be stored are left out, and `refuse` is called with the reason.
     """
     moment, step = 0.0, 0
     values: dict[str, object] = {}
-    for found in file.new_scalars(refuse):
-        if values and found.step != step:
+    for scalars in file.new_scalars(refuse):
+        if values and scalars.step != step:
             yield from _stored(moment, step, values, refuse)
             values = {}
-        moment, step = found.time, found.step
-        values.update({prefix + tag: value for tag, value in found.values.items()})
+        moment, step = scalars.time, scalars.step
+        values.update({prefix + tag: value for tag, value in scalars.values.items()})
     if values:
         yield from _stored(moment, step, values, refuse)
 
@@ -89,7 +92,7 @@ def _written(entry: os.DirEntry[str]) -> float:
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a folder; no for one that is gone."""
+    """Return whether an entry is a folder; False if it no longer exists."""
     try:
         return entry.is_dir(follow_symlinks=False)
     except OSError:
@@ -97,7 +100,7 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def entries_of(folder: Path, most: int) -> list[os.DirEntry[str]]:
-    """The entries of a folder by name, at most so many; none of one that cannot be read."""
+    """Return the entries of a folder in order of name, at most `most`; an empty list if the folder cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return sorted(islice(entries, most), key=lambda entry: entry.name)

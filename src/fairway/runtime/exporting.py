@@ -1,8 +1,8 @@
-"""`fairway.export(model, example_inputs)`: a live PyTorch, Keras or JAX model as files that a service can load.
+"""`fairway.export(model, example_inputs)`: write a live PyTorch, Keras or JAX model as files that a service can load.
 
-ONNX first, since it needs no framework to serve; where that is not possible, what the framework itself exports. What
-was written is asked the same as the live model, and must answer the same. Frameworks are imported only when a model of
-theirs is given; nothing here needs them.
+ONNX is tried first, since it needs no framework to serve; if that is not possible, the framework's own format is used. The
+exported model is run with the same inputs as the live model, and must give the same answers. A framework is imported only when a
+model of it is given; nothing here needs one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ABOUT = "fairway.json"
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
-"""How far an answer may be from the live model's: single precision in another order of summing, and no more."""
+"""Allowed difference to the live model's answers: that of single precision with another order of summation."""
 
 
 def export(
@@ -37,12 +37,12 @@ def export(
     metrics: Mapping[str, float] | None = None,
     tolerance: float = RELATIVE,
 ) -> Path | None:
-    """Write a live model into the output NAME as files that can be served; their folder.
+    """Write a live model into the output NAME as files that can be served, and return their folder.
 
-    `example_inputs` is what the model is called with: an array or tensor, a tuple of them, or a dict by argument name. The
-    first dimension is the batch, and may have any length afterwards where the model allows it. Only rank 0 writes; on all
-    others nothing happens, and None comes back. `metrics` go with the version. Raises `ExportError` when what was written
-    does not answer as the live model does, within `tolerance`.
+    `example_inputs` are the arguments of a call of the model: an array or tensor, a tuple of them, or a dict by argument name.
+    The first dimension is the batch, and may have any length afterwards if the model allows it. Only rank 0 writes; other ranks
+    do nothing and get None. `metrics` are stored with the version. Raises `ExportError` when the exported model does not give the
+    live model's answers within `tolerance`.
     """
     if context.rank() not in (0, context.NO_RANK) or (context.rank() == context.NO_RANK and context.index() != 0):
         return None
@@ -51,51 +51,54 @@ def export(
             message = f"metrics[{key!r}] is {value}: a finite number is needed"
             raise ValueError(message)
     folder = context.output(name)
-    aside = folder.parent / f".{folder.name}-exporting"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
+    temporary = folder.parent / f".{folder.name}-exporting"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
     try:
-        made, difference = _exported(model, example_inputs, aside, tolerance)
+        exported, difference = _exported(model, example_inputs, temporary, tolerance)
         about = {
-            "format": made.format,
-            "entry": made.entry,
-            "signature": {"inputs": made.inputs, "outputs": made.outputs},
+            "format": exported.format,
+            "entry": exported.entry,
+            "signature": {"inputs": exported.inputs, "outputs": exported.outputs},
             "generates": False,
             "metrics": {key: float(value) for key, value in (metrics or {}).items()},
             "checked": None if difference is None else {"largest_difference": difference, "tolerance": tolerance},
         }
-        (aside / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
-        _replace(aside, folder)
+        (temporary / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
+        _replace(temporary, folder)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
 
 def _exported(model: Any, example_inputs: Any, folder: Path, tolerance: float) -> tuple[Exported, float | None]:
-    """The first way that works and answers as the live model; how far its answers were off, None when nobody could ask."""
-    arrays, live, ways = _ways(model, example_inputs)
-    said = []
-    for way, write in ways:
+    """Return the result of the first export method that works and gives the live model's answers.
+
+    The second value is the largest difference of its answers, None if the exported model could not be run here.
+    """
+    arrays, live, methods = _ways(model, example_inputs)
+    failures = []
+    for method, write in methods:
         _empty(folder)
         try:
-            made = write(folder)
-            difference = _difference(made, arrays, live, tolerance) if made.ask is not None else None
-        except Exception as problem:  # noqa: BLE001  whatever an exporter raises, the next way may do
-            said.append(
-                f"{way}: {type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem).strip() else ''}"
+            exported = write(folder)
+            difference = _difference(exported, arrays, live, tolerance) if exported.ask is not None else None
+        except Exception as problem:  # noqa: BLE001  whatever an exporter raises, the next method may work
+            failures.append(
+                f"{method}: {type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem).strip() else ''}"
             )
             continue
-        for line in said:
+        for line in failures:
             _say(f"not as {line}")
         checked = "it could not be checked here" if difference is None else f"its answers differ by at most {difference:.2g}"
-        _say(f"the model is exported as {made.format}; {checked}")
-        return made, difference
-    message = "the model cannot be exported:\n  " + "\n  ".join(said)
+        _say(f"the model is exported as {exported.format}; {checked}")
+        return exported, difference
+    message = "the model cannot be exported:\n  " + "\n  ".join(failures)
     raise ExportError(message)
 
 
 def _ways(model: Any, example_inputs: Any) -> Ways:
-    """How a model of its kind is asked and written."""
+    """Return the functions to run and to export a model, by its framework."""
     if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
         return exporting_torch.ways(model, example_inputs)
     if "keras" in sys.modules and isinstance(model, sys.modules["keras"].Model):
@@ -107,13 +110,16 @@ def _ways(model: Any, example_inputs: Any) -> Ways:
 
 
 def _difference(made: Exported, arrays: list[Any], live: Ask, tolerance: float) -> float:
-    """The largest difference to the live model's answers, for the example and for one row of it where any batch may come."""
+    """Return the largest difference to the live model's answers.
+
+    It compares the answers for the example and, if any batch size is allowed, for one row of it.
+    """
     assert made.ask is not None
     largest = _compare(made.ask(arrays), live(arrays), tolerance)
-    any_batch = all(each["shape"] and each["shape"][0] == -1 for each in made.inputs)
+    any_batch = all(description["shape"] and description["shape"][0] == -1 for description in made.inputs)
     if any_batch and all(len(array) > 1 for array in arrays):
-        one = [array[:1] for array in arrays]
-        largest = max(largest, _compare(made.ask(one), live(one), tolerance))
+        first_row = [array[:1] for array in arrays]
+        largest = max(largest, _compare(made.ask(first_row), live(first_row), tolerance))
     return largest
 
 
@@ -123,28 +129,30 @@ def _compare(found: list[Any], wanted: list[Any], tolerance: float) -> float:
         message = f"it gives {len(found)} answers, and the live model {len(wanted)}"
         raise ExportError(message)
     largest = 0.0
-    for ours, theirs in zip(found, wanted):
-        if numpy.shape(ours) != numpy.shape(theirs):
-            message = f"its answer has the shape {numpy.shape(ours)}, and the live model's {numpy.shape(theirs)}"
+    for actual, expected in zip(found, wanted):
+        if numpy.shape(actual) != numpy.shape(expected):
+            message = f"its answer has the shape {numpy.shape(actual)}, and the live model's {numpy.shape(expected)}"
             raise ExportError(message)
-        mine = numpy.asarray(ours, dtype=numpy.float64)
-        other = numpy.asarray(theirs, dtype=numpy.float64)
-        if not numpy.allclose(mine, other, rtol=tolerance, atol=min(ABSOLUTE, tolerance), equal_nan=True):
-            off = float(numpy.nanmax(numpy.abs(mine - other)))
+        actual_values = numpy.asarray(actual, dtype=numpy.float64)
+        expected_values = numpy.asarray(expected, dtype=numpy.float64)
+        if not numpy.allclose(actual_values, expected_values, rtol=tolerance, atol=min(ABSOLUTE, tolerance), equal_nan=True):
+            off = float(numpy.nanmax(numpy.abs(actual_values - expected_values)))
             message = f"its answers differ from the live model's by {off:.3g}; does it draw random numbers when it is asked?"
             raise ExportError(message)
-        gap = numpy.abs(mine - other)
-        largest = max(largest, float(numpy.nanmax(gap)) if gap.size and not numpy.isnan(gap).all() else 0.0)
+        differences = numpy.abs(actual_values - expected_values)
+        largest = max(
+            largest, float(numpy.nanmax(differences)) if differences.size and not numpy.isnan(differences).all() else 0.0
+        )
     return largest
 
 
 def _replace(aside: Path, folder: Path) -> None:
-    """Put what was written in the place of what an earlier export left; other files of the output stay."""
+    """Replace the files of an earlier export by the new ones; other files of the output are kept."""
     try:
         earlier = json.loads((folder / ABOUT).read_text()).get("files", [])
     except (OSError, ValueError):
         earlier = []
-    for name in [each for each in earlier if isinstance(each, str) and ".." not in each]:
+    for name in [entry for entry in earlier if isinstance(entry, str) and ".." not in entry]:
         path = folder / name
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -153,11 +161,11 @@ def _replace(aside: Path, folder: Path) -> None:
     written = sorted(path.name for path in aside.iterdir())
     about = json.loads((aside / ABOUT).read_text())
     (aside / ABOUT).write_text(json.dumps({**about, "files": written}, indent=2) + "\n")
-    for each in [*(name for name in written if name != ABOUT), ABOUT]:
-        target = folder / each
+    for entry in [*(name for name in written if name != ABOUT), ABOUT]:
+        target = folder / entry
         if target.is_dir():
             shutil.rmtree(target)
-        os.replace(aside / each, target)
+        os.replace(aside / entry, target)
 
 
 def _empty(folder: Path) -> None:

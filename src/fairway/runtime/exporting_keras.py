@@ -1,4 +1,4 @@
-"""How a Keras model becomes files: ONNX where Keras can, else a SavedModel."""
+"""Export a Keras model: ONNX if Keras supports it, else a SavedModel."""
 
 from __future__ import annotations
 
@@ -18,49 +18,52 @@ if TYPE_CHECKING:
 def ways(model: Any, example_inputs: Any) -> Ways:
     """See `exporting._ways`."""
     live = _Live(model, example_inputs)
-    found: list[Way] = [("onnx", live.to_onnx)] if installed("tf2onnx", "onnx") else []
-    return live.arrays, live.ask, [*found, ("savedmodel", live.to_saved)]
+    onnx_method: list[Way] = [("onnx", live.to_onnx)] if installed("tf2onnx", "onnx") else []
+    return live.arrays, live.ask, [*onnx_method, ("savedmodel", live.to_saved)]
 
 
 class _Live:
-    """A model with an example of what it is asked."""
+    """A model with example inputs."""
 
     def __init__(self, model: Any, example: Any) -> None:
         numpy = load("numpy")
         self._model = model
         self._keys = list(example) if isinstance(example, dict) else []
         values = list(example.values()) if self._keys else list(example) if isinstance(example, (tuple, list)) else [example]
-        self.arrays = [numpy.asarray(each) for each in values]
-        # Asked once: a model that was never called does not know its shapes.
+        self.arrays = [numpy.asarray(value) for value in values]
+        # Called once, because a model that was never called does not have its shapes.
         self._answers = self.ask(self.arrays)
 
     def ask(self, arrays: list[Any]) -> list[Any]:
-        """What the live model answers."""
+        """Return the answers of the live model."""
         numpy = load("numpy")
-        given = dict(zip(self._keys, arrays)) if self._keys else arrays if len(arrays) > 1 else arrays[0]
-        answer = self._model(given, training=False)
+        inputs = dict(zip(self._keys, arrays)) if self._keys else arrays if len(arrays) > 1 else arrays[0]
+        answer = self._model(inputs, training=False)
         if isinstance(answer, dict):
             return [numpy.asarray(answer[name]) for name in in_order(answer)]
-        return [numpy.asarray(each) for each in (answer if isinstance(answer, (tuple, list)) else [answer])]
+        return [numpy.asarray(output) for output in (answer if isinstance(answer, (tuple, list)) else [answer])]
 
     def to_onnx(self, folder: Path) -> Exported:
         """Write ONNX."""
         path = folder / "model.onnx"
         self._export(path, "onnx")
         graph = load("onnx").load(str(path), load_external_data=False).graph
-        taken, given = [each.name for each in graph.input], [each.name for each in graph.output]
-        return self._exported("onnx", path.name, taken, given, ask_onnx(path, taken))
+        input_names, output_names = (
+            [tensor_info.name for tensor_info in graph.input],
+            [tensor_info.name for tensor_info in graph.output],
+        )
+        return self._exported("onnx", path.name, input_names, output_names, ask_onnx(path, input_names))
 
     def to_saved(self, folder: Path) -> Exported:
         """Write a SavedModel."""
         self._export(folder, "tf_saved_model")
-        taken, given, ask = ask_savedmodel(folder)
-        return self._exported("savedmodel", "saved_model.pb", taken, given, ask)
+        input_names, output_names, ask = ask_savedmodel(folder)
+        return self._exported("savedmodel", "saved_model.pb", input_names, output_names, ask)
 
     def _export(self, path: Path, format: str) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             self._model.export(str(path), format=format, verbose=False)
 
     def _exported(self, format: str, entry: str, taken: list[str], given: list[str], ask: Any) -> Exported:
-        inputs = [tensor(name, each, True) for name, each in zip(taken, self.arrays)]
-        return Exported(format, entry, inputs, [tensor(name, each, True) for name, each in zip(given, self._answers)], ask)
+        inputs = [tensor(name, array, True) for name, array in zip(taken, self.arrays)]
+        return Exported(format, entry, inputs, [tensor(name, array, True) for name, array in zip(given, self._answers)], ask)

@@ -1,4 +1,4 @@
-"""How a PyTorch module becomes files: ONNX through `torch.onnx`, else a program of `torch.export`."""
+"""Export a PyTorch module: ONNX through `torch.onnx`, else a program of `torch.export`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from fairway.runtime.exported import Way, Ways
 
 _LARGE = 1_500_000_000
-"""Bytes of weights above which they lie in a file beside the graph: a graph may have two gigabytes."""
+"""Size of the weights in bytes above which they are stored in a file next to the graph: a graph is limited to two gigabytes."""
 _WRAPPERS = ("DistributedDataParallel", "DataParallel")
-"""What wraps a module for training is no part of the model."""
+"""Wrappers used for training, which are not part of the model."""
 
 
 def ways(model: Any, example_inputs: Any) -> Ways:
@@ -31,43 +31,43 @@ def ways(model: Any, example_inputs: Any) -> Ways:
     while type(model).__name__ in _WRAPPERS:
         model = model.module
     live = _Live(model, example_inputs)
-    # Any batch before this one only, and what needs no torch to be served before what does.
-    found: list[Way] = []
+    # Any batch size before the example's only, and formats that need no torch to serve before those that do.
+    methods: list[Way] = []
     for kind, write in (("onnx", live.to_onnx), ("torch-export", live.to_program)):
         if kind != "onnx" or installed("onnx", "onnxscript"):
-            found += [
+            methods += [
                 (f"{kind} (any batch)", partial(write, any_batch=True)),
                 (f"{kind} (this batch)", partial(write, any_batch=False)),
             ]
-    return [_array(each) for each in live.tensors], live.ask, found
+    return [_array(example_tensor) for example_tensor in live.tensors], live.ask, methods
 
 
 class _Live:
-    """A module with an example of what it is asked."""
+    """A module with example inputs."""
 
     def __init__(self, model: Any, example: Any) -> None:
         self._torch = load("torch")
         self._model = model
         self._named = isinstance(example, dict)
         self._names, tensors = self._read(example)
-        # An example of one row would make the exporter take the batch for always one.
-        if all(each.dim() and len(each) == 1 for each in tensors):
-            tensors = [self._torch.cat([each, each]) for each in tensors]
-        devices = {each.device.type for each in (*model.parameters(), *model.buffers())}
+        # With an example of one row, the exporter would assume that the batch size is always one.
+        if all(value.dim() and len(value) == 1 for value in tensors):
+            tensors = [self._torch.cat([value, value]) for value in tensors]
+        devices = {value.device.type for value in (*model.parameters(), *model.buffers())}
         if devices - {"cpu"}:
-            # A server may have no such device, and what a device rounds is no mistake of the export.
+            # A server may not have such a device, and rounding differences of a device are not errors of the export.
             self._model = copy.deepcopy(model).to("cpu")
-        self.tensors = [each.detach().to("cpu") for each in tensors]
+        self.tensors = [value.detach().to("cpu") for value in tensors]
 
     def ask(self, arrays: list[Any]) -> list[Any]:
-        """What the live module answers."""
+        """Return the answers of the live module."""
         with self._answering():
-            return [_array(each) for each in self._answers(self._model, self._given(arrays))]
+            return [_array(answer) for answer in self._answers(self._model, self._given(arrays))]
 
     def to_onnx(self, folder: Path, any_batch: bool) -> Exported:
         """Write ONNX."""
         path = folder / "model.onnx"
-        size = sum(each.numel() * each.element_size() for each in self._model.parameters())
+        size = sum(parameter.numel() * parameter.element_size() for parameter in self._model.parameters())
         with self._answering():
             answers = self._answers(self._model, self.tensors)
             positional, named = self._call(self.tensors)
@@ -87,7 +87,7 @@ class _Live:
         return Exported("onnx", path.name, inputs, outputs, ask_onnx(path, self._names))
 
     def to_program(self, folder: Path, any_batch: bool) -> Exported:
-        """Write a program of torch.export."""
+        """Write a torch.export program."""
         path = folder / "model.pt2"
         with self._answering():
             answers = self._answers(self._model, self.tensors)
@@ -98,7 +98,7 @@ class _Live:
         def ask(arrays: list[Any]) -> list[Any]:
             loaded = self._torch.export.load(str(path)).module()
             with self._torch.no_grad():
-                return [_array(each) for each in self._answers(loaded, self._given(arrays))]
+                return [_array(answer) for answer in self._answers(loaded, self._given(arrays))]
 
         inputs, outputs = self._described(answers, any_batch)
         return Exported("torch-export", path.name, inputs, outputs, ask)
@@ -109,11 +109,15 @@ class _Live:
         else:
             tensors = list(example) if isinstance(example, (tuple, list)) else [example]
             accepted = inspect.signature(self._model.forward).parameters.values()
-            plain = [each.name for each in accepted if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-            names = [plain[place] if place < len(plain) else f"input_{place}" for place in range(len(tensors))]
-        wrong = [name for name, each in zip(names, tensors) if not isinstance(each, self._torch.Tensor)]
-        if wrong or not tensors:
-            message = f"example_inputs must be tensors: {', '.join(wrong) + ' is none' if wrong else 'there is nothing'}"
+            plain = [
+                parameter.name
+                for parameter in accepted
+                if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+            ]
+            names = [plain[position] if position < len(plain) else f"input_{position}" for position in range(len(tensors))]
+        invalid = [name for name, parameter in zip(names, tensors) if not isinstance(parameter, self._torch.Tensor)]
+        if invalid or not tensors:
+            message = f"example_inputs must be tensors: {', '.join(invalid) + ' is none' if invalid else 'there is nothing'}"
             raise TypeError(message)
         return names, tensors
 
@@ -124,25 +128,28 @@ class _Live:
         return [self._torch.from_numpy(array.copy()).to(like.dtype) for array, like in zip(arrays, self.tensors)]
 
     def _answers(self, model: Any, tensors: list[Any]) -> list[Any]:
-        """The tensors of an answer, in order, however it is built."""
+        """Return the tensors of an answer in order, whatever its structure."""
         positional, named = self._call(tensors)
         leaves = self._torch.utils._pytree.tree_leaves(model(*positional, **(named or {})))  # noqa: SLF001  no public way yet
-        return [each for each in leaves if isinstance(each, self._torch.Tensor)]
+        return [leaf for leaf in leaves if isinstance(leaf, self._torch.Tensor)]
 
     def _shapes(self, any_batch: bool) -> Any:
         if not any_batch:
             return None
         batch = self._torch.export.Dim("batch")
-        shapes = [{0: batch} if each.dim() else None for each in self.tensors]
+        shapes = [{0: batch} if example_tensor.dim() else None for example_tensor in self.tensors]
         return dict(zip(self._names, shapes)) if self._named else tuple(shapes)
 
     def _described(self, answers: list[Any], any_batch: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        inputs = [tensor(name, each, any_batch) for name, each in zip(self._names, self.tensors)]
-        return inputs, [tensor(name, each, any_batch) for name, each in zip(_output_names(answers), answers)]
+        inputs = [tensor(name, value, any_batch) for name, value in zip(self._names, self.tensors)]
+        return inputs, [tensor(name, value, any_batch) for name, value in zip(_output_names(answers), answers)]
 
     @contextlib.contextmanager
     def _answering(self) -> Iterator[None]:
-        """As it is when it answers: no dropout, no gradients; afterwards as it was. Exporters talk a lot; nobody hears it."""
+        """Set the module to inference for the block: no dropout, no gradients; the previous state is restored.
+
+        The output and warnings of exporters are suppressed.
+        """
         training = [module for module in self._model.modules() if module.training]
         logger = logging.getLogger("torch.onnx")
         level = logger.level
@@ -159,10 +166,10 @@ class _Live:
 
 
 def _output_names(answers: list[Any]) -> list[str]:
-    return ["output"] if len(answers) == 1 else [f"output_{place}" for place in range(len(answers))]
+    return ["output"] if len(answers) == 1 else [f"output_{index}" for index in range(len(answers))]
 
 
 def _array(each: Any) -> Any:
     each = each.detach().cpu()
-    # numpy has no type for it.
+    # numpy has no such type.
     return each.float().numpy() if str(each.dtype) == "torch.bfloat16" else each.numpy()

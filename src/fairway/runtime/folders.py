@@ -1,9 +1,9 @@
-"""Folders that appear whole or not at all: written aside, listed in a manifest, synced, renamed.
+"""Folders that are published atomically: written under a temporary name, listed in a manifest, synced, renamed.
 
-The disk side of `checkpoint.py`. Names in the checkpoint folder: `step-000000000123` is finished;
-`.tmp-...` is being written; `.old-...` was replaced by a newer save of the same step and still counts
-until the new one is in place; `.trash-...` is being deleted. A writer holds a lock on its folder,
-so what a dead writer left behind is told from what a live one is busy with.
+The disk side of `checkpoint.py`. Names in the checkpoint folder: `step-000000000123` is complete; `.tmp-...` is being written;
+`.old-...` was replaced by a newer save of the same step and still counts until the new one is in place; `.trash-...` is being
+deleted. A writer holds a lock on its folder, so the leftovers of a dead writer can be distinguished from the folder of a live
+one.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from fairway.runtime.regular import open_regular, read_regular
 _FINISHED = contract.STEP_FOLDER.split("{", maxsplit=1)[0]
 _MARKS = ".ranks"
 MANIFEST_LIMIT = 16 << 20
-"""Bytes of one manifest: some 100,000 files."""
+"""Maximum size of a manifest in bytes; enough for some 100,000 files."""
 MANIFESTS_LIMIT = 64 << 20
-"""Bytes of all manifests that one look takes."""
+"""Maximum total size in bytes of the manifests read by one call."""
 _MOST_ENTRIES = 100_000
-"""Names in the checkpoint folder that are looked at."""
+"""Maximum number of directory entries examined in the checkpoint folder."""
 
 
 class Aside:
-    """A folder that is being written, locked as long as this object is open."""
+    """A folder that is being written. It is locked until this object is closed."""
 
     def __init__(self, path: Path, *, shared: bool) -> None:
         self.path = path
-        # A folder of our own gets its name only once it is locked; a shared one is told by its token.
+        # A private folder gets its name only once it is locked; a shared one is identified by its token.
         born = path if shared else path.with_name(f".new-{path.name}")
         born.mkdir(exist_ok=shared)
         self._handle = os.open(born, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._identity = os.fstat(self._handle).st_ino
-        with suppress(OSError):  # a file system without locks: then leftovers stay until somebody deletes them
+        with suppress(OSError):  # a file system without locks: then leftovers stay until they are deleted by hand
             fcntl.flock(self._handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if not shared:
             os.rename(born, path)
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         os.close(self._handle)
 
     def leave_mark(self, rank: int) -> None:
-        """Say that this rank's files are complete."""
-        # Through the handle: a mark must never land in another folder that has the name by now.
+        """Mark this rank's files as complete."""
+        # Created relative to the handle: a mark must never end up in another folder that has taken the name meanwhile.
         with suppress(FileExistsError):
             os.mkdir(_MARKS, dir_fd=self._handle)
         os.close(os.open(f"{_MARKS}/{rank}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=self._handle))
@@ -64,11 +64,11 @@ class Aside:
             raise FileNotFoundError(message)
 
     def missing(self, ranks: int) -> list[int]:
-        """Ranks that have not left their mark."""
+        """Return the ranks that have not left their mark."""
         return [rank for rank in range(ranks) if not (self.path / _MARKS / str(rank)).exists()]
 
     def wait_for_marks(self, ranks: int, timeout: float) -> bool:
-        """Wait until every rank has left its mark; False when that took longer than `timeout` seconds."""
+        """Wait until every rank has left its mark; return False if that takes longer than `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while self.missing(ranks):
             if time.monotonic() > deadline:
@@ -80,10 +80,10 @@ class Aside:
 
 @contextmanager
 def aside(root: Path, step: int, token: str, *, publisher: bool) -> Iterator[Aside]:
-    """A folder to write into, removed at the end unless it was published.
+    """Yield a folder to write into; it is removed at the end unless it was published.
 
-    With a token, all who use the same token and step get the same folder; only the publisher removes it
-    then, and the others find out in `leave_mark`.
+    With a token, all callers with the same token and step get the same folder. Only the publisher removes it then, and the others
+    detect that in `leave_mark`.
     """
     name = f".tmp-{contract.STEP_FOLDER.format(step=step)}"
     folder = Aside(root / (f"{name}@{token}" if token else f"{name}-{secrets.token_hex(6)}"), shared=bool(token))
@@ -96,11 +96,11 @@ def aside(root: Path, step: int, token: str, *, publisher: bool) -> Iterator[Asi
 
 
 def publish(root: Path, folder: Aside, entry: dict[str, Any]) -> Path:
-    """Make the folder a finished one. Afterwards `latest` names it. The manifest is `entry` and the files."""
+    """Publish the folder as a complete one. Afterwards `latest` points to it. The manifest is `entry` with the files."""
     listing = {name: describe(folder.path / name) for name in files_in(folder.path)}
     _write_synced(folder.path / contract.MANIFEST, json.dumps({**entry, "files": listing}, indent=1))
-    for inner in sorted({parent for name in listing for parent in Path(name).parents}, reverse=True):
-        _sync(folder.path / inner)
+    for subfolder in sorted({parent for name in listing for parent in Path(name).parents}, reverse=True):
+        _sync(folder.path / subfolder)
     _sync(folder.path)
     target = root / contract.STEP_FOLDER.format(step=entry["step"])
     replaced = root / f".old-{target.name}-{secrets.token_hex(6)}"
@@ -116,20 +116,21 @@ def publish(root: Path, folder: Aside, entry: dict[str, Any]) -> Path:
 
 
 def finished(root: Path, refuse: number.Refuse = number.ignore) -> list[tuple[Path, dict[str, Any]]]:
-    """Every folder with a readable manifest, and the manifest; in no order.
+    """Return every folder with a readable manifest, and the manifest, in no particular order.
 
-    Of very many or very large manifests those of the highest steps. `refuse` is given the reason for one that is left out.
+    If there are very many or very large manifests, only those of the highest steps. `refuse` is called with the reason for each
+    that is left out.
     """
-    found, left = [], MANIFESTS_LIMIT
+    checkpoints, remaining = [], MANIFESTS_LIMIT
     for path in _candidates(root):
-        if left <= 0:
+        if remaining <= 0:
             refuse("checkpoint", f"{path.name} is left out: the manifests have more than {MANIFESTS_LIMIT:,} bytes")
             break
         manifest, size = _read_manifest(path, refuse)
-        left -= size
+        remaining -= size
         if manifest is not None:
-            found.append((path, manifest))
-    return found
+            checkpoints.append((path, manifest))
+    return checkpoints
 
 
 def _candidates(root: Path) -> list[Path]:
@@ -142,12 +143,12 @@ def _candidates(root: Path) -> list[Path]:
 
 
 def prune(root: Path, keep: int, token: str) -> None:
-    """Delete all but the newest `keep`, what was replaced, and what dead writers left."""
-    found = sorted(finished(root), key=lambda one: int(one[1]["sequence"]), reverse=True)
-    unwanted = [path for path, _ in found if path.name.startswith(_FINISHED)][keep:]
+    """Delete all but the newest `keep` checkpoints, replaced folders, and leftovers of dead writers."""
+    newest_first = sorted(finished(root), key=lambda checkpoint: int(checkpoint[1]["sequence"]), reverse=True)
+    unwanted = [path for path, _ in newest_first if path.name.startswith(_FINISHED)][keep:]
     for path in root.iterdir():
-        ours = path.name.endswith(f"@{token}")  # a rank may be ahead of us, writing the next one
-        abandoned = path.name.startswith(".tmp-") and not ours and _abandoned(path)
+        is_current = path.name.endswith(f"@{token}")  # another rank may already be writing the next one
+        abandoned = path.name.startswith(".tmp-") and not is_current and _abandoned(path)
         if abandoned or path.name.startswith((".trash-", ".old-")):
             unwanted.append(path)
     for path in unwanted:
@@ -155,7 +156,10 @@ def prune(root: Path, keep: int, token: str) -> None:
 
 
 def discard(path: Path) -> None:
-    """Delete a folder so that a half-deleted one is never taken for a checkpoint; what cannot go stays for the next time."""
+    """Delete a folder so that a half-deleted one is never taken for a checkpoint.
+
+    A folder that cannot be deleted is left for the next attempt.
+    """
     trash = path if path.name.startswith(".trash-") else path.with_name(f".trash-{secrets.token_hex(6)}")
     with suppress(OSError):
         if trash != path:
@@ -164,31 +168,31 @@ def discard(path: Path) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest, or None where there is none that makes sense."""
+    """Return the manifest, or None if there is no valid one."""
     return _read_manifest(folder, number.ignore)[0]
 
 
 def _read_manifest(folder: Path, refuse: number.Refuse) -> tuple[dict[str, Any] | None, int]:
-    """The manifest and the length of its text."""
+    """Return the manifest and the length of its text."""
     try:
         text = read_regular(folder / contract.MANIFEST, MANIFEST_LIMIT)
     except FileNotFoundError:
-        return None, 0  # A checkpoint that is being written, or was never finished.
+        return None, 0  # A checkpoint that is being written, or was never completed.
     except OSError as error:
         refuse("checkpoint", f"checkpoint {folder.name} is left out: its manifest is not read ({error.strerror or error})")
         return None, 0
     try:
-        found = json.loads(text)
+        manifest = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    wrong = _what_is_wrong(found)
-    if wrong:
-        refuse("checkpoint", f"checkpoint {folder.name} is left out: {wrong}")
-    return None if wrong else found, len(text)
+        manifest = None
+    problem = _what_is_wrong(manifest)
+    if problem:
+        refuse("checkpoint", f"checkpoint {folder.name} is left out: {problem}")
+    return None if problem else manifest, len(text)
 
 
 def _what_is_wrong(manifest: object) -> str:
-    """What makes this no manifest; empty: nothing."""
+    """Return what is wrong with the manifest; empty if it is valid."""
     if not isinstance(manifest, dict):
         return "its manifest is no JSON object"
     for name in ("step", "sequence", "world_size"):
@@ -201,7 +205,7 @@ def _what_is_wrong(manifest: object) -> str:
 
 
 def matches(folder: Path, manifest: dict[str, Any], *, deep: bool) -> bool:
-    """Whether the files are those of the manifest: by size, and by content with `deep`."""
+    """Return whether the files match the manifest: by size, and by content with `deep`."""
     try:
         for name, expected in manifest["files"].items():
             path = folder / name
@@ -213,28 +217,28 @@ def matches(folder: Path, manifest: dict[str, Any], *, deep: bool) -> bool:
 
 
 def files_in(folder: Path) -> list[str]:
-    """Relative names of the regular files below a folder, besides the marks and the manifest.
+    """Return the relative names of the regular files below a folder, except the marks and the manifest.
 
     Raises:
-        ValueError: there is something else, such as a link, whose content would not be in the checkpoint.
+        ValueError: there is anything else, such as a link, whose content would not be in the checkpoint.
     """
-    found = []
-    for place, inner, names in os.walk(folder):
-        if _MARKS in inner and Path(place) == folder:
-            inner.remove(_MARKS)
-        for name in [*names, *(name for name in inner if (Path(place) / name).is_symlink())]:
-            path = Path(place) / name
+    relative_names = []
+    for parent, subfolders, names in os.walk(folder):
+        if _MARKS in subfolders and Path(parent) == folder:
+            subfolders.remove(_MARKS)
+        for name in [*names, *(name for name in subfolders if (Path(parent) / name).is_symlink())]:
+            path = Path(parent) / name
             relative = path.relative_to(folder).as_posix()
             if path.is_symlink() or not path.is_file():
                 message = f"checkpoint file {relative!r} is a link or a special file; write a copy of what it points to"
                 raise ValueError(message)
             if relative != contract.MANIFEST:
-                found.append(relative)
-    return sorted(found)
+                relative_names.append(relative)
+    return sorted(relative_names)
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Size and digest of a file, which is on the disk afterwards."""
+    """Return size and digest of a file, and sync the file to the disk."""
     digest, size = hashlib.sha256(), 0
     with os.fdopen(open_regular(path), "rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):

@@ -1,4 +1,4 @@
-"""Files and folders that grow, looked at again and again: what is new since the last time, and nothing when nothing is.
+"""Files and folders that grow, polled repeatedly: each poll returns only what was added since the last one.
 
 Standard library only, Python 3.9 and newer.
 """
@@ -16,44 +16,44 @@ from fairway.runtime import number, tfevents
 from fairway.runtime.regular import open_regular
 
 READ_LIMIT = 4 * 1024 * 1024
-"""Bytes of one file that one look takes; the rest waits for the next, so that others get their turn."""
+"""Maximum bytes read from one file per poll; the rest waits for the next poll, so that other files get their turn."""
 EVENT_READ_LIMIT = 256 * 1024
-"""The same for event files, which take far longer to decode."""
+"""The same for event files, which take much longer to decode."""
 _BLOCK = 1 << 20
 _MOST_NAMES = 100_000
-"""Names of one folder that are looked at."""
+"""Maximum number of directory entries examined per folder."""
 _TAIL = 4096
 _CLOCK_STEP = 20_000_000
-"""Nanoseconds; the kernel's file times may lag this much."""
+"""Nanoseconds by which the kernel's file times may lag."""
 
 
 class GrowingFile:
-    """A file that is only appended to, and how far it was read."""
+    """A file that is only appended to, and the position up to which it was read."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self.path = path
         self.offset = offset
         self.written = 0.0
-        """When it was last written to, as of the last look."""
+        """Modification time at the last poll."""
         self.tail = b""
-        """The beginning of the line that has no end yet, as of the last look."""
+        """Beginning of the unfinished last line at the last poll."""
 
     def new_bytes(self, limit: int = READ_LIMIT, refuse: number.Refuse = number.ignore) -> bytes:
-        """What was appended since `offset`, which the caller advances by what it could use.
+        """Return what was appended since `offset`, which the caller advances by the part that it used.
 
-        Nothing of a file that cannot be read or is no regular one; `refuse` is given the reason.
+        The result is empty if the file cannot be read or is not a regular one; `refuse` is called with the reason.
         """
         try:
-            found = os.stat(self.path)
+            status = os.stat(self.path)
         except OSError:
             return b""
-        self.written = found.st_mtime
-        if not stat.S_ISREG(found.st_mode):
+        self.written = status.st_mtime
+        if not stat.S_ISREG(status.st_mode):
             refuse("file", f"{self.path.name} is not read: it is no regular file")
             return b""
-        if found.st_size < self.offset:
+        if status.st_size < self.offset:
             self.offset = 0
-        if found.st_size == self.offset:
+        if status.st_size == self.offset:
             return b""
         try:
             with os.fdopen(open_regular(self.path), "rb") as file:
@@ -64,12 +64,12 @@ class GrowingFile:
             return b""
 
     def new_lines(self, refuse: number.Refuse = number.ignore) -> Iterator[tuple[int, bytes]]:
-        """(where it begins, the line) for every line that was finished since the last time."""
+        """Yield (offset, line) for every line completed since the last poll."""
         data = self.new_bytes(refuse=refuse)
         # A progress bar ends its lines with a carriage return.
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         if not end and len(data) == READ_LIMIT:
-            # No line is that long: pass it over rather than read it again for ever.
+            # No line is that long: skip the data, instead of reading it again for ever.
             end = len(data)
         self.tail = data[end : end + _TAIL]
         at, self.offset = self.offset, self.offset + end
@@ -78,7 +78,7 @@ class GrowingFile:
             at += len(line)
 
     def newest_lines(self, limit: int, refuse: number.Refuse = number.ignore) -> Iterator[tuple[int, bytes]]:
-        """`new_lines` of the last `limit` bytes; what was appended before those is passed over."""
+        """Yield `new_lines` of the last `limit` bytes; anything appended before is skipped."""
         try:
             end = os.path.getsize(self.path)
         except OSError:
@@ -88,7 +88,7 @@ class GrowingFile:
             self.offset = end - limit
         lines = self.new_lines(refuse)
         if cut:
-            # What is left of the line that was cut may look like another one.
+            # The rest of the line that was cut may look like a complete one.
             next(lines, None)
         yield from lines
 
@@ -101,22 +101,22 @@ class EventFile(GrowingFile):
         self.damaged = False
 
     def new_scalars(self, refuse: number.Refuse = number.ignore) -> Iterator[tfevents.Scalars]:
-        """The scalars of every record that was finished since the last time. After damage the rest is not read."""
+        """Yield the scalars of every record completed since the last poll. After damage the rest is not read."""
         data = b"" if self.damaged else self.new_bytes(EVENT_READ_LIMIT, refuse)
         start = self.offset
         try:
             for record, end in tfevents.records(data):
                 self.offset = start + end
-                found = tfevents.scalars(record)
-                if found:
-                    yield found
+                scalars = tfevents.scalars(record)
+                if scalars:
+                    yield scalars
             self._skip_long(data[self.offset - start :])
         except tfevents.DamagedError as error:
             self.damaged = True
             refuse("events", f"{self.path.name} is damaged near byte {self.offset:,} and is not read further: {error}")
 
     def _skip_long(self, rest: bytes) -> None:
-        """A record that no single look could hold is passed over: an image or a graph, never a scalar."""
+        """Skip a record that is too long to be read by one poll: an image or a graph, never a scalar."""
         if len(rest) >= tfevents.HEADER:
             length = tfevents.HEADER + tfevents.record_length(rest[: tfevents.HEADER]) + tfevents.FOOTER
             if length > EVENT_READ_LIMIT and self._length() >= self.offset + length:
@@ -130,26 +130,26 @@ class EventFile(GrowingFile):
 
 
 class GrowingFolder:
-    """A folder, and whether names may have come or gone since the last listing."""
+    """A folder, and whether entries may have been added or removed since the last listing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._seen: int | None = None
 
     def changed(self) -> bool:
-        """Whether to list it again: a stat, nothing more."""
+        """Return whether the folder must be listed again; costs one stat."""
         try:
             now = os.stat(self.path).st_mtime_ns
         except OSError:
             return False
         if now == self._seen:
             return False
-        # A change just now may be followed by another one within the same tick of the clock.
+        # A very recent change may be followed by another one within the same tick of the clock.
         self._seen = now if time.time_ns() - now > _CLOCK_STEP else None
         return True
 
     def names(self) -> list[str]:
-        """The names in it, in order; none when it is gone."""
+        """Return the sorted names in the folder; an empty list if it no longer exists."""
         try:
             with os.scandir(self.path) as entries:
                 return sorted(entry.name for entry in islice(entries, _MOST_NAMES))
@@ -158,7 +158,7 @@ class GrowingFolder:
 
 
 def whole_lines(handle: int) -> int:
-    """The length of what ends with a line end."""
+    """Return the length of the file up to its last line end."""
     end = os.fstat(handle).st_size
     while end > 0:
         start = max(0, end - _BLOCK)

@@ -1,9 +1,9 @@
-"""Who has which piece of work: the disk side of `shards.py`.
+"""Distribution of pieces of work between processes: the disk side of `shards.py`.
 
-A folder with `terms.json` (what is shared out), `states` (one byte a piece: free, held or done), `lock`
-(held for microseconds around every change) and one `lease-...` file for each iterating process: it says
-which piece that process holds, its lock says that the process lives, its time says when it last moved on.
-A piece that is marked held without a live lease is free. Nothing is ever waited for under the lock.
+A folder with `terms.json` (the work that is distributed), `states` (one byte per piece: free, held or done), `lock` (held for
+microseconds around every change) and one `lease-...` file for each iterating process. The content of a lease is the piece that
+its process holds, its lock shows that the process lives, and its modification time is that of the last progress. A piece marked
+as held without a live lease is free. No code waits while it holds the lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BLOCK = 1 << 16
 
 
 class Lease:
-    """This iterating process's own lease file, locked until it closes or dies."""
+    """The lease file of this iterating process, locked until it is closed or the process dies."""
 
     def __init__(self, folder: str, timeout: float) -> None:
         self._path = os.path.join(folder, f"lease-{os.getpid()}-{secrets.token_hex(6)}")
@@ -33,7 +33,7 @@ class Lease:
         self._process = os.getpid()
 
     def hold(self, piece: int | None) -> None:
-        """Write down which piece this is."""
+        """Record the held piece."""
         text = b"" if piece is None else b"%d\n" % piece
         os.pwrite(self._file, text, 0)
         os.ftruncate(self._file, len(text))
@@ -41,14 +41,14 @@ class Lease:
         self.renew()
 
     def renew(self) -> None:
-        """Say that the holder moves on; a disk access at most once a second."""
+        """Record that the holder makes progress; accesses the disk at most once per second."""
         now = time.monotonic()
         if now - self._renewed >= self._rest:
             os.utime(self._file)
             self._renewed = now
 
     def close(self) -> None:
-        """End the lease. In a forked child only the copy is closed: the lease is still its parent's."""
+        """End the lease. In a forked child only the copy of the file is closed: the lease still belongs to its parent."""
         if os.getpid() == self._process:
             with suppress(FileNotFoundError):
                 os.unlink(self._path)
@@ -56,7 +56,7 @@ class Lease:
 
 
 class Ledger:
-    """The pieces of one pass and their states, shared by all processes that open the same folder."""
+    """The pieces of one pass over the data and their states, shared by all processes that open the same folder."""
 
     def __init__(self, folder: str, count: int, terms: dict[str, Any], timeout: float) -> None:
         os.makedirs(folder, exist_ok=True)
@@ -71,7 +71,7 @@ class Ledger:
 
     @contextmanager
     def lease(self) -> Iterator[Lease]:
-        """A lease of our own; a piece that it still holds at the end will be found free."""
+        """Create a lease for this process; a piece that it still holds at the end becomes free."""
         with self._locked():
             lease = Lease(self._folder, self._timeout)
         try:
@@ -80,35 +80,35 @@ class Ledger:
             lease.close()
 
     def take(self, lease: Lease) -> int | None:
-        """The next piece for this lease, or None when none is free now."""
+        """Take the next piece for this lease; None if none is free now."""
         with self._locked() as states:
             piece = self._find_free(states)
             if piece is None and self._reclaim(states):
                 piece = self._find_free(states)
             if piece is not None:
-                lease.hold(piece)  # first the lease, then the mark: a crash between the two leaves a free piece
+                lease.hold(piece)  # first the lease, then the mark: after a crash between the two the piece is free
                 self._write(states, piece, HELD)
                 self._next = piece + 1
             return piece
 
     def finish(self, lease: Lease, piece: int) -> None:
-        """The piece is done, also when somebody else has been given it meanwhile."""
+        """Mark the piece as done, even if another process has taken it meanwhile."""
         with self._locked() as states:
             self._write(states, piece, DONE)
             lease.hold(None)
 
     def done(self) -> list[int]:
-        """Every finished piece."""
+        """Return all pieces that are done."""
         with self._locked() as states:
             return [piece for piece, state in enumerate(self._read(states, 0, self._count)) if state == DONE]
 
     def complete(self) -> bool:
-        """Whether every piece is done."""
+        """Return whether every piece is done."""
         with self._locked() as states:
             return self._read(states, 0, self._count).count(DONE) == self._count
 
     def begin_with(self, done: list[int], token: str) -> None:
-        """Set what is done, unless that was done before under the same token: all processes of a start may call it."""
+        """Set the pieces that are done, unless this was already set with the same token: every process of a start may call it."""
         with self._locked() as states:
             terms = self._terms() or {}
             if terms.get("token") == token:
@@ -120,48 +120,48 @@ class Ledger:
             self._write_terms({**terms, "token": token})
 
     def _agree(self, terms: dict[str, Any]) -> None:
-        there = self._terms()
-        if there is None:
+        existing = self._terms()
+        if existing is None:
             self._write_terms(terms)
             return
-        told = {name: there.get(name) for name in terms}
-        if told != terms:
-            differ = f"here {terms}, before {told}"
+        recorded = {name: existing.get(name) for name in terms}
+        if recorded != terms:
+            differ = f"here {terms}, before {recorded}"
             message = f"the processes of this run do not agree on the shards: {differ}; give another `name` or `epoch`"
             raise ValueError(message)
 
     def _terms(self) -> dict[str, Any] | None:
         try:
             with open(self._path("terms.json"), encoding="utf-8") as file:
-                found = json.load(file)
+                terms = json.load(file)
         except (FileNotFoundError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return terms if isinstance(terms, dict) else None
 
     def _write_terms(self, terms: dict[str, Any]) -> None:
-        aside = self._path("terms.new")
-        with open(aside, "w", encoding="utf-8") as file:
+        temporary = self._path("terms.new")
+        with open(temporary, "w", encoding="utf-8") as file:
             json.dump(terms, file)
-        os.replace(aside, self._path("terms.json"))
+        os.replace(temporary, self._path("terms.json"))
 
     def _find_free(self, states: int) -> int | None:
-        """The first free piece from where we were, then from the beginning (given-back ones lie behind us)."""
+        """Return the first free piece after the last one taken, then from the beginning, where returned pieces are."""
         for start, end in ((self._next, self._count), (0, self._next)):
-            for place in range(start, end, _BLOCK):
-                found = self._read(states, place, min(_BLOCK, end - place)).find(FREE)
-                if found >= 0:
-                    return place + found
+            for offset in range(start, end, _BLOCK):
+                index = self._read(states, offset, min(_BLOCK, end - offset)).find(FREE)
+                if index >= 0:
+                    return offset + index
         return None
 
     def _reclaim(self, states: int) -> bool:
-        """Free the pieces that are marked held and that no live lease holds; whether there were any."""
+        """Free the pieces that are marked as held without a live lease; return whether there were any."""
         held = {piece for piece in self._live_leases() if piece is not None}
         marks = self._read(states, 0, self._count)
-        lost, place = [], marks.find(HELD)
-        while place >= 0:
-            if place not in held:
-                lost.append(place)
-            place = marks.find(HELD, place + 1)
+        lost, piece_index = [], marks.find(HELD)
+        while piece_index >= 0:
+            if piece_index not in held:
+                lost.append(piece_index)
+            piece_index = marks.find(HELD, piece_index + 1)
         for piece in lost:
             self._write(states, piece, FREE)
         return bool(lost)
@@ -173,7 +173,10 @@ class Ledger:
                     yield self._piece_of(self._path(name))
 
     def _piece_of(self, path: str) -> int | None:
-        """What a lease holds; None when its process is dead (the file goes then) or has not moved on for too long."""
+        """Return the piece that a lease holds; None if its process is dead or made no progress for too long.
+
+        The lease of a dead process is deleted.
+        """
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             try:
@@ -189,7 +192,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """The lock, and the open states file."""
+        """Hold the lock, and yield the open states file."""
         lock = os.open(self._path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)

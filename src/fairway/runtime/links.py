@@ -1,7 +1,8 @@
-"""Where symbolic links of a folder lead, told from their texts before any of them exists. Standard library only, Python 3.9.
+"""Check where symbolic links of a folder lead, from their targets alone, before any of them is created.
 
-A link is read as the kernel reads it: each part of its target in turn, through other links of the same folder. Reading
-the text alone is not enough: `up -> a/b/top/..` stays inside as text, and leads out when `a/b/top -> ../..`.
+Targets are resolved as the kernel does it: each part of the target in turn, through other links of the same folder. Checking the
+text alone is not enough: `up -> a/b/top/..` stays inside as text, but leads outside if `a/b/top -> ../..`. Standard library only,
+Python 3.9.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 MOST_HOPS = 40
-"""Links that the kernel follows for one path."""
+"""Maximum number of links that the kernel follows for one path."""
 LONGEST = 4095
-"""Bytes of a target."""
+"""Maximum length of a target in bytes."""
 
 _Resolved = tuple[tuple[str, ...], int]
-"""The place that a link leads to, as parts of a path within the folder, and how many links were followed."""
+"""The destination of a link, as parts of a path within the folder, and how many links were followed."""
 
 
 class EscapeError(ValueError):
-    """A link leads out of its folder, or nowhere."""
+    """Raised when a link leads out of its folder, or nowhere."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path!r} {why}")
@@ -27,17 +28,17 @@ class EscapeError(ValueError):
 
 
 def check_links(links: Mapping[str, str]) -> None:
-    """Raise `EscapeError` for the first link (path: target) that leads out of the folder that all of them are in.
+    """Raise `EscapeError` for the first link (path: target) that leads out of the folder that contains all of them.
 
-    Paths are relative, without `.` and `..`, and none lies below another one.
+    Paths are relative, without `.` and `..`, and no path is below another one.
     """
-    known: dict[str, _Resolved] = {}
+    resolved: dict[str, _Resolved] = {}
     for path in links:
-        _resolve(path, links, known, 0)
+        _resolve(path, links, resolved, 0)
 
 
 def stays_inside(path: str, target: str) -> bool:
-    """Whether a link at the path, pointing to the target, stays within the folder, read as text."""
+    """Return whether a link at the path, pointing to the target, stays within the folder, judged by its text."""
     if not target or target.startswith("/") or "\0" in target:
         return False
     depth = path.count("/")
@@ -54,26 +55,26 @@ def _resolve(path: str, links: Mapping[str, str], known: dict[str, _Resolved], h
     if path in known:
         return known[path]
     target = _target(path, links)
-    place = path.split("/")[:-1]
+    location = path.split("/")[:-1]
     followed = 1
     for part in target.split("/"):
         if part in ("", "."):
             continue
         if part == "..":
-            if not place:
+            if not location:
                 raise EscapeError(path, f"links to {target!r}, which other links lead outside of the folder")
-            place.pop()
+            location.pop()
             continue
-        place.append(part)
-        name = "/".join(place)
+        location.append(part)
+        name = "/".join(location)
         if name in links:
             if hops + followed >= MOST_HOPS:
                 raise EscapeError(path, f"links to {target!r}, a circle or more than {MOST_HOPS} links in a row")
-            found, more = _resolve(name, links, known, hops + followed)
-            place, followed = list(found), followed + more
+            destination, hops_below = _resolve(name, links, known, hops + followed)
+            location, followed = list(destination), followed + hops_below
     if followed > MOST_HOPS:
         raise EscapeError(path, f"links to {target!r}, a circle or more than {MOST_HOPS} links in a row")
-    known[path] = (tuple(place), followed)
+    known[path] = (tuple(location), followed)
     return known[path]
 
 

@@ -1,6 +1,6 @@
-"""`report()`: numbers at a step, appended to a file of the attempt. Nothing listens, so nothing can block or fail.
+"""`report()`: append numbers at a step to a file of the attempt. There is no receiver, so nothing can block or fail.
 
-One line a report, one `write` a line. The engine reads the file; `parse` is how.
+Each report is one line, and each line one `write`. The engine reads the file with `parse`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any
 from fairway.runtime import context, contract, number
 
 LINE_LIMIT = 1 << 20
-"""Bytes of one report."""
+"""Maximum size of one report in bytes."""
 _SPELT = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def report(step: Any = None, **metrics: Any) -> None:
     """Record numbers, such as `report(step=100, loss=0.3, accuracy=0.9)`.
 
-    Promises: one append to a local file and no waiting for anybody; a full disk loses the
-    report (see `dropped`) and never the training; outside of a job it does nothing.
-    Values may be anything that `float()` takes: numpy scalars, one-element tensors. Turning a tensor on a
-    GPU into a number waits for that GPU, as it does everywhere. None leaves a metric out.
-    A report that cannot be kept (a step beyond 64 bits, a metric's name of 1,000 characters) is refused by the engine,
-    which names it in the events of the run; the training goes on.
+    A report is one append to a local file and never waits. A full disk loses the report (see `dropped`), but does not affect the
+    training. Outside of a job the function does nothing.
+
+    Values may be anything that `float()` accepts: numpy scalars, one-element tensors. Turning a tensor on a GPU into a number
+    waits for that GPU, as usual. None leaves a metric out. A report that cannot be stored (a step beyond 64 bits, a metric's name
+    of 1,000 characters) is rejected by the engine, which reports it in the events of the run; the training continues.
 
     Raises:
-        TypeError: a value is not a number. That is a mistake in the program, so it is told outside of a job too.
+        TypeError: a value is not a number. This is an error in the program, so it is raised outside of a job too.
     """
     count = None if step is None else _as_step(step)
     numbers = {name: _as_float(name, value) for name, value in metrics.items() if value is not None}
@@ -42,27 +42,27 @@ def report(step: Any = None, **metrics: Any) -> None:
 
 
 def dropped() -> int:
-    """How many reports of this process were lost because the file could not be written."""
+    """Return the number of reports of this process that were lost because the file could not be written."""
     return _writer.dropped
 
 
 def parse(line: bytes | str, refuse: number.Refuse = number.ignore) -> number.Point | None:
-    """A line of the file as (time, step, metrics); None for a line that is refused, and `refuse` is given the reason."""
+    """Return a line of the file as (time, step, metrics); None if it is rejected, and `refuse` is called with the reason."""
     if len(line) > LINE_LIMIT:
         refuse("line", f"a line of {len(line):,} bytes is left out; a report has at most {LINE_LIMIT:,}")
         return None
     if not line.strip():
         return None
     try:
-        found = json.loads(line)
+        entry = json.loads(line)
     except (ValueError, RecursionError):
-        found = None
-    values = found.get("metrics") if isinstance(found, dict) else None
+        entry = None
+    values = entry.get("metrics") if isinstance(entry, dict) else None
     if not isinstance(values, dict):
         refuse("line", f"a line is no report: {number.shown(line)}")
         return None
-    spelt = {name: _SPELT.get(value, value) if isinstance(value, str) else value for name, value in values.items()}
-    return number.point(found.get("time"), found.get("step"), spelt, refuse)
+    converted = {name: _SPELT.get(value, value) if isinstance(value, str) else value for name, value in values.items()}
+    return number.point(entry.get("time"), entry.get("step"), converted, refuse)
 
 
 def _line(now: float, step: float | None, numbers: dict[str, float]) -> bytes:
@@ -72,14 +72,17 @@ def _line(now: float, step: float | None, numbers: dict[str, float]) -> bytes:
 
 
 def _step_as_json(step: float | None) -> int | str | None:
-    """The step; one that no reader takes as text, since JSON has no infinity and Python writes no integer of 5,000 digits."""
+    """Return the step for JSON.
+
+    Unsupported steps become text, since JSON has no infinity and Python writes no integer of 5,000 digits.
+    """
     if step is None or (isinstance(step, int) and step.bit_length() <= 128):
         return step
     return number.shown(step)
 
 
 def _as_json(value: float) -> float | str:
-    # JSON has no word for these, and a loss that became NaN is the very thing that people want to see.
+    # JSON has no numbers for these, and a loss that became NaN is exactly what users need to see.
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -103,7 +106,7 @@ def _as_float(name: str, value: Any) -> float:
 
 
 def _as_step(value: Any) -> float:
-    """The step as an integer; NaN and infinity stay what they are, for the engine to refuse."""
+    """Return the step as an integer; NaN and infinity are returned unchanged, for the engine to reject."""
     if not isinstance(value, (str, bytes)):
         try:
             return int(value)
@@ -115,7 +118,7 @@ def _as_step(value: Any) -> float:
 
 
 class _Writer:
-    """The open file. Lines are whole or, when the disk is full, cut and then closed off by the next one."""
+    """The open file. Lines are complete or, if the disk is full, cut off and then ended by the next one."""
 
     def __init__(self) -> None:
         # Reentrant, since a signal handler may report while the interrupted code does.
@@ -135,16 +138,16 @@ class _Writer:
     def _write(self, path: str, line: bytes) -> None:
         if path != self._path:
             self._open(path)
-        given = b"\n" + line if self._torn else line
-        written = os.write(self._file, given)
-        self._torn = written < len(given)
+        data = b"\n" + line if self._torn else line
+        written = os.write(self._file, data)
+        self._torn = written < len(data)
         self.dropped += self._torn
 
     def _open(self, path: str) -> None:
         if self._file >= 0:
             os.close(self._file)
             self._file, self._path = -1, ""
-        # O_NONBLOCK matters only if someone put a pipe there: then opening fails instead of waiting for a reader.
+        # O_NONBLOCK matters only if the path is a pipe: then opening fails instead of waiting for a reader.
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
         self._path, self._torn = path, False
 

@@ -1,4 +1,4 @@
-"""Numbers that a program wrote: the rules of `fairway.units.number`, for code that goes into tasks.
+"""Validation of numbers from programs: the rules of `fairway.units.number`, for code that is copied into tasks.
 
 Standard library only, Python 3.9 and newer.
 """
@@ -12,28 +12,28 @@ from typing import Callable, Optional
 
 INT64_LEAST, INT64_MOST = -(2**63), 2**63 - 1
 EXACT = 2**53
-"""Up to here every integer is a float, and a float names one integer."""
+"""Up to this limit every integer has an exact float."""
 AHEAD = 86_400.0
-"""Seconds that a time may be ahead of the clock: clocks of machines differ."""
+"""Seconds that a time may be in the future, because the clocks of machines differ."""
 SHOWN = 60
-"""Characters of a value that a message shows."""
+"""Maximum number of characters of a value in a message."""
 NAME_LIMIT = 250
-"""Characters of a metric's name."""
-# Half of a surrogate pair is a character to Python and cannot be stored as UTF-8.
+"""Maximum number of characters of a metric's name."""
+# Python accepts half of a surrogate pair as a character, but it cannot be stored as UTF-8.
 _NAME = re.compile(rf"[^\x00-\x1f\x7f\ud800-\udfff]{{1,{NAME_LIMIT}}}")
 
 Refuse = Callable[[str, str], None]
-"""Takes what was refused: its kind, and a sentence with the value, the reason and the fix."""
+"""Called for each rejected value, with its kind and a sentence with the value, the reason and the fix."""
 Point = tuple[float, Optional[int], dict[str, float]]
 """Time, step and metrics."""
 
 
 def ignore(kind: str, reason: str) -> None:
-    """Take no notice of what was refused."""
+    """Ignore a rejected value."""
 
 
 def int64(value: object) -> int | None:
-    """The integer, where it fits into 64 bits with its sign; a float only if it is whole and exact; None for anything else."""
+    """Return the value as a signed 64-bit integer, or None. A float is accepted only if it is whole and exact."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) <= EXACT else None
     if isinstance(value, bool) or not isinstance(value, int):
@@ -42,13 +42,13 @@ def int64(value: object) -> int | None:
 
 
 def count(value: object) -> int | None:
-    """`int64` that is not negative."""
-    found = int64(value)
-    return found if found is not None and found >= 0 else None
+    """Return the value as a non-negative `int64`, or None."""
+    integer = int64(value)
+    return integer if integer is not None and integer >= 0 else None
 
 
 def real(value: object) -> float | None:
-    """The value as a float, NaN and the infinities included; None for what is no number or too large for a float."""
+    """Return the value as a float, including NaN and the infinities; None if it is not a number or too large for a float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -58,20 +58,20 @@ def real(value: object) -> float | None:
 
 
 def finite(value: object) -> float | None:
-    """`real` that is neither NaN nor infinite."""
-    found = real(value)
-    return found if found is not None and math.isfinite(found) else None
+    """Return the value as a finite float, or None."""
+    value_as_float = real(value)
+    return value_as_float if value_as_float is not None and math.isfinite(value_as_float) else None
 
 
 def moment(value: object, now: float | None = None) -> float | None:
-    """Seconds since the epoch, at most a day ahead of the clock; None for anything else."""
-    found = finite(value)
+    """Return the value as seconds since the epoch, at most a day in the future; None for anything else."""
+    seconds = finite(value)
     latest = (time.time() if now is None else now) + AHEAD
-    return found if found is not None and 0.0 <= found <= latest else None
+    return seconds if seconds is not None and 0.0 <= seconds <= latest else None
 
 
 def shown(value: object) -> str:
-    """The value for a message: short, and possible for every value. An integer of 5,000 digits cannot be written out."""
+    """Return the value for a message: short, and possible for every value. Python cannot print an integer of 5,000 digits."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 4 * SHOWN:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, (list, tuple, dict, set, frozenset)):
@@ -81,12 +81,12 @@ def shown(value: object) -> str:
 
 
 def point(when: object, step: object, values: dict[str, object], refuse: Refuse) -> Point | None:
-    """One report as it can be stored; None where its step, its time or all of its metrics were refused.
+    """Return a report in the form in which it is stored; None if its step, its time or all of its metrics were rejected.
 
-    A single bad metric is left out, and the rest of the report counts.
+    A single invalid metric is left out, and the rest of the report is kept.
     """
-    known = moment(when)
-    if known is None:
+    seconds = moment(when)
+    if seconds is None:
         refuse("time", f"time {shown(when)} is out of range; it is in seconds since 1970, and not more than a day ahead")
         return None
     number = int64(step)
@@ -94,7 +94,7 @@ def point(when: object, step: object, values: dict[str, object], refuse: Refuse)
         refuse("step", _step_refused(step))
         return None
     metrics = dict(_metrics(values, refuse))
-    return (known, number, metrics) if metrics or not values else None
+    return (seconds, number, metrics) if metrics or not values else None
 
 
 def _step_refused(step: object) -> str:
@@ -104,7 +104,7 @@ def _step_refused(step: object) -> str:
 
 
 def _metrics(values: dict[str, object], refuse: Refuse) -> list[tuple[str, float]]:
-    found = []
+    accepted = []
     for name, value in values.items():
         number = real(value)
         if not _NAME.fullmatch(name):
@@ -112,5 +112,5 @@ def _metrics(values: dict[str, object], refuse: Refuse) -> list[tuple[str, float
         elif number is None:
             refuse("value", f"metric {shown(name)} is {shown(value)}, which is no number")
         else:
-            found.append((name, number))
-    return found
+            accepted.append((name, number))
+    return accepted

@@ -1,4 +1,4 @@
-"""Regular expressions from people, over lines of logs: compiled to bytes, with a bound on what one line can cost.
+"""Users' regular expressions for log lines: compiled to bytes, with a bound on the time that one line can take.
 
 Standard library only, Python 3.9 and newer.
 """
@@ -10,7 +10,8 @@ import re
 from fairway.runtime import number
 
 _REACH = (4096, 4096, 1024)
-"""How much of a line is looked at, by the number of open-ended repetitions: each multiplies the worst case by the length."""
+"""Bytes of a line that are searched, by the number of open-ended repetitions: each one multiplies the worst case by the
+length."""
 _LEAST_REACH = 512
 
 _TOKEN = re.compile(rb"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:P?<\w+>|<?[=!:]|[aimsux-]+:?)?)?|\{\d*,\d*\}|.", re.DOTALL)
@@ -18,7 +19,7 @@ _OPEN_ENDED = re.compile(rb"[*+]|\{\d*,\}")
 
 
 class PatternError(ValueError):
-    """The expression is wrong, or could take forever on an unlucky line."""
+    """Raised when the expression is wrong, or could take forever on an unlucky line."""
 
     def __init__(self, message: str, fix: str) -> None:
         super().__init__(message)
@@ -27,23 +28,23 @@ class PatternError(ValueError):
 
 
 class LinePattern:
-    """An expression, tried on the beginning of a line: a longer one is a dump, not something to search."""
+    """An expression that is searched in the beginning of a line; a longer line is a dump and is not worth searching."""
 
     def __init__(self, compiled: re.Pattern[bytes], reach: int) -> None:
         self._compiled = compiled
         self.reach = reach
 
     def search(self, line: bytes) -> re.Match[bytes] | None:
-        """The first match in the line, if any."""
+        """Return the first match in the line, if any."""
         return self._compiled.search(line, 0, self.reach)
 
     def __str__(self) -> str:
-        """The expression as it was written."""
+        """Return the expression as it was written."""
         return self._compiled.pattern.decode()
 
 
 def compile_pattern(text: str) -> LinePattern:
-    """The expression for bytes. `PatternError` for one that is wrong, or that could take forever on an unlucky line."""
+    """Compile an expression for bytes. Raises `PatternError` if it is wrong, or could take forever on an unlucky line."""
     raw = text.encode()
     try:
         compiled = re.compile(raw)
@@ -59,9 +60,9 @@ def compile_pattern(text: str) -> LinePattern:
 
 
 def numbers(pattern: LinePattern, line: bytes, refuse: number.Refuse = number.ignore) -> tuple[int | None, dict[str, float]]:
-    """The step and the metrics that a line tells; groups that hold no number are passed over.
+    """Return the step and the metrics of a line; groups that hold no number are skipped.
 
-    A line whose step is no integer of 64 bits is refused whole: it tells nothing, and `refuse` is given the reason.
+    A line whose step is not a 64-bit integer is rejected as a whole: the result is empty, and `refuse` is called with the reason.
     """
     match = pattern.search(line)
     step: int | None = None
@@ -88,7 +89,7 @@ def _whole(text: bytes) -> int:
 
 
 class _Group:
-    """What is known of a group while its end is looked for."""
+    """State of a group while the parser looks for its end."""
 
     def __init__(self) -> None:
         self.repeats = False
@@ -101,17 +102,17 @@ class _Group:
 
 
 def _is_explosive(tokens: list[bytes]) -> bool:
-    """Whether an open-ended repetition applies to a group that itself repeats, or whose alternatives begin alike."""
+    """Return whether an open-ended repetition applies to a group that itself repeats, or whose alternatives start alike."""
     groups = [_Group()]
     for token, following in zip(tokens, [*tokens[1:], b""]):
         if token.startswith(b"("):
             groups.append(_Group())
         elif token == b")" and len(groups) > 1:
             inner = groups.pop()
-            again = _OPEN_ENDED.fullmatch(following) is not None
-            if inner.ambiguous and again:
+            is_repeated = _OPEN_ENDED.fullmatch(following) is not None
+            if inner.ambiguous and is_repeated:
                 return True
-            groups[-1].repeats = groups[-1].repeats or inner.repeats or again
+            groups[-1].repeats = groups[-1].repeats or inner.repeats or is_repeated
         elif token == b"|":
             groups[-1].beginnings.append(b"")
         elif _OPEN_ENDED.fullmatch(token):

@@ -1,4 +1,4 @@
-"""Regular files that a program wrote, opened so that nothing that it put in their place can hold up or fill the reader.
+"""Open regular files written by a program so that nothing that the program puts in their place can block or flood the reader.
 
 Standard library only, Python 3.9 and newer.
 """
@@ -11,7 +11,10 @@ from pathlib import Path
 
 
 def open_regular(path: Path | str) -> int:
-    """A descriptor of a regular file, to read from. `OSError` for anything else: a pipe would hold up its reader for ever."""
+    """Return a descriptor of a regular file for reading.
+
+    Raises `OSError` for anything else: a pipe would block its reader for ever.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
@@ -21,7 +24,7 @@ def open_regular(path: Path | str) -> int:
 
 
 def read_regular(path: Path | str, limit: int) -> bytes:
-    """The content of a regular file. `OSError` for anything else, and for a file of more than `limit` bytes."""
+    """Return the content of a regular file. Raises `OSError` for anything else, and for a file of more than `limit` bytes."""
     handle = open_regular(path)
     with os.fdopen(handle, "rb") as file:
         data = file.read(limit + 1)

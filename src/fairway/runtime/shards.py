@@ -1,20 +1,20 @@
-"""Data shared out as it goes: leased ranges of indices, so that fast and slow workers finish together.
+"""Dynamic sharding of data: ranges of indices are leased to workers, so that fast and slow workers finish together.
 
     for shard in fairway.shards(len(dataset), size=1000, epoch=epoch):
         for i in shard:
             train(dataset[i])
 
-Asking for the next shard says that the one before is done. A worker that dies, or that makes no progress
-for `timeout` seconds, loses its shard to another one, from its beginning. So nothing is skipped, and only
-the shard in the hands of a worker that failed is seen twice. What is done stays done when the job is
-started again; to go back to what a checkpoint saw, keep `done()` in the checkpoint and give it back:
+Requesting the next shard marks the previous one as done. If a worker dies, or makes no progress for `timeout` seconds, its shard
+is given to another worker, from the beginning. So no data is skipped, and only the shard of a failed worker is processed twice.
+Shards that are done stay done when the job is restarted. To return to the state of a checkpoint, store `done()` in the checkpoint
+and pass it back:
 
     data = fairway.shards(n, size=1000, done=start.meta["shards"] if start else [])
     ...
     with fairway.checkpoint.save(step, shards=data.done()) as folder: ...
 
-All of it lies in files in the run's shared folder under a file lock: no server, nothing to lose. Outside
-of a job there is one worker and nothing is written.
+All state is in files in the run's shared folder, protected by a file lock; there is no server. Outside of a job there is one
+worker and nothing is written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _POLL = 0.05
 
 
 class Shard:
-    """A range of indices, `start` to `stop`. Going through it keeps the lease; so does `renew()`."""
+    """A range of indices, `start` to `stop`. Iterating over it renews the lease; so does `renew()`."""
 
     def __init__(self, items: range, lease: ledger.Lease | None) -> None:
         self.start = items.start
@@ -39,17 +39,17 @@ class Shard:
         self._lease = lease
 
     def __len__(self) -> int:
-        """How many items there are."""
+        """Return the number of items."""
         return self.stop - self.start
 
     def __iter__(self) -> Iterator[int]:
-        """The indices. Each one asked for is progress."""
+        """Yield the indices. Each one counts as progress."""
         for item in range(self.start, self.stop):
             self.renew()
             yield item
 
     def renew(self) -> None:
-        """Say that work on this shard goes on, where the indices are not gone through one by one."""
+        """Renew the lease, for code that does not iterate over the indices one by one."""
         if self._lease:
             self._lease.renew()
 
@@ -59,7 +59,7 @@ class Shard:
 
 
 class Shards:
-    """The shards of one pass over the data. Several may iterate, in any number of processes; each shard goes to one."""
+    """The shards of one pass over the data. Any number of processes may iterate; each shard goes to one of them."""
 
     def __init__(self, items: int, size: int, order: list[int] | range, book: ledger.Ledger | None) -> None:
         self._items = items
@@ -69,20 +69,20 @@ class Shards:
         self._alone: set[int] = set()
 
     def __iter__(self) -> Iterator[Shard]:
-        """Lease one shard after another until all are done, also those that others had begun and lost."""
+        """Lease one shard after another until all are done, including shards that failed workers had started."""
         if self._book is None:
             return self._iterate_alone()
         return self._iterate_leased(self._book)
 
     def __len__(self) -> int:
-        """How many shards there are in all."""
+        """Return the total number of shards."""
         return len(self._order)
 
     def done(self) -> list[list[int]]:
-        """The finished index ranges, merged: `[[0, 3000], [5000, 6000]]`. JSON, for a checkpoint."""
+        """Return the index ranges that are done, merged: `[[0, 3000], [5000, 6000]]`. The result is JSON, for a checkpoint."""
         numbers = self._alone if self._book is None else self._book.done()
         merged: list[list[int]] = []
-        for items in (self._range(number) for number in sorted(self._order[place] for place in numbers)):
+        for items in (self._range(number) for number in sorted(self._order[position] for position in numbers)):
             if merged and merged[-1][1] == items.start:
                 merged[-1][1] = items.stop
             else:
@@ -90,17 +90,17 @@ class Shards:
         return merged
 
     def _iterate_alone(self) -> Iterator[Shard]:
-        for place in range(len(self._order)):
-            if place not in self._alone:
-                yield Shard(self._range(self._order[place]), None)
-                self._alone.add(place)
+        for position in range(len(self._order)):
+            if position not in self._alone:
+                yield Shard(self._range(self._order[position]), None)
+                self._alone.add(position)
 
     def _iterate_leased(self, book: ledger.Ledger) -> Iterator[Shard]:
         with book.lease() as lease:
             while True:
                 taken = book.take(lease)
                 if taken is None:
-                    # Others still hold shards that may come free, unless we are told to end.
+                    # Other workers hold shards that may become free, unless this task is requested to stop.
                     if book.complete() or stop.requested():
                         return
                     time.sleep(_POLL)
@@ -112,30 +112,30 @@ class Shards:
         return range(number * self._size, min((number + 1) * self._size, self._items))
 
     def begin_with(self, done: Iterable[Any]) -> None:
-        """Count these ranges as finished and everything else as not; see `done` of `shards`."""
+        """Mark these ranges as done and all others as not done; see `done` of `shards`."""
         covered = [(int(start), int(end)) for start, end in done]
-        places = [place for place, number in enumerate(self._order) if _inside(self._range(number), covered)]
+        positions = [position for position, number in enumerate(self._order) if _inside(self._range(number), covered)]
         if self._book is None:
-            self._alone = set(places)
+            self._alone = set(positions)
         else:
-            self._book.begin_with(places, context.attempt_token())
+            self._book.begin_with(positions, context.attempt_token())
 
 
 def shards(
     items: int, size: int, *, epoch: int = 0, seed: int | None = None, done: Iterable[Any] | None = None,
     name: str = "data", timeout: float = 600.0,
 ) -> Shards:  # fmt: skip
-    """Share out the indices 0 to `items` in ranges of `size` among all processes of the run that ask.
+    """Distribute the indices 0 to `items` in ranges of `size` among all processes of the run that call this.
 
     Args:
-        items: how many there are; the same in every process.
-        size: items a shard. Small enough that every worker gets dozens, large enough to take seconds.
-        epoch: which pass over the data; each is shared out on its own.
-        seed: mixes the order of the shards, another way each epoch; the same in every process.
-        done: finished ranges to go back to, from `done()` in a checkpoint. Counts once for each start of the gang;
-            leave it out where tasks are started again one by one (`restart: {scope: task}`).
-        name: tells several data sets of one job apart.
-        timeout: seconds without progress after which a shard is given to someone else.
+        items: number of items; the same in every process.
+        size: items per shard. Small enough that every worker gets dozens, large enough to take seconds.
+        epoch: number of the pass over the data; each pass is distributed on its own.
+        seed: shuffles the shards, differently in each epoch; the same in every process.
+        done: ranges that are done, from `done()` in a checkpoint. Applied once per start of the gang;
+            do not use it if tasks are restarted one by one (`restart: {scope: task}`).
+        name: distinguishes several data sets of one job.
+        timeout: seconds without progress after which a shard is given to another worker.
     """
     if items < 0 or size < 1:
         message = f"shards(items={items}, size={size}): give at least 0 items and a size of at least 1"
@@ -150,10 +150,10 @@ def shards(
     if shared is not None:
         terms = {"items": items, "size": size, "epoch": epoch, "seed": seed}
         book = ledger.Ledger(os.path.join(shared, "shards", f"{name}-{epoch}"), count, terms, timeout)
-    made = Shards(items, size, order, book)
+    result = Shards(items, size, order, book)
     if done is not None:
-        made.begin_with(done)
-    return made
+        result.begin_with(done)
+    return result
 
 
 def _inside(items: range, covered: list[tuple[int, int]]) -> bool:

@@ -1,4 +1,4 @@
-"""Ending early: being asked to, and saying that there is more to do."""
+"""Stop a task early: detect stop requests, and request to be queued again."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any, NoReturn
 from fairway.runtime import context, contract
 
 _FLOCK = "hhqqi"
-"""`struct flock` of Linux on 64 bits: type, whence, start, length, owner."""
+"""`struct flock` of 64-bit Linux: type, whence, start, length, owner."""
 
 _signalled = False
 _polls = False
 
 
 def should_stop() -> bool:
-    """Whether this task is asked to end soon: a stop condition holds, `fairway stop` was typed, or room is needed.
+    """Return whether this task is requested to stop soon: a stop condition holds, a user ran `fairway stop`, or room is needed.
 
-    Cheap enough for every step (one `stat`). Save, then leave the training loop and return normally.
-    The first call tells the engine that this program asks: from then on a stop is a request first, and SIGTERM comes only
-    when all processes of the run that ask have ended, or shortly before the grace period is over.
-    Ranks see it at slightly different steps: where they compute together, let rank 0 ask and broadcast the answer.
-    A SIGTERM that comes from elsewhere counts only after `handle_sigterm()`.
+    Cheap enough for every step (one `stat`). Save, then leave the training loop and return normally. The first call informs the
+    engine that this program checks for requests. From then on a stop starts with a request, and SIGTERM comes only when all such
+    processes of the run have ended, or shortly before the grace period is over. Ranks see the request at slightly different
+    steps: if they compute together, let rank 0 call this and broadcast the answer. A SIGTERM from another source counts only
+    after `handle_sigterm()`.
     """
     global _polls  # one flag for the process
     _polls = True
@@ -33,29 +33,29 @@ def should_stop() -> bool:
 
 
 def handle_sigterm() -> None:
-    """From now on SIGTERM does not end the process but makes `should_stop()` true; the grace period is then yours.
+    """Make SIGTERM set `should_stop()` instead of ending the process; the program then has the grace period to stop.
 
-    A stop by Fairway needs no handler. This is for SIGTERM from elsewhere, such as `kill` or another scheduler.
-    Call it from the main thread. A handler that was set before is called as well.
+    A stop by Fairway needs no handler. This is for SIGTERM from other sources, such as `kill` or another scheduler. Call it from
+    the main thread. A handler that was set before is called as well.
     """
-    before = signal.getsignal(signal.SIGTERM)
+    previous_handler = signal.getsignal(signal.SIGTERM)
 
     def note(number: int, frame: Any) -> None:
         global _signalled  # a signal handler has nowhere else to put it
         _signalled = True
-        if callable(before):
-            before(number, frame)
+        if callable(previous_handler):
+            previous_handler(number, frame)
 
     signal.signal(signal.SIGTERM, note)
 
 
 def requeue() -> NoReturn:
-    """End this process as "saved, put me back in the queue". It does not count as a failure."""
+    """End this process as "saved, put me back in the queue". This does not count as a failure."""
     sys.exit(contract.EXIT_REQUEUE)
 
 
 def requested() -> bool:
-    """The same answer as `should_stop()`, without telling the engine that this program asks."""
+    """Return the same as `should_stop()`, without informing the engine that this program checks for requests."""
     if _signalled:
         return True
     folder = context.attempt_dir()
@@ -63,18 +63,21 @@ def requested() -> bool:
 
 
 def listen() -> None:
-    """Tell the engine that this process takes a request to stop and needs time to save. Outside of a job it does nothing."""
+    """Inform the engine that this process accepts stop requests and needs time to save. Outside of a job it does nothing."""
     _ear.open()
 
 
 def saved() -> None:
-    """A checkpoint is finished. A program that never asks `should_stop()` may be ended now, where the end is asked for."""
+    """Record that a checkpoint is complete.
+
+    If a stop is requested, a program that never calls `should_stop()` may be stopped now.
+    """
     if not _polls and requested():
         _ear.close()
 
 
 def has_listeners(shared: str) -> bool:
-    """Whether a process of the run with this shared folder listens for a request to stop. For engines."""
+    """Return whether a process of the run with this shared folder listens for stop requests. For engines."""
     import fcntl  # noqa: PLC0415  most programs never need it
 
     try:
@@ -82,10 +85,10 @@ def has_listeners(shared: str) -> bool:
     except OSError:
         return False
     try:
-        # F_GETLK asks and takes nothing, so that it never holds up a process that begins to listen.
+        # F_GETLK only queries and takes no lock, so it never blocks a process that starts to listen.
         answer = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     except OSError:
-        # A file system without locks: the file says at least that one listened.
+        # A file system without locks: the file shows at least that a process listened.
         return True
     finally:
         os.close(file)
@@ -93,7 +96,7 @@ def has_listeners(shared: str) -> bool:
 
 
 class _Ear:
-    """A shared lock on a file of the run, held while this process listens: the kernel lets go of it when the process ends."""
+    """A shared lock on a file of the run, held while this process listens. The kernel releases it when the process ends."""
 
     def __init__(self) -> None:
         self._file = -1
@@ -108,11 +111,11 @@ class _Ear:
         import fcntl  # noqa: PLC0415  most programs never need it
 
         try:
-            # A record lock belongs to the process: helpers that it forks do not listen in its place.
+            # A record lock belongs to the process, so helper processes that it forks do not hold it.
             self._file = os.open(folder / contract.LISTEN_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.lockf(self._file, fcntl.LOCK_SH)
         except OSError:
-            # The folder is gone or has no locks: SIGTERM comes at once then, and the request is seen all the same.
+            # The folder is gone or has no locks: SIGTERM then comes immediately, and the request is still visible.
             self._closed = True
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
-"""TensorBoard event files: the scalars in them, decoded without TensorFlow or protobuf.
+"""TensorBoard event files: decode their scalars without TensorFlow or protobuf.
 
-A file is a row of records: length (8 bytes), its checksum (4), data, its checksum (4), all little-endian.
-The data of a record is an `Event` message; only the fields that carry scalars are looked at.
-Standard library only, Python 3.9 and newer.
+A file is a sequence of records: length (8 bytes), its checksum (4), data, its checksum (4), all little-endian. The data of a
+record is an `Event` message; only the fields that carry scalars are read. Standard library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _FLOATS, _DOUBLES, _INTS, _INT64S, _HALVES = 5, 6, 7, 10, 13
 
 
 class DamagedError(ValueError):
-    """The bytes are no event file, or are no longer one from here on."""
+    """Raised when the data is not an event file, or is damaged from here on."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Scalars:
 
 
 def record_length(header: bytes) -> int:
-    """The length of the data that follows a record's header. Raises `DamagedError` when its checksum is wrong."""
+    """Return the length of the data that follows a record's header. Raises `DamagedError` if its checksum is wrong."""
     length, checksum = struct.unpack("<QI", header)
     if masked_checksum(header[:8]) != checksum:
         message = "the checksum of a record's length is wrong"
@@ -49,7 +48,7 @@ def record_length(header: bytes) -> int:
 
 
 def records(data: bytes, *, checked: bool = False) -> Iterator[tuple[bytes, int]]:
-    """(a record's data, where the next begins) for every whole record; with `checked` its checksum is compared too."""
+    """Yield (data, offset of the next record) for every complete record; with `checked` its checksum is verified too."""
     at = 0
     while len(data) - at >= HEADER:
         length = record_length(data[at : at + HEADER])
@@ -65,7 +64,7 @@ def records(data: bytes, *, checked: bool = False) -> Iterator[tuple[bytes, int]
 
 
 def scalars(record: bytes) -> Scalars | None:
-    """The scalars of one record; None when it has none. Raises `DamagedError` for what is no event."""
+    """Return the scalars of one record; None if it has none. Raises `DamagedError` if it is not an event."""
     try:
         return _scalars(record)
     except struct.error as error:
@@ -90,22 +89,22 @@ def _values(summary: bytes) -> Iterator[tuple[str, float]]:
     for number, message in _fields(summary):
         if number != _SUMMARY_VALUE or not isinstance(message, bytes):
             continue
-        tag, found = "", None
+        tag, scalar = "", None
         for inner, value in _fields(message):
             if not isinstance(value, bytes):
                 continue
             if inner == _VALUE_TAG:
                 tag = value.decode("utf-8", "replace")
             elif inner == _VALUE_SIMPLE and len(value) == 4:
-                found = struct.unpack("<f", value)[0]
+                scalar = struct.unpack("<f", value)[0]
             elif inner == _VALUE_TENSOR:
-                found = _scalar_of(value)
-        if tag and found is not None:
-            yield tag, float(found)
+                scalar = _scalar_of(value)
+        if tag and scalar is not None:
+            yield tag, float(scalar)
 
 
 def _scalar_of(tensor: bytes) -> float | None:
-    """The one element of a tensor; None for a tensor of another shape or type."""
+    """Return the single element of a tensor; None for a tensor of another shape or type."""
     kind, content = 0, b""
     listed: dict[int, int | bytes] = {}
     for number, value in _fields(tensor):
@@ -130,7 +129,7 @@ def _unpacked(kind: int, content: bytes) -> float | None:
 
 
 def _listed(kind: int, listed: dict[int, int | bytes]) -> float | None:
-    """An element from the repeated fields, which come packed or alone."""
+    """Return an element from the repeated fields, which may be packed or not."""
     for number, layout in ((_FLOATS, "<f"), (_DOUBLES, "<d")):
         value = listed.get(number)
         if isinstance(value, bytes) and len(value) == struct.calcsize(layout):
@@ -147,7 +146,7 @@ def _listed(kind: int, listed: dict[int, int | bytes]) -> float | None:
 
 
 def _is_single(shape: bytes) -> bool:
-    """Whether a tensor of this shape has one element."""
+    """Return whether a tensor of this shape has one element."""
     return all(
         _signed(size) == 1
         for number, dimension in _fields(shape)
@@ -158,7 +157,7 @@ def _is_single(shape: bytes) -> bool:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(field number, value) of a message: a number for varints, bytes for everything else."""
+    """Yield (field number, value) of a message: a number for varints, bytes for everything else."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -200,7 +199,7 @@ def _signed(value: int) -> int:
 
 
 def masked_checksum(data: bytes) -> int:
-    """CRC-32C, rotated and shifted as TFRecord wants it."""
+    """Return the CRC-32C, rotated and shifted as TFRecord requires."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)

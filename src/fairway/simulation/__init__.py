@@ -1,1 +1,1 @@
-"""Traces in, reports out: the scheduler on a virtual clock."""
+"""Simulation: replay traces with the scheduler on a virtual clock, and write reports."""

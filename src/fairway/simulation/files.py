@@ -1,4 +1,4 @@
-"""The files of a simulation, read with words for whoever gave the wrong one."""
+"""Read the input files of a simulation, with clear errors for wrong files."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _R = TypeVar("_R")
 
 
 def read_nodes(path: str) -> list[Node]:
-    """A list of nodes."""
+    """Read a list of nodes."""
     return _read_table(path, "--nodes", NODE_COLUMNS, traces.read_nodes)
 
 
 def read_pods(path: str) -> list[Shape]:
-    """A list of pods."""
+    """Read a list of pods."""
     return _read_table(path, "--pods", POD_COLUMNS, traces.read_pods)
 
 
 def read_order(path: str) -> traces.Order:
-    """The order in which pods arrive."""
+    """Read the order in which pods arrive."""
     return _read(path, "--order", _check_order, traces.read_order)
 
 
 def read_mix(text: str) -> str | Mix:
-    """What a policy knows of the workload: `given`, `learned`, or the mix of a list of pods in a file."""
+    """Read what a policy knows of the workload: `given`, `learned`, or the mix of a list of pods in a file."""
     if text in ("given", "learned"):
         return text
     near = nearest(text, ("given", "learned"))
@@ -48,7 +48,7 @@ def read_mix(text: str) -> str | Mix:
 
 
 def read_jobs(path: str) -> list[Entry]:
-    """A recorded queue."""
+    """Read a recorded queue."""
     return _read_table(path, "--trace", philly.COLUMNS, _parse_jobs)
 
 
@@ -83,21 +83,21 @@ def _open(file: Path) -> IO[str]:
 
 
 def _beside(file: Path) -> str:
-    """Names what was probably meant."""
+    """Suggest the file that was probably meant."""
     try:
-        known = [other.name for other in file.parent.iterdir()]
+        names = [other.name for other in file.parent.iterdir()]
     except OSError:
         return f"there is no folder {file.parent} either"
-    return did_you_mean(file.name, known) or f"look with: ls {file.parent}"
+    return did_you_mean(file.name, names) or f"look with: ls {file.parent}"
 
 
 def _check_columns(file: Path, columns: Sequence[str]) -> None:
     with _open(file) as lines:
-        found = next(csv.reader(lines), [])
+        header = next(csv.reader(lines), [])
     mistakes = []
     for name in columns:
-        if name not in found:
-            hint = did_you_mean(name, found) and f"is {nearest(name, found, cutoff=0.6)} meant? rename it"
+        if name not in header:
+            hint = did_you_mean(name, header) and f"is {nearest(name, header, cutoff=0.6)} meant? rename it"
             fix = hint or f"the first line must name {', '.join(columns)}"
             mistakes.append(Mistake(f"has no column {name}", file=str(file), line=1, fix=fix))
     if mistakes:
@@ -107,10 +107,10 @@ def _check_columns(file: Path, columns: Sequence[str]) -> None:
 def _check_order(file: Path) -> None:
     with _open(file) as text:
         try:
-            found = json.load(text)
+            order = json.load(text)
         except json.JSONDecodeError as problem:
             mistake = Mistake(f"is no JSON: {problem.msg}", file=str(file), line=problem.lineno, column=problem.colno)
             raise SpecError([mistake]) from problem
-    if not isinstance(found, dict) or not isinstance(found.get("pods"), list):
+    if not isinstance(order, dict) or not isinstance(order.get("pods"), list):
         fix = 'write {"pods": [places in the list of pods, sorted by name], "node_rank": [...]}'
         raise SpecError([Mistake("has no list `pods`", file=str(file), fix=fix)])

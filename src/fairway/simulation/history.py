@@ -1,4 +1,4 @@
-"""A Fairway history of one's own as a queue to play again: finished runs, what they asked for and how long they ran."""
+"""Turn the history of a Fairway installation into a queue to replay: finished runs, their requests and their run times."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fairway.views.job import JobView, TaskView
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Runs that can be played again, the earliest first, and how many cannot."""
+    """Runs that can be replayed, earliest first, and how many cannot."""
 
     entries: tuple[Entry, ...]
     without_gpus: int = 0
-    """Runs that asked for none: they do not wait for GPUs, and are left out."""
+    """Runs that requested no GPUs: they do not wait for GPUs, and are left out."""
     unfinished: int = 0
-    """Runs that never ran or are not over."""
+    """Runs that never started or are not over."""
 
 
 def read_history(runs: Iterable[JobView]) -> History:
-    """The finished runs as a queue. Times count from the first submit; a share of a GPU counts as a whole one."""
+    """Return the finished runs as a queue. Times count from the first submission; a share of a GPU counts as a whole one."""
     entries: list[tuple[float, Entry]] = []
     without_gpus = unfinished = 0
     for run in runs:
@@ -34,20 +34,20 @@ def read_history(runs: Iterable[JobView]) -> History:
         else:
             entries.append((run.created, Entry(run.created, math.ceil(run.gpus), ran, run.series, run.user)))
     first = min((created for created, _ in entries), default=0.0)
-    found = [
+    shifted = [
         Entry(entry.submitted - first, entry.gpus, entry.duration, entry.name, entry.user)
         for _, entry in sorted(entries, key=lambda pair: pair[0])
     ]
-    return History(tuple(found), without_gpus, unfinished)
+    return History(tuple(shifted), without_gpus, unfinished)
 
 
 def has_gaps(run: JobView) -> bool:
-    """Whether the run started more than once, so that only its tasks tell how long it ran."""
+    """Return whether the run started more than once, so that its run time must be taken from its tasks."""
     return run.attempt > 0 or run.restarts > 0
 
 
 def seconds_run(run: JobView) -> float | None:
-    """How long it held its places, pauses between attempts left out; None when it never ran or is not over."""
+    """Return how long the run held its places, without pauses between attempts; None if it never started or is not over."""
     if run.started is None or run.finished is None:
         return None
     spans = sorted(
@@ -65,5 +65,5 @@ def seconds_run(run: JobView) -> float | None:
 
 
 def _given(tasks: object) -> tuple[TaskView, ...]:
-    """Lists of runs leave the tasks out."""
+    """Return the tasks; none if the view comes from a list of runs, which leaves them out."""
     return tasks if isinstance(tasks, tuple) else ()

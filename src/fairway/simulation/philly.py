@@ -1,6 +1,6 @@
-"""Reads recorded queues: one line a job, `submit_s,gpus,duration_s,model`, as the Philly virtual clusters are given.
+"""Read recorded queues: one line per job, `submit_s,gpus,duration_s,model`, the format of the Philly virtual clusters.
 
-The durations of those traces are reconstructed from throughputs on V100 GPUs, not measured: say so when quoting them.
+The durations of those traces are reconstructed from throughputs on V100 GPUs, not measured: mention that when quoting them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ COLUMNS = ("submit_s", "gpus", "duration_s")
 
 
 def read(path: Path) -> list[Entry]:
-    """The jobs of a trace, the earliest first."""
+    """Return the jobs of a trace, earliest first."""
     with path.open(encoding="utf-8", newline="") as lines:
         return parse(lines, str(path))
 
 
 def parse(lines: Iterable[str], file: str = "") -> list[Entry]:
-    """The jobs in these lines, the earliest first. The model is left out: it was drawn at random when the trace was made.
+    """Return the jobs in these lines, earliest first.
+
+    The model is ignored, because it was drawn at random when the trace was made.
 
     Raises SpecError with every mistake.
     """
@@ -32,16 +34,16 @@ def parse(lines: Iterable[str], file: str = "") -> list[Entry]:
     if missing:
         fix = f"the first line must name {', '.join(COLUMNS)}"
         raise SpecError([Mistake(f"has no column {name}", file=file, line=1, fix=fix) for name in missing])
-    found: list[Entry] = []
+    entries: list[Entry] = []
     mistakes: list[Mistake] = []
     for line, row in enumerate(rows, 2):
-        wrong = [mistake for name in COLUMNS if (mistake := _mistake(row, name, file, line)) is not None]
-        mistakes += wrong
-        if not wrong:
-            found.append(Entry(float(row["submit_s"]), int(float(row["gpus"])), float(row["duration_s"])))
+        row_mistakes = [mistake for name in COLUMNS if (mistake := _mistake(row, name, file, line)) is not None]
+        mistakes += row_mistakes
+        if not row_mistakes:
+            entries.append(Entry(float(row["submit_s"]), int(float(row["gpus"])), float(row["duration_s"])))
     if mistakes:
         raise SpecError(mistakes)
-    return sorted(found, key=lambda entry: entry.submitted)
+    return sorted(entries, key=lambda entry: entry.submitted)
 
 
 def _mistake(row: Mapping[str, str | None], name: str, file: str, line: int) -> Mistake | None:

@@ -1,4 +1,4 @@
-"""Simulations as they are asked for: one after the other for every policy, on the same cluster and the same arrivals."""
+"""Run simulations as requested: one after the other for each policy, on the same cluster and the same arrivals."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ PLACEMENT_POLICIES = tuple(catalogue.POLICIES)
 QUEUE_POLICIES = tuple(POLICIES)
 DEFAULT_POLICY = "fairway"
 FILL = 1.3
-"""An order that is drawn goes on until so many times the GPUs there are have been asked for."""
+"""A random order continues until this many times the existing GPUs have been requested."""
 
 Progress = Callable[[str, int, int], None]
-"""Is told which policy is at work, how many arrivals or jobs are done, and of how many."""
+"""Called with the current policy, the number of arrivals or jobs done, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Other machines than those that were given, to see what would be."""
+    """A change of the given machines, for what-if runs."""
 
     add: int = 0
     gpus: int | None = None
-    """Of each node that is added; None: as the commonest have."""
+    """GPUs of each added node; None: as many as the most common nodes have."""
     remove: int = 0
 
     @classmethod
     def parse(cls, add: str, remove: int) -> Change:
-        """From `4` or `4x8`, and a number of nodes to take away."""
+        """Parse `4` or `4x8`, and a number of nodes to remove."""
         if not add:
             return cls(remove=remove)
         count, cross, gpus = add.partition("x")
@@ -54,7 +54,7 @@ class Change:
 
 
 def check_policies(names: Sequence[str], known: Collection[str]) -> None:
-    """Complain about a policy that does not exist."""
+    """Raise `UsageError` for a policy that does not exist."""
     for name in names:
         kind, _, seed = name.partition(":")
         if kind not in known or (seed and (kind != "random" or not seed.isdecimal())):
@@ -81,7 +81,7 @@ def come_and_go(
     *,
     count: int | None = None,
 ) -> list[ChurnResult]:
-    """Let tasks come and go once for each policy: the same tasks at the same times. `count` of them, or as many as are usual."""
+    """Run the churn experiment once for each policy, with the same tasks at the same times. `count`: number of tasks."""
     if not load > 0:
         raise UsageError(f"--churn {load:g}: a load above 0 is needed", fix="1.1 asks for 10 % more GPUs than there are")
     return [
@@ -90,7 +90,7 @@ def come_and_go(
 
 
 def queue(entries: Sequence[Entry], nodes: Nodes, policies: Sequence[str], progress: Progress) -> list[Outcome]:
-    """Play a recorded queue once for each policy."""
+    """Replay a recorded queue once for each policy."""
     check_policies(policies, QUEUE_POLICIES)
     return [replay(entries, nodes, policy, progress=_told(progress, policy)) for policy in policies]
 
@@ -100,7 +100,7 @@ def _told(progress: Progress, policy: str) -> Callable[[int, int], None]:
 
 
 def check_order(nodes: Sequence[Node], pods: Sequence[Shape], order: Order) -> None:
-    """Complain when the three do not belong together."""
+    """Raise `UsageError` if nodes, pods and order do not belong together."""
     if not nodes or not pods:
         raise UsageError(
             f"the list of {'pods' if nodes else 'nodes'} is empty", fix="give one with a line for each below its head"
@@ -113,21 +113,21 @@ def check_order(nodes: Sequence[Node], pods: Sequence[Shape], order: Order) -> N
 
 
 def drawn_order(nodes: Sequence[Node], pods: Sequence[Shape], seed: int) -> Order:
-    """An order of one's own: all pods shuffled, then more of them at random, as in the published experiment."""
-    chance = np.random.default_rng(seed)
-    found = [int(at) for at in chance.permutation(len(pods))]
-    wanted = FILL * WHOLE * sum(len(node.devices) for node in nodes)
-    asked = sum(milli_of(pod) for pod in pods)
-    if not asked:
-        return Order(tuple(found))
-    while asked < wanted:
-        found.append(int(chance.integers(len(pods))))
-        asked += milli_of(pods[found[-1]])
-    return Order(tuple(found))
+    """Return a random order: all pods shuffled, then more of them at random, as in the published experiment."""
+    random = np.random.default_rng(seed)
+    drawn = [int(index) for index in random.permutation(len(pods))]
+    target = FILL * WHOLE * sum(len(node.devices) for node in nodes)
+    requested = sum(milli_of(pod) for pod in pods)
+    if not requested:
+        return Order(tuple(drawn))
+    while requested < target:
+        drawn.append(int(random.integers(len(pods))))
+        requested += milli_of(pods[drawn[-1]])
+    return Order(tuple(drawn))
 
 
 def change_queue_nodes(nodes: Nodes, change: Change) -> Nodes:
-    """The nodes of a queue, changed."""
+    """Return the changed nodes of a queue."""
     if change.gpus not in (None, nodes.gpus):
         fix = f"write --add-nodes {change.add} or {change.add}x{nodes.gpus}"
         raise UsageError(f"nodes with {change.gpus} GPUs beside nodes with {nodes.gpus} are not simulated", fix=fix)
@@ -135,25 +135,25 @@ def change_queue_nodes(nodes: Nodes, change: Change) -> Nodes:
 
 
 def change_nodes(nodes: Sequence[Node], order: Order, change: Change) -> tuple[list[Node], Order]:
-    """The nodes of a cluster, changed, and the order with ranks for them: new nodes come last in a tie."""
+    """Return the changed nodes of a cluster, and the order with ranks for them: new nodes come last in a tie."""
     if not change.add and not change.remove:
         return list(nodes), order
     if change.remove >= len(nodes):
         raise UsageError(f"--remove-nodes {change.remove}: there are {len(nodes)}", fix="remove fewer")
     more = [(_commonest(nodes, change.gpus).name, change.add)] if change.add else []
-    found = experiment.changed(nodes, more, _spread(nodes, change.remove))
+    changed = experiment.changed(nodes, more, _spread(nodes, change.remove))
     if not order.ranks:
-        return found, order
+        return changed, order
     names = sorted(node.name for node in nodes)
     if len(names) != len(order.ranks):
         check_order(nodes, [Shape()] * (1 + max(order.pods, default=0)), order)
     ranks = dict(zip(names, order.ranks, strict=True))
-    after = sorted(node.name for node in found)
-    return found, replace(order, ranks=tuple(ranks.get(name, len(ranks) + at) for at, name in enumerate(after)))
+    new_names = sorted(node.name for node in changed)
+    return changed, replace(order, ranks=tuple(ranks.get(name, len(ranks) + index) for index, name in enumerate(new_names)))
 
 
 def _commonest(nodes: Sequence[Node], gpus: int | None) -> Node:
-    """One of the commonest kind of nodes, among those with so many GPUs."""
+    """Return a node of the most common kind, among those with this many GPUs."""
     fitting = [node for node in nodes if (len(node.devices) == gpus if gpus is not None else node.devices)]
     if not fitting:
         sizes = sorted({len(node.devices) for node in nodes})
@@ -168,6 +168,6 @@ def _kind(node: Node) -> tuple[float, int, tuple[str, ...]]:
 
 
 def _spread(nodes: Sequence[Node], count: int) -> list[str]:
-    """So many nodes, evenly over all kinds."""
+    """Return this many nodes, spread evenly over all kinds."""
     by_kind = sorted(nodes, key=lambda node: (_kind(node), node.name))
-    return [by_kind[int((place + 0.5) * len(by_kind) / count)].name for place in range(count)]
+    return [by_kind[int((index + 0.5) * len(by_kind) / count)].name for index in range(count)]

@@ -17,21 +17,21 @@ from fairway.plan.scheduling.shape import WHOLE, Shape
 from fairway.state.node import Device, Node
 
 TASKS_PER_NODE = 1001
-"""The limit of the published experiment."""
+"""Limit of tasks per node in the published experiment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """In which order pods arrive, and which node wins a tie."""
+    """The order in which pods arrive, and the ranks of nodes, which break ties."""
 
     pods: tuple[int, ...]
-    """Places in the list of pods."""
+    """Indices in the list of pods."""
     ranks: tuple[int, ...] = ()
-    """For each node, in order of name; the smallest wins. Empty means: by name."""
+    """Rank of each node, in order of name; the smallest wins. Empty: ties are broken by name."""
 
 
 def read_nodes(path: Path) -> list[Node]:
-    """Nodes by name (columns `sn`, `cpu_milli`, `memory_mib`, `gpu`, `model`)."""
+    """Read nodes, sorted by name (columns `sn`, `cpu_milli`, `memory_mib`, `gpu`, `model`)."""
     with _reading(path) as file:
         nodes = [_node(row) for row in csv.DictReader(file)]
     return sorted(nodes, key=lambda node: node.name)
@@ -44,7 +44,7 @@ def _node(row: dict[str, str]) -> Node:
 
 
 def read_pods(path: Path) -> list[Shape]:
-    """What the pods need, in order of name (columns `name`, `cpu_milli`, `memory_mib`, `num_gpu`, `gpu_milli`, `gpu_spec`)."""
+    """Read the pods' requests, sorted by name (columns `name`, `cpu_milli`, `memory_mib`, `num_gpu`, `gpu_milli`, `gpu_spec`)."""
     with _reading(path) as file:
         pods = [(row["name"], _shape(row)) for row in csv.DictReader(file)]
     return [shape for _, shape in sorted(pods, key=lambda pod: pod[0])]
@@ -58,19 +58,19 @@ def _shape(row: dict[str, str]) -> Shape:
 
 
 def read_order(path: Path) -> Order:
-    """The order of arrival (`pods`) and the ranks of nodes (`node_rank`), from JSON."""
+    """Read the order of arrival (`pods`) and the ranks of nodes (`node_rank`), from JSON."""
     with _reading(path) as file:
-        found = json.load(file)
-    return Order(tuple(found["pods"]), tuple(found.get("node_rank", ())))
+        order = json.load(file)
+    return Order(tuple(order["pods"]), tuple(order.get("node_rank", ())))
 
 
 def read_mix(path: Path) -> Mix:
-    """The mix of a list of pods."""
+    """Read the mix of a list of pods."""
     return Mix.of(read_pods(path))
 
 
 def check(nodes: Sequence[Node], pods: Sequence[Shape], order: Order) -> None:
-    """Complain when they do not belong together."""
+    """Raise `UsageError` if nodes, pods and order do not belong together."""
     if order.pods and not 0 <= min(order.pods) <= max(order.pods) < len(pods):
         raise UsageError(f"the order names pod {max(order.pods)}, and there are {len(pods)}: it belongs to another list of pods")
     if order.ranks and len(order.ranks) != len(nodes):

@@ -1,7 +1,8 @@
-"""What is asked: the documents, as frozen pydantic models.
+"""Spec documents (what a user requests) as frozen pydantic models.
 
-Pure. The models (`job`, `queue`, `resources`; `kinds` lists the documents) are the Kubernetes spelling, one type a field;
-the flat spelling is sugar on top.
-Reading goes text -> `located` (a tree with places) -> `flat` and `reader` (the model's data) -> pydantic -> `check`;
-writing goes through `writer`. `document` is the door to both; `schema` and `crd` say the same to editors and to Kubernetes.
+Pure. The models (`job`, `queue`, `service`, `resources`; `kinds` lists the documents) use the Kubernetes spelling: one type per
+field. The flat spelling is syntactic sugar on top.
+
+Reading goes text -> `located` (a tree with positions) -> `flat` and `reader` (the model's data) -> pydantic -> `check`; writing
+goes through `writer`. `document` is the entry point for both. `schema` and `crd` generate schemas for editors and for Kubernetes.
 """

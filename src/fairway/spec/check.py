@@ -1,4 +1,4 @@
-"""What a document must keep to beyond the types of its fields. Pure functions from a document to its problems."""
+"""Rules for documents beyond the types of their fields: pure functions that return a document's problems."""
 
 from __future__ import annotations
 
@@ -27,25 +27,27 @@ _VENDOR_GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong in a document that has the right types."""
+    """A problem in a document whose fields have the right types."""
 
     at: tuple[str | int, ...]
-    """Where, in the Kubernetes spelling."""
+    """Path of the field, in the Kubernetes spelling."""
     message: str
     fix: str = ""
     is_of_whole: bool = False
-    """Said only of a document that has no other mistake, which could be its cause."""
+    """Reported only when the document has no other mistake, which could be the cause of this problem."""
 
 
 def problems(document: Document) -> list[Problem]:
-    """Everything that is wrong with it."""
-    found = list(_labels(document))
+    """Return all problems of the document."""
+    result = list(_labels(document))
     if isinstance(document.spec, JobSpec):
-        found.extend(_job_problems(document.spec))
+        result.extend(_job_problems(document.spec))
     else:
-        found.extend(_queue_problems(document.spec) if isinstance(document.spec, QueueSpec) else _service_problems(document.spec))
-    found.extend(_no_nul(document.model_dump(mode="json", by_alias=True, exclude_defaults=True), ()))
-    return found
+        result.extend(
+            _queue_problems(document.spec) if isinstance(document.spec, QueueSpec) else _service_problems(document.spec)
+        )
+    result.extend(_no_nul(document.model_dump(mode="json", by_alias=True, exclude_defaults=True), ()))
+    return result
 
 
 def _job_problems(spec: JobSpec) -> Iterator[Problem]:
@@ -57,10 +59,10 @@ def _job_problems(spec: JobSpec) -> Iterator[Problem]:
 
 
 def refuse_problems(document: Document) -> None:
-    """Raises `SpecError` when anything is wrong; for documents that were made by a program."""
-    found = problems(document)
-    if found:
-        raise SpecError([Mistake(one.message, path=_dotted(one.at), fix=one.fix) for one in found])
+    """Raise `SpecError` if the document has problems; for documents made by a program."""
+    remaining = problems(document)
+    if remaining:
+        raise SpecError([Mistake(problem.message, path=_dotted(problem.at), fix=problem.fix) for problem in remaining])
 
 
 def _dotted(at: tuple[str | int, ...]) -> str:
@@ -84,11 +86,11 @@ def _labels(document: Document) -> Iterator[Problem]:
 
 
 def _success(spec: JobSpec) -> Iterator[Problem]:
-    wanted = {SuccessPolicy.CHIEF: ("chief", "master"), SuccessPolicy.LAUNCHER: ("launcher",)}.get(spec.success, ())
-    if wanted and not any(role in spec.roles for role in wanted):
+    required_roles = {SuccessPolicy.CHIEF: ("chief", "master"), SuccessPolicy.LAUNCHER: ("launcher",)}.get(spec.success, ())
+    if required_roles and not any(role in spec.roles for role in required_roles):
         yield Problem(
             ("spec", "success"),
-            f"needs a role `{wanted[0]}`, and there is none",
+            f"needs a role `{required_roles[0]}`, and there is none",
             f"add it to the roles, or choose {SuccessPolicy.AUTO}",
         )
 
@@ -142,10 +144,10 @@ def _role_macros(spec: JobSpec, role: Role, at: tuple[str, ...]) -> Iterator[Pro
 def _unknown_macros(spec: JobSpec, text: str, at: tuple[str | int, ...]) -> Iterator[Problem]:
     if "{{" not in text:
         return
-    known = macros.known(spec.roles, spec.data, spec.outputs)
+    known_names = macros.known(spec.roles, spec.data, spec.outputs)
     for name in macros.find(text):
-        if name not in known:
-            fix = suggest.did_you_mean(name, known) or "for the literal text write {{{{" + name + "}}}}"
+        if name not in known_names:
+            fix = suggest.did_you_mean(name, known_names) or "for the literal text write {{{{" + name + "}}}}"
             yield Problem(at, f"uses the macro {{{{{name}}}}}, which does not exist", fix)
 
 
@@ -157,17 +159,19 @@ def _role_secrets(spec: JobSpec, role: Role, at: tuple[str, ...]) -> Iterator[Pr
 
 def _role_resources(_: JobSpec | ServiceSpec, role: Role | ServiceSpec, at: tuple[str, ...]) -> Iterator[Problem]:
     for group in ("resources", "limits"):
-        given: Resources = getattr(role, group)
-        if given.gpu is not None and (count := quantity.number(given.gpu)) > 1 and count != int(count):
+        resources: Resources = getattr(role, group)
+        if resources.gpu is not None and (count := quantity.number(resources.gpu)) > 1 and count != int(count):
             yield Problem(
                 (*at, group, "gpu"), "is more than one GPU and not a whole number", f"write {int(count)} or {int(count) + 1}"
             )
-        yield from _vendor_gpus(given.other, (*at, group))
-        yield from _gpu_share(given, (*at, group))
+        yield from _vendor_gpus(resources.other, (*at, group))
+        yield from _gpu_share(resources, (*at, group))
     for name, parse in (("cpu", quantity.number), ("memory", quantity.byte_count), ("gpu", quantity.number)):
-        asked, most = getattr(role.resources, name), getattr(role.limits, name)
-        if asked is not None and most is not None and parse(most) < parse(asked):
-            yield Problem((*at, "limits", name), f"is less than the {asked} that `resources` asks for", f"write {asked} or more")
+        requested, limit = getattr(role.resources, name), getattr(role.limits, name)
+        if requested is not None and limit is not None and parse(limit) < parse(requested):
+            yield Problem(
+                (*at, "limits", name), f"is less than the {requested} that `resources` asks for", f"write {requested} or more"
+            )
 
 
 def _vendor_gpus(other: dict[str, int], at: tuple[str, ...]) -> Iterator[Problem]:
@@ -177,7 +181,7 @@ def _vendor_gpus(other: dict[str, int], at: tuple[str, ...]) -> Iterator[Problem
 
 
 def _gpu_share(given: Resources, at: tuple[str, ...]) -> Iterator[Problem]:
-    """A share is said once, is a part of a GPU, and there is a GPU to share."""
+    """Check that the share is given once, is a fraction of a GPU, and that `gpu` is not 0."""
     count = quantity.number(given.gpu) if given.gpu is not None else None
     if given.gpu_share is not None:
         if not 0 < quantity.number(given.gpu_share) <= 1:
@@ -191,12 +195,12 @@ def _gpu_share(given: Resources, at: tuple[str, ...]) -> Iterator[Problem]:
 
 
 def _role_placement(_: JobSpec | ServiceSpec, role: Role | ServiceSpec, at: tuple[str, ...]) -> Iterator[Problem]:
-    where = role.placement
-    if where.together and where.apart:
+    placement = role.placement
+    if placement.together and placement.apart:
         yield Problem((*at, "placement"), "wants replicas together and apart", "keep one of them")
-    if where.alone and not gpu_ask(role.resources).count:
+    if placement.alone and not gpu_ask(role.resources).count:
         yield Problem((*at, "placement", "alone"), "is about GPUs, and it asks for none", "ask for one, or remove it")
-    for index, taint in enumerate(where.tolerations):
+    for index, taint in enumerate(placement.tolerations):
         if not taint.strip():
             yield Problem((*at, "placement", "tolerations", index), "is empty", "write the name of a taint, or * for all")
 
@@ -245,10 +249,10 @@ def _queue_problems(spec: QueueSpec) -> Iterator[Problem]:
         )
     if quantity.number(spec.weight) <= 0:
         yield Problem(("spec", "weight"), "is no weight", "write more than 0, for example 1; to close a queue, delete it")
-    for given, at in ((spec.quota, ("spec", "quota")), (spec.limits.per_user, ("spec", "limits", "perUser"))):
-        yield from _vendor_gpus(given.other, at)
-        yield from _gpu_type_over_all(given, at)
-        for name in given.other:
+    for amounts, at in ((spec.quota, ("spec", "quota")), (spec.limits.per_user, ("spec", "limits", "perUser"))):
+        yield from _vendor_gpus(amounts.other, at)
+        yield from _gpu_type_over_all(amounts, at)
+        for name in amounts.other:
             if name in _OWN_NAMES or name.startswith("gpu:"):
                 yield Problem((*at, "other", name), "is no other resource", f"write `{name.partition(':')[0]}` beside `other`")
     limits, defaults = spec.limits, spec.defaults
@@ -271,7 +275,7 @@ def _gpu_type_over_all(given: Allotment, at: tuple[str, ...]) -> Iterator[Proble
 
 
 def _no_nul(data: object, at: tuple[str | int, ...]) -> Iterator[Problem]:
-    """No text may hold NUL: neither a path nor a variable nor an argument can."""
+    """Reject text with NUL: no path, variable or argument can contain it."""
     if isinstance(data, str) and "\0" in data:
         yield Problem(at, "holds a NUL character", "remove it")
     elif isinstance(data, dict):

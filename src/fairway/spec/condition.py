@@ -3,10 +3,11 @@
     either   = both {"or" both}
     both     = negation {"and" negation}
     negation = "not" negation | "(" either ")" | comparison
-    comparison = operand (">=" | "<=" | ">" | "<" | "==" | "!=") operand     with a metric on one side at least
+    comparison = operand (">=" | "<=" | ">" | "<" | "==" | "!=") operand     with a metric on at least one side
 
-A metric that was not reported yet, or is not a number, makes its comparison unknown (`None`), and the whole only where it
-matters: true or unknown is true, false and unknown is false. So a loss that became NaN ends no run as a success.
+A metric that has not been reported yet, or is not a number, makes its comparison unknown (`None`). The whole condition is unknown
+only if that matters: true or unknown is true, false and unknown is false. So a loss that became NaN never ends a run as a
+success.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _INSTEAD = {"=>": ">=", "=<": "<=", "&&": "and", "||": "or", "=": "==", "!": "no
 
 
 class ConditionError(ValueError):
-    """The condition cannot be read. The text is `what is wrong; the fix`; `column` counts from 1."""
+    """Raised when a condition cannot be parsed. The text is `what is wrong; the fix`; `column` counts from 1."""
 
     def __init__(self, message: str, column: int) -> None:
         super().__init__(message)
@@ -49,7 +50,7 @@ class Comparison:
     right: str | float
 
     def evaluate(self, metrics: Mapping[str, float]) -> bool | None:
-        """Whether it holds; None when a metric is missing or not a number."""
+        """Return whether the comparison holds; None when a metric is missing or not a number."""
         left, right = (metrics.get(side) if isinstance(side, str) else side for side in (self.left, self.right))
         # NaN is the one value that does not equal itself.
         if left is None or right is None or left != left or right != right:
@@ -58,58 +59,58 @@ class Comparison:
 
     @property
     def metrics(self) -> frozenset[str]:
-        """The metrics that it needs."""
+        """Names of the metrics that the condition refers to."""
         return frozenset(side for side in (self.left, self.right) if isinstance(side, str))
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite."""
+    """True when its part is false."""
 
     part: Condition
 
     def evaluate(self, metrics: Mapping[str, float]) -> bool | None:
-        """Whether it holds; None when unknown."""
+        """Return whether the condition holds; None when unknown."""
         value = self.part.evaluate(metrics)
         return None if value is None else not value
 
     @property
     def metrics(self) -> frozenset[str]:
-        """The metrics that it needs."""
+        """Names of the metrics that the condition refers to."""
         return self.part.metrics
 
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """Every part holds."""
+    """True when every part holds."""
 
     parts: tuple[Condition, ...]
 
     def evaluate(self, metrics: Mapping[str, float]) -> bool | None:
-        """Whether it holds; None when unknown."""
+        """Return whether the condition holds; None when unknown."""
         values = [part.evaluate(metrics) for part in self.parts]
         return False if False in values else None if None in values else True
 
     @property
     def metrics(self) -> frozenset[str]:
-        """The metrics that it needs."""
+        """Names of the metrics that the condition refers to."""
         return frozenset().union(*(part.metrics for part in self.parts))
 
 
 @dataclass(frozen=True, slots=True)
 class Any:
-    """At least one part holds."""
+    """True when at least one part holds."""
 
     parts: tuple[Condition, ...]
 
     def evaluate(self, metrics: Mapping[str, float]) -> bool | None:
-        """Whether it holds; None when unknown."""
+        """Return whether the condition holds; None when unknown."""
         values = [part.evaluate(metrics) for part in self.parts]
         return True if True in values else None if None in values else False
 
     @property
     def metrics(self) -> frozenset[str]:
-        """The metrics that it needs."""
+        """Names of the metrics that the condition refers to."""
         return frozenset().union(*(part.metrics for part in self.parts))
 
 
@@ -117,19 +118,22 @@ Condition = Comparison | Not | All | Any
 
 
 def parse(text: str) -> Condition:
-    """The condition that a text stands for. Raises `ConditionError`."""
+    """Parse a condition. Raises `ConditionError`."""
     if len(text) > TEXT_LIMIT:
         message = f"is longer than {TEXT_LIMIT} characters; make it shorter"
         raise ConditionError(message, 1)
     parser = _Parser(text)
-    found = parser.either(0)
+    condition = parser.either(0)
     parser.finish()
-    return found
+    return condition
 
 
 def goals(wanted: Condition) -> dict[str, str]:
-    """Metrics that it wants high (`max`) or low (`min`): those that it compares with numbers, and in one direction only."""
-    found: dict[str, set[str]] = {}
+    """Return the metrics that the condition needs high (`max`) or low (`min`).
+
+    Only metrics that are compared with numbers, and in one direction only, are included.
+    """
+    directions: dict[str, set[str]] = {}
     parts: list[Condition] = [wanted]
     for part in parts:
         if isinstance(part, All | Any):
@@ -137,8 +141,8 @@ def goals(wanted: Condition) -> dict[str, str]:
         elif isinstance(part, Comparison) and part.sign[0] in "<>" and len(part.metrics) == 1:
             (name,) = part.metrics
             high = (part.sign[0] == ">") == (part.left == name)
-            found.setdefault(name, set()).add("max" if high else "min")
-    return {name: ways.pop() for name, ways in found.items() if len(ways) == 1 and name != "step"}
+            directions.setdefault(name, set()).add("max" if high else "min")
+    return {name: ways.pop() for name, ways in directions.items() if len(ways) == 1 and name != "step"}
 
 
 class _Parser:
@@ -172,11 +176,11 @@ class _Parser:
         if self._take("not"):
             return Not(self._negation(depth + 1))
         if self._take("("):
-            found = self.either(depth + 1)
+            condition = self.either(depth + 1)
             if not self._take(")"):
                 message = "has a ( that is not closed; add )"
                 raise ConditionError(message, self._column())
-            return found
+            return condition
         return self._comparison()
 
     def _comparison(self) -> Condition:
@@ -225,8 +229,8 @@ class _Parser:
 
 
 def _tokens(text: str) -> list[tuple[str, str, int]]:
-    """Kind, text and column of each word."""
-    found = []
+    """Return the kind, text and column of each token."""
+    tokens = []
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup or "odd"
         word, column = match[kind], match.start(kind) + 1
@@ -234,5 +238,5 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
             instead = _INSTEAD.get(word)
             message = f"has `{word}`, which means nothing here; {f'write {instead}' if instead else 'remove it'}"
             raise ConditionError(message, column)
-        found.append((kind, word, column))
-    return found
+        tokens.append((kind, word, column))
+    return tokens

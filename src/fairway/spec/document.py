@@ -1,4 +1,4 @@
-"""Text to documents and back: both spellings, every mistake at once, each with its line and column."""
+"""Convert text to documents and back, in both spellings. All mistakes are reported together, each with its line and column."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from fairway.spec.writer import write
 from fairway.units import suggest
 
 _MENDINGS = 4
-"""Rounds of setting aside what is wrong, so that the rest is checked too: each round can only uncover what encloses the last."""
+"""Rounds of validation with the invalid values replaced, so that the rest is checked too. Each round can only uncover errors in
+what encloses the values replaced before."""
 _MISSING = {
     "name": "add for example `name: mnist`",
     "roles": "say what to run: `command: python train.py`, or `roles:` for several kinds of task",
@@ -28,24 +29,24 @@ _MISSING = {
 
 
 def read_documents(text: str, file: str = "") -> list[Document]:
-    """The documents of a YAML or JSON text, in either spelling.
+    """Return the documents of a YAML or JSON text, in either spelling.
 
     Raises `SpecError` with every mistake of every document; nothing is returned when there is one.
     """
-    nodes, wrong = located.compose(text)
+    nodes, yaml_mistakes = located.compose(text)
     mistakes: list[Mistake] = []
-    for mistake in wrong:
+    for mistake in yaml_mistakes:
         mistake.file = file
-    found = [_read(node, file, mistakes) for node in nodes if not _is_empty(node)]
-    if not found and not wrong:
+    documents = [_read(node, file, mistakes) for node in nodes if not _is_empty(node)]
+    if not documents and not yaml_mistakes:
         mistakes.append(Mistake("holds no document", file=file, fix="write one, beginning with `kind: TrainingJob`"))
-    if mistakes or wrong:
-        raise SpecError(sorted([*mistakes, *wrong], key=lambda mistake: (mistake.line or math.inf, mistake.column)))
-    return [document for document in found if document is not None]
+    if mistakes or yaml_mistakes:
+        raise SpecError(sorted([*mistakes, *yaml_mistakes], key=lambda mistake: (mistake.line or math.inf, mistake.column)))
+    return [document for document in documents if document is not None]
 
 
 def read_data(data: object, file: str = "") -> Document:
-    """One document from plain data, such as a JSON body, in either spelling. Raises `SpecError`."""
+    """Return one document from plain data, such as a JSON body, in either spelling. Raises `SpecError`."""
     mistakes: list[Mistake] = []
     try:
         document = _read(located.from_data(data), file, mistakes)
@@ -57,7 +58,7 @@ def read_data(data: object, file: str = "") -> Document:
 
 
 def render(document: Document, to: str = "flat") -> str:
-    """The document as YAML in the `flat` or the `kubernetes` spelling. Reading it again gives an equal document."""
+    """Return the document as YAML in the `flat` or the `kubernetes` spelling. Reading it again gives an equal document."""
     return write(document, to)
 
 
@@ -91,7 +92,7 @@ def _validated(model: type[Document], reader: Reader, node: Mapping, report: Rep
     document = None
     for _ in range(_MENDINGS):
         try:
-            # Strict JSON is what the schema of the Kubernetes spelling says: no text for numbers, lists for tuples.
+            # The schema of the Kubernetes spelling describes strict JSON: no text for numbers, lists for tuples.
             document = model.model_validate_json(json.dumps(data), strict=True)
             break
         except ValidationError as error:
@@ -108,8 +109,8 @@ def _validated(model: type[Document], reader: Reader, node: Mapping, report: Rep
 
 
 def _report_errors(entries: list[ErrorDetails], spots: dict[Location, Spot], report: Report) -> None:
-    """Says pydantic's errors in the writer's own terms. Of several about one value, the last is the strictest."""
-    said: dict[str, tuple[str, str, str, Place]] = {}
+    """Report pydantic's errors with the user's own field names. Of several errors about one value, the last is the strictest."""
+    by_path: dict[str, tuple[str, str, str, Place]] = {}
     for entry in entries:
         at = entry["loc"]
         is_key = bool(at) and at[-1] == "[key]"
@@ -121,8 +122,8 @@ def _report_errors(entries: list[ErrorDetails], spots: dict[Location, Spot], rep
             path, value, fix = located.step_into(path, str(at[-1])), "", _MISSING.get(str(at[-1]), fix)
         elif is_key:
             value = show(at[-2])
-        said[path] = (message, fix, value, place)
-    for path, (message, fix, value, place) in said.items():
+        by_path[path] = (message, fix, value, place)
+    for path, (message, fix, value, place) in by_path.items():
         if not report.has(path):
             report.add(message, path=path, place=place, value=value, fix=fix)
 

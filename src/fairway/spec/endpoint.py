@@ -1,4 +1,4 @@
-"""How a service is reached from outside: address, TLS, API keys, names of hosts, other origins. One type a field."""
+"""The endpoint of a service: address, TLS, API keys, host names, other origins. One type per field."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ def _address(text: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Return whether the address is reachable only from this machine."""
     return ipaddress.ip_address(address).is_loopback
 
 
 class EndpointTls(SpecModel):
-    """The certificate of the port. TLS is 1.2 or newer."""
+    """The certificate of the service's port. TLS is 1.2 or newer."""
 
     mode: Literal["none", "self-signed"] = "none"
-    """self-signed: Fairway makes an authority and a certificate and renews it; clients trust the authority (`curl --cacert`)."""
+    """self-signed: Fairway creates and renews a certificate authority and a certificate; clients trust the authority (`curl
+    --cacert`)."""
     certificate: Annotated[str, Field(max_length=4096)] = ""
-    """The path of a PEM file: the certificate, then those up to its authority. It is read again when it changes."""
+    """Path of a PEM file with the certificate, followed by the chain up to its authority. The file is read again when it
+    changes."""
     key: Annotated[str, Field(max_length=4096)] = ""
-    """The path of a PEM file with the private key, which only its owner may read."""
+    """Path of a PEM file with the private key. Only its owner may be able to read it."""
     secret: Name | None = None
-    """On a cluster: a Secret of type kubernetes.io/tls in the namespace of the service."""
+    """On a cluster: the name of a Secret of type kubernetes.io/tls in the namespace of the service."""
 
     @property
     def on(self) -> bool:
-        """Whether the port speaks TLS."""
+        """Whether the port uses TLS."""
         return self.mode != "none" or bool(self.certificate) or self.secret is not None
 
     @model_validator(mode="after")
@@ -58,18 +60,22 @@ class EndpointTls(SpecModel):
 
 
 class EndpointCors(SpecModel):
-    """Which pages of other origins may read answers in a browser. The router answers preflights itself, without a key."""
+    """Web pages of other origins that may read responses in a browser (CORS).
+
+    The router answers preflight requests itself, without a key.
+    """
 
     origins: Annotated[tuple[Annotated[str, Field(pattern=_ORIGIN)], ...], Field(min_length=1, max_length=64)]
-    """`https://app.example.org`, exactly; or `*` alone for all."""
+    """Allowed origins, compared exactly: `https://app.example.org`; or `*` alone for all."""
     methods: tuple[Annotated[str, Field(pattern=r"^[A-Z]{1,20}$")], ...] = ("GET", "POST")
-    """Methods that a page may use."""
+    """HTTP methods that a page may use."""
     headers: Annotated[tuple[Annotated[str, Field(pattern=_TOKEN)], ...], Field(max_length=64)] = ()
-    """Headers that a page may send, or `*` for any; default: authorization, content-type, x-api-key, api-key and x-request-id."""
+    """Request headers that a page may send, or `*` for any; default: authorization, content-type, x-api-key, api-key and
+    x-request-id."""
     credentials: bool = False
-    """Whether a page may send cookies; never with `*`."""
+    """Whether a page may send cookies; cannot be combined with `*`."""
     max_age: Duration = "10m"
-    """How long a browser keeps the answer to a preflight."""
+    """How long a browser caches the answer to a preflight request."""
 
     @model_validator(mode="after")
     def _no_credentials_for_all(self) -> EndpointCors:
@@ -83,25 +89,28 @@ class EndpointCors(SpecModel):
 
 
 class Endpoint(SpecModel):
-    """How a service is reached from outside. The default listens on this machine alone and asks for no key."""
+    """How clients reach a service. By default it listens on this machine only and requires no key."""
 
     bind: Annotated[str, AfterValidator(_address), Field(max_length=64)] = "127.0.0.1"
-    """The address where it listens: 127.0.0.1, 0.0.0.0 or :: for all addresses, or one of this machine's."""
+    """The address to listen on: 127.0.0.1, 0.0.0.0 or :: for all addresses, or one of this machine's addresses."""
     keys: Literal["none", "required"] = "none"
-    """required: every request needs an API key of the service (`fairway key create`); without keys none is let in."""
+    """required: every request needs an API key of the service (`fairway key create`); while the service has no keys, every
+    request is refused."""
     public: bool = False
-    """Consent to listen beyond this machine without keys: every client that reaches the port may ask."""
+    """Allow the service to listen beyond this machine without API keys. Every client that reaches the port may then send
+    requests."""
     tls: EndpointTls = EndpointTls()
     """The certificate: `self-signed`, `{certificate: FILE, key: FILE}`, or on a cluster `{secret: NAME}`."""
     hosts: Annotated[tuple[Annotated[str, Field(pattern=_HOST_NAME, max_length=253)], ...], Field(max_length=64)] = ()
-    """Names by which clients may ask, beside localhost; others are refused with 403. Beyond this machine none means any."""
+    """Host names that clients may use, in addition to localhost; requests for other names are refused with 403. If the service
+    listens beyond this machine and the list is empty, any name is accepted."""
     open_paths: Annotated[tuple[Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=1000)], ...], Field(max_length=32)] = (
         "/v2/health/live",
         "/v2/health/ready",
     )
-    """Paths that are answered without a key, for GET and HEAD, exactly as written."""
+    """Paths that need no key, for GET and HEAD, compared exactly."""
     cors: EndpointCors | None = None
-    """Pages of other origins; without it browsers let none read answers."""
+    """Access for web pages of other origins. If not set, browsers let no such page read responses."""
 
     @model_validator(mode="after")
     def _exposed_on_purpose(self) -> Endpoint:

@@ -1,4 +1,4 @@
-"""What the models say about their fields, in the few words that reading, writing and schemas need."""
+"""Fields of the models, reduced to the types that reading, writing and schemas need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairway.spec.model import SpecModel
 
 
 class Kind(Enum):
-    """What a field holds."""
+    """Kind of value that a field holds."""
 
     TEXT = "text"
     INTEGER = "integer"
@@ -32,7 +32,7 @@ class Shape:
 
     kind: Kind
     item: Shape | None = None
-    """What a list or a map holds."""
+    """The shape of the items of a list or the values of a map."""
     model: type[SpecModel] | None = None
 
 
@@ -41,34 +41,34 @@ class Field:
     """One field of a model."""
 
     name: str
-    """In the flat spelling."""
+    """Name in the flat spelling."""
     alias: str
-    """In the Kubernetes spelling."""
+    """Name in the Kubernetes spelling."""
     shape: Shape
 
 
 @cache
 def fields_of(model: type[SpecModel]) -> Mapping[str, Field]:
-    """The fields of a model by flat name, in order."""
-    found = {
+    """Return the fields of a model by flat name, in order."""
+    result = {
         flat_name(name): Field(flat_name(name), info.alias or to_camel(name), shape_of(info.annotation))
         for name, info in model.model_fields.items()
     }
-    return MappingProxyType(found)
+    return MappingProxyType(result)
 
 
 def flat_name(attribute: str) -> str:
-    """A field's name in the flat spelling: `for`, which Python wants to be called `for_`."""
+    """Return the flat name of an attribute: `for` for `for_`, the name that Python requires."""
     return attribute.removesuffix("_")
 
 
 def shape_of(annotation: object) -> Shape:
-    """The shape that an annotation stands for; an optional field has the shape of what it holds."""
+    """Return the shape of an annotation; an optional field has the shape of its value."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return shape_of(arguments[0])
     if origin in (Union, UnionType):
-        return shape_of(next(one for one in arguments if one is not NoneType))
+        return shape_of(next(argument for argument in arguments if argument is not NoneType))
     if origin is dict:
         return Shape(Kind.ANY) if arguments[1] is Any else Shape(Kind.MAP, item=shape_of(arguments[1]))
     if origin is tuple:
@@ -87,8 +87,11 @@ def shape_of(annotation: object) -> Shape:
 
 @cache
 def homes(model: type[SpecModel], *, flat: bool) -> Mapping[str, str]:
-    """Where each field name of a document lives, in words: `gpu` lives "in `resources`". The shallowest home wins."""
-    found: dict[str, str] = {}
+    """Return where each field name of a document belongs, in words: `gpu` belongs "in `resources`".
+
+    If a name exists at several levels, the shallowest wins.
+    """
+    home_of: dict[str, str] = {}
     level = [(Shape(Kind.MODEL, model=model), "at the top level")]
     while level:
         below = []
@@ -96,7 +99,7 @@ def homes(model: type[SpecModel], *, flat: bool) -> Mapping[str, str]:
             inner = shape.item or shape
             for field in fields_of(inner.model).values() if inner.model else ():
                 name = field.name if flat else field.alias
-                found.setdefault(name, home)
+                home_of.setdefault(name, home)
                 below.append(
                     (
                         field.shape,
@@ -104,4 +107,4 @@ def homes(model: type[SpecModel], *, flat: bool) -> Mapping[str, str]:
                     )
                 )
         level = below
-    return MappingProxyType(found)
+    return MappingProxyType(home_of)

@@ -1,7 +1,7 @@
-"""The flat spelling's sugar, taken away: short forms become the fields that the models have.
+"""Convert the short forms of the flat spelling to the fields of the models.
 
-Each function gets a tree as its writer wrote it and gives the tree of the model, same places and same paths. What cannot
-be understood is reported and left as it was, so that the model refuses it too.
+Each function takes a tree as the user wrote it and returns the tree of the model, with the same positions and paths. Values that
+cannot be understood are reported and left unchanged, so that the model rejects them too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairway.spec.model import SpecModel
 from fairway.units import quantity, suggest
 
 SHORTHAND_ROLE = "worker"
-"""The role that top-level fields such as `command` mean when there are no `roles`."""
+"""The role that gets top-level fields such as `command` when there are no `roles`."""
 SHORTHAND = tuple(name for name in fields.fields_of(job.Role) if name not in fields.fields_of(job.JobSpec))
 
 _SHELL_WORDS = frozenset({"&&", "||", "|", "&", ";", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
@@ -30,7 +30,7 @@ GpuSugar = Callable[[Entry, Mapping, str, Report], list[Entry]]
 
 
 def known_names(model: type[SpecModel]) -> tuple[str, ...]:
-    """The names that may be written in a model's place."""
+    """Return the field names allowed where the model stands."""
     own = tuple(fields.fields_of(model))
     if "spec" in own and "metadata" in own:
         parts = [fields.fields_of(model)[name].shape.model for name in ("metadata", "spec")]
@@ -40,25 +40,28 @@ def known_names(model: type[SpecModel]) -> tuple[str, ...]:
 
 
 def is_open(model: type[SpecModel], name: str) -> bool:
-    """Whether an unknown name may stand in the model's place: any countable resource that is no slip of the pen."""
+    """Return whether an unknown field name is allowed in the model.
+
+    Models that count resources allow any name that is not a likely typing error.
+    """
     if not counts_resources(model):
         return False
-    # `runs` counts runs, wherever it was written.
+    # `runs` is the limit on concurrent runs at every level, never a resource.
     return "/" in name or not (resource_slip(model, name) or name == "runs")
 
 
 def counts_resources(model: type[SpecModel]) -> bool:
-    """Whether the model takes any countable resource by name."""
+    """Return whether the model accepts any countable resource by name."""
     return model in (resources.Resources, queue.Allotment, queue.UserLimits)
 
 
 def resource_slip(model: type[SpecModel], name: str) -> str:
-    """The known resource that an unknown name was likely meant to be."""
+    """Return the known resource that an unknown name was probably meant to be."""
     return _SYNONYMS.get(name.lower()) or suggest.nearest(name, fields.fields_of(model))
 
 
 def without_sugar(model: type[SpecModel], node: Node, path: str, report: Report) -> Node:
-    """The node as the model has it."""
+    """Return the node in the form of the model, without short forms."""
     if "metadata" in fields.fields_of(model):
         return _split_root(model, node)
     sugar = _SUGAR.get(model)
@@ -66,7 +69,7 @@ def without_sugar(model: type[SpecModel], node: Node, path: str, report: Report)
 
 
 def _split_root(model: type[SpecModel], node: Node) -> Node:
-    """Name, namespace, labels and annotations go to `metadata`, the rest to `spec`."""
+    """Move name, namespace, labels and annotations to `metadata`, the rest to `spec`."""
     about = fields.fields_of(model)["metadata"].shape.model
     if not isinstance(node, Mapping) or about is None:
         return node
@@ -89,7 +92,7 @@ def _split_root(model: type[SpecModel], node: Node) -> Node:
 
 
 def _job(node: Node, path: str, report: Report) -> Node:
-    """Fields of a role at the top mean the one role `worker`; its variables are those of the job."""
+    """Move role fields at the top level into the role `worker`; top-level `env` stays with the job."""
     if not isinstance(node, Mapping):
         return node
     lifted = tuple(entry for entry in node.entries if entry.name in SHORTHAND)
@@ -153,12 +156,12 @@ def _service_entry(entry: Entry, path: str, report: Report) -> Entry:
 
 
 def join_command(words: tuple[str, ...]) -> str:
-    """The words as one text that is split into them again, with quotes only where they are needed."""
+    """Join words into one text that splits into the same words again. Quotes are added only where needed."""
     return " ".join(word if _PLAIN_WORD.fullmatch(word) and word not in _SHELL_WORDS else shlex.quote(word) for word in words)
 
 
 def _split_command(value: Scalar, path: str, report: Report, script: str) -> Sequence | None:
-    """The words of a command; no shell is involved, so what only a shell would understand is refused."""
+    """Split a command into words. No shell is involved, so shell operators are reported as mistakes."""
     text = value.text.replace("\\\n", " ").strip()
     try:
         words = shlex.split(text)
@@ -210,7 +213,7 @@ def _replicas(node: Node, path: str, report: Report) -> Node:
 
 
 def _code(node: Node, path: str, report: Report) -> Node:
-    """`code: .`, `{git: URL, ref: main}`, `{path: ., in_place: true}`."""
+    """Convert the short forms of code: `code: .`, `{git: URL, ref: main}`, `{path: ., in_place: true}`."""
     if isinstance(node, Scalar):
         return _only("path", node)
     if not isinstance(node, Mapping):
@@ -237,7 +240,7 @@ def _code(node: Node, path: str, report: Report) -> Node:
 
 
 def _resources(node: Node, path: str, report: Report) -> Node:
-    """`gpu: H100:8` means eight of that type; unknown names are counted resources."""
+    """Convert resources: `gpu: H100:8` means eight GPUs of type H100, and unknown names are counted resources."""
     return _counted(resources.Resources, _gpu, node, path, report)
 
 
@@ -301,7 +304,7 @@ def _gpu(entry: Entry, node: Mapping, path: str, report: Report) -> list[Entry]:
 
 
 def _gpu_by_type(entry: Entry, node: Mapping, path: str, report: Report) -> list[Entry]:
-    """`gpu: 8` counts GPUs of any type, `gpu: {A100: 8}` and `gpu: A100:8` those of one."""
+    """Convert GPU amounts: `gpu: 8` counts GPUs of any type, `gpu: {A100: 8}` and `gpu: A100:8` those of one type."""
     value = entry.value
     match = _GPU_SHORT.fullmatch(value.text) if isinstance(value, Scalar) else None
     if isinstance(value, Scalar) and not (match and _is_amount(match["count"])):
@@ -329,7 +332,7 @@ def _is_amount(text: str) -> bool:
 
 
 def _short_for(name: str) -> Sugar:
-    """One value instead of a mapping stands for one field."""
+    """Return the conversion for models where a single value stands for the field `name`."""
 
     def sugar(node: Node, path: str, report: Report) -> Node:
         return _only(name, node) if isinstance(node, Scalar) else node

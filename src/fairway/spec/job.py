@@ -1,4 +1,4 @@
-"""The training job document: what is asked, one type a field."""
+"""The training job document. One type per field."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairway.spec.resources import Placement, Resources
 
 
 class Framework(StrEnum):
-    """Which peers' language the tasks speak."""
+    """The framework whose settings for distributed training the tasks receive."""
 
     AUTO = "auto"
     PYTORCH = "pytorch"
@@ -25,7 +25,7 @@ class Framework(StrEnum):
 
 
 class RestartScope(StrEnum):
-    """Who starts again when a task fails."""
+    """Which tasks are restarted when one fails."""
 
     GANG = "gang"
     TASK = "task"
@@ -33,7 +33,7 @@ class RestartScope(StrEnum):
 
 
 class SpareUse(StrEnum):
-    """Whether an interpreter that has imported the framework waits for the next start."""
+    """Whether an interpreter with the framework already imported is kept ready for the next start."""
 
     AUTO = "auto"
     NOW = "now"
@@ -41,7 +41,7 @@ class SpareUse(StrEnum):
 
 
 class SuccessPolicy(StrEnum):
-    """Whose success ends the job as Succeeded."""
+    """Which tasks must succeed for the job to end as Succeeded."""
 
     AUTO = "auto"
     ALL = "all"
@@ -53,16 +53,16 @@ class GitSource(SpecModel):
     """Code from a git repository."""
 
     url: Annotated[str, Field(min_length=1)]
-    """Where to clone from."""
+    """URL to clone from."""
     ref: str = "HEAD"
     """Branch, tag or commit."""
 
 
 class Code(SpecModel):
-    """Where the code comes from."""
+    """The source of the code."""
 
     path: str = ""
-    """A folder; relative to the document, or to where the command was typed."""
+    """A folder; relative to the document, or to the folder in which the command was run."""
     git: GitSource | None = None
     """A repository instead of a folder."""
     in_place: bool = False
@@ -77,7 +77,7 @@ class Code(SpecModel):
 
 
 class Container(StrEnum):
-    """Whether an image is used on this machine."""
+    """Whether the image is used on this machine."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -85,25 +85,25 @@ class Container(StrEnum):
 
 
 class Environment(SpecModel):
-    """What the code runs with."""
+    """The environment in which the code runs."""
 
     python: str = ""
-    """An interpreter or a virtual environment's folder; default: the caller's interpreter."""
+    """An interpreter or the folder of a virtual environment; default: the caller's interpreter."""
     requirements: str = ""
-    """A requirements file, made into a cached virtual environment."""
+    """A requirements file, installed into a cached virtual environment."""
     image: str = ""
-    """A container image: used on a cluster, and here only with `container: always`."""
+    """A container image: used on a cluster; on this machine only with `container: always`."""
     container: Container = Container.AUTO
     """Whether to use the image on this machine, through podman or docker."""
 
 
 class Replicas(SpecModel):
-    """How many replicas a role has; more than `min` when there is room."""
+    """Number of replicas of a role. Starts with more than `min` when there is room."""
 
     min: Annotated[int, Field(ge=0, le=10_000)] = 1
-    """Fewer than this never start."""
+    """Minimum number of replicas; the job does not start with fewer."""
     max: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """More than this are never made."""
+    """Maximum number of replicas."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Replicas:
@@ -114,24 +114,25 @@ class Replicas(SpecModel):
 
 
 class Role(SpecModel):
-    """One kind of task: its command, how many, and what each needs."""
+    """One kind of task: its command, its number of replicas, and the resources of each."""
 
     replicas: Replicas = Replicas()
-    """How many replicas; the gang starts when at least `min` of every role fit together."""
+    """Number of replicas. The gang (all tasks of the job) starts when at least `min` replicas of every role fit together."""
     processes: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Processes a replica; 0 means auto: one a GPU, else 1, and 1 when the command starts its own."""
+    """Processes per replica. 0 means automatic: one per GPU, or 1 without GPUs; always 1 when the command starts its own
+    processes."""
     command: tuple[str, ...] = ()
     """The program and its arguments; never given to a shell."""
     script: str = ""
     """A bash script instead of a command; run with `bash -eu`."""
     env: dict[VariableName, str] = {}
-    """Variables for this role, over those of the job."""
+    """Environment variables of this role; they override those of the job."""
     resources: Resources = Resources()
-    """What each replica is promised."""
+    """Resources reserved for each replica."""
     limits: Resources = Resources()
-    """What each replica may not exceed."""
+    """Maximum resources of each replica."""
     placement: Placement = Placement()
-    """Where replicas should or must lie."""
+    """Constraints on where replicas are placed."""
 
     @model_validator(mode="after")
     def _something_to_run(self) -> Role:
@@ -144,74 +145,77 @@ class Role(SpecModel):
 
 
 class Stop(SpecModel):
-    """When the job has done enough. It then ends as Succeeded; rank 0's reports decide."""
+    """When to stop the job early. It then ends as Succeeded; the reports of rank 0 decide."""
 
     at_step: Annotated[int, Field(ge=1)] | None = None
-    """End when this step is reported."""
+    """Stop when this step is reported."""
     when: StopCondition = ""
-    """End when this holds: `accuracy >= 0.98`, `loss < 0.1 and step > 500`."""
+    """Stop when this condition holds: `accuracy >= 0.98`, `loss < 0.1 and step > 500`."""
 
     @property
     def decided_by(self) -> frozenset[str]:
-        """The metrics, and `step`, that it asks for."""
+        """Names of the metrics that decide, including `step`."""
         names = condition.parse(self.when).metrics if self.when else frozenset()
         return names | {"step"} if self.at_step is not None else names
 
     @property
     def goals(self) -> dict[str, str]:
-        """The metrics that it wants high (`max`) or low (`min`)."""
+        """The metrics that the condition needs high (`max`) or low (`min`)."""
         return condition.goals(condition.parse(self.when)) if self.when else {}
 
 
 class Restart(SpecModel):
-    """What happens after a failure."""
+    """How to restart after a failure."""
 
     max: Annotated[int, Field(ge=0, le=1000)] = 3
-    """How many failures are forgiven."""
+    """Maximum number of failures after which the job is restarted."""
     scope: RestartScope = RestartScope.GANG
-    """gang: all tasks start again; task: only the one that failed; shrink: the survivors go on, fewer."""
+    """gang: restart all tasks; task: restart only the failed one; shrink: continue with the remaining tasks."""
     backoff: Duration = "1s"
-    """The wait before the first restart; doubled each time."""
+    """Delay before the first restart; doubled for each further one."""
     backoff_max: Duration = "5m"
-    """The longest wait."""
+    """Maximum delay before a restart."""
     spares: SpareUse = SpareUse.AUTO
-    """Interpreters that have imported PyTorch and wait for the next start. auto: once the run is long; now: at once; never."""
+    """Spare interpreters that have imported PyTorch and wait for the next start. auto: kept once the run is long; now: from the
+    start; never: not kept."""
 
 
 class Checkpoint(SpecModel):
-    """How often the code is asked to save, and how much is kept. Your code does the saving."""
+    """How often to save checkpoints, and how many to keep. Your code writes them."""
 
     every: Duration = "5m"
-    """`should_checkpoint()` says yes this often."""
+    """Interval at which `should_checkpoint()` returns true."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
-    """How many finished checkpoints stay."""
+    """Number of complete checkpoints to keep."""
 
 
 class Metrics(SpecModel):
-    """Where metrics come from when the code reports none."""
+    """Sources of metrics for code that reports none."""
 
     pattern: LinePattern = ""
-    """A regular expression over log lines with named groups; a group called `step` is the step."""
+    """A regular expression with named groups, applied to log lines; each group is a metric, and a group called `step` is the
+    step."""
     auto: bool = True
-    """Read the usual log lines and files of frameworks, as long as the code reports nothing; false: read none."""
+    """Read metrics from common log lines and files of frameworks, as long as the code reports none; false: do not."""
 
 
 class TensorBoard(SpecModel):
-    """Where event files lie."""
+    """TensorBoard event files."""
 
     dir: str = ""
-    """A folder with event files; default: `$FAIRWAY_TENSORBOARD_DIR`."""
+    """Folder with event files; default: `$FAIRWAY_TENSORBOARD_DIR`."""
     serve: bool = False
-    """On a cluster: a TensorBoard beside the run for as long as its logs are kept. Here `fairway tensorboard` starts one."""
+    """On a cluster: run a TensorBoard server for the run for as long as its logs are kept. On this machine, `fairway tensorboard`
+    starts one."""
 
 
 class Keep(SpecModel):
-    """How long things stay after the job has ended."""
+    """How long data is kept after the job has ended."""
 
     logs: Retention = "30d"
     """A length of time, or `forever`."""
     log_size: Bytes = "256Mi"
-    """Output kept of each process; when there is more, the oldest part is removed. 0: all of it."""
+    """Maximum size of the output kept per process; when it is exceeded, the oldest part is removed. 0: no limit."""
     record: Retention = "forever"
     """A length of time, or `forever`."""
 
@@ -220,76 +224,77 @@ class KubernetesNetwork(SpecModel):
     """Network of the pods."""
 
     host: bool = False
-    """Use the network of the node itself, where policy allows it; each task then has ports of its own on it."""
+    """Use the network of the node, where policy allows it. Each task then has its own ports on the node."""
     interface: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,^=-]*$", max_length=256)] = ""
-    """The network interface that NCCL, Gloo and Open MPI use (`eth0`); empty: they choose."""
+    """The network interface that NCCL, Gloo and Open MPI use (`eth0`); empty: the libraries choose."""
     rdma: bool = False
-    """Lock memory as RDMA needs (IPC_LOCK), where policy allows it; devices are asked for by name: `rdma/hca: 1`."""
+    """Allow locking memory (IPC_LOCK), which RDMA needs, where policy allows it. Request the devices by name: `rdma/hca: 1`."""
 
 
 class Kubernetes(SpecModel):
-    """Merged last into what is made on Kubernetes; ignored elsewhere."""
+    """Settings for Kubernetes, merged last into the objects that Fairway creates there; ignored elsewhere."""
 
     pod: dict[str, Any] = {}
     """A fragment of a pod's spec."""
     network: KubernetesNetwork = KubernetesNetwork()
-    """How the pods reach each other."""
+    """Network of the pods."""
 
 
 class JobSpec(SpecModel):
-    """Everything that a training job asks for."""
+    """Specification of a training job."""
 
     framework: Framework = Framework.AUTO
-    """How the tasks find each other; auto sets the variables of PyTorch, TensorFlow and JAX together."""
+    """Framework for which the tasks are set up to find each other; auto sets the variables of PyTorch, TensorFlow and JAX
+    together."""
     code: Code = Code()
-    """The code to run; none means that the command needs no folder."""
+    """The code to run; may be left out if the command needs no folder."""
     environment: Environment = Environment()
-    """Interpreter, requirements or image."""
+    """Interpreter, requirements or container image."""
     env: dict[VariableName, str] = {}
-    """Variables for every role."""
+    """Environment variables of every role."""
     secrets: tuple[VariableName, ...] = ()
-    """Names of secrets that become variables; their values never appear in views, and are masked in logs."""
+    """Names of secrets to set as environment variables. Their values never appear in views and are masked in logs."""
     data: dict[Name, str] = {}
     """Inputs by name: a dataset version (`mnist@3`) or a reference that is never copied (a path or a URI)."""
     roles: Annotated[dict[Name, Role], Field(min_length=1)]
     """The kinds of task: worker, ps, chief, evaluator, launcher, or any name."""
     stop: Stop = Stop()
-    """When it has done enough."""
+    """When to stop the job early."""
     timeout: Duration | None = None
-    """The longest it may run, restarts included; then it ends as Failed (Timeout)."""
+    """Maximum run time, including restarts; after it the job ends as Failed (Timeout)."""
     grace: Duration = "30s"
-    """Between SIGTERM and SIGKILL."""
+    """Time between SIGTERM and SIGKILL."""
     restart: Restart = Restart()
-    """What happens after a failure."""
+    """How to restart after a failure."""
     success: SuccessPolicy = SuccessPolicy.AUTO
-    """Whose success counts; auto: launcher, else chief, else all workers."""
+    """Which tasks must succeed; auto: the launcher if there is one, else the chief, else all workers."""
     checkpoint: Checkpoint = Checkpoint()
-    """How often to save."""
+    """How often to save checkpoints, and how many to keep."""
     metrics: Metrics = Metrics()
     """Metrics from log lines."""
     tensorboard: TensorBoard = TensorBoard()
     """Metrics from event files."""
     outputs: dict[Name, str] = {}
-    """What the job leaves behind: `{model: mnist}` keeps what lies in `$FAIRWAY_OUTPUT_MODEL`."""
+    """Results of the job: `{model: mnist}` stores the content of `$FAIRWAY_OUTPUT_MODEL` under the name mnist."""
     queue: Name = "default"
-    """The queue it waits in."""
+    """The queue in which the job waits."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
-    """Higher goes first."""
+    """Jobs with a higher priority start first."""
     keep: Keep = Keep()
-    """How long things stay."""
+    """How long data is kept after the job has ended."""
     kubernetes: Kubernetes = Kubernetes()
-    """For Kubernetes only."""
+    """Settings for Kubernetes only."""
 
 
 class Metadata(SpecModel):
-    """Name and labels, as Kubernetes has them."""
+    """Name and labels, as in Kubernetes."""
 
     name: Name
-    """The series: each submit makes `NAME-1`, `NAME-2` and so on."""
+    """Name of the series; each submission creates the next run: `NAME-1`, `NAME-2` and so on."""
     namespace: Name = "default"
-    """Whose it is; names are unique within a namespace."""
+    """The namespace; names are unique within it."""
     labels: dict[str, str] = {}
-    """For finding it again."""
+    """Labels for selecting the object."""
     annotations: dict[str, str] = {}
     """Notes of any kind, for people and tools."""
 
@@ -304,4 +309,4 @@ class TrainingJob(SpecModel):
     metadata: Metadata
     """Name and labels."""
     spec: JobSpec
-    """What is asked."""
+    """Specification of the job."""

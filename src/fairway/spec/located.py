@@ -1,8 +1,8 @@
-"""YAML text as a tree that knows where everything was written.
+"""YAML text as a tree whose nodes keep their line and column.
 
-Nothing is given a type here: a plain `1`, `yes` or `1e3` keeps its text, and whoever knows the field decides
-what it means (`resolve` for those who do not). Hostile text is refused before it costs anything: too long, too
-deep, too many nodes after aliases are followed.
+No types are assigned here: a plain `1`, `yes` or `1e3` keeps its text, and the code that knows the field decides what it means
+(`resolve` is for fields of unknown type). Hostile text is rejected early, before it costs resources: too long, too deep, or too
+many nodes after aliases are expanded.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import yaml
 from fairway.errors import Mistake
 
 TEXT_LIMIT = 1024 * 1024
-"""Bytes of one text."""
+"""Maximum size of one text, in bytes."""
 NODE_LIMIT = 100_000
-"""Keys and values of one text, each alias counted as what it stands for."""
+"""Maximum number of keys and values in one text; an alias counts as all the nodes that it refers to."""
 DEPTH_LIMIT = 64
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -51,12 +51,12 @@ _SYNTAX = {
     ),
     "found unexpected end of stream": ("ends inside quotes", "close them"),
 }
-"""The parser's words for common mistakes, and better ones."""
+"""Clearer messages and fixes for common errors of the parser, by the start of its message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Line and column, counted from 1; 0 when the thing was not written in a text."""
+    """Line and column, counted from 1; 0 if the value does not come from a text."""
 
     line: int = 0
     column: int = 0
@@ -69,7 +69,7 @@ class Scalar:
     text: str
     place: Place = Place()
     plain: bool = True
-    """Written without quotes, so that it may be a number, a yes or a nothing."""
+    """Whether it was written without quotes, so that it may be a number, a boolean or null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Sequence:
     items: tuple[Node, ...]
     place: Place = Place()
     written: bool = True
-    """False when the items were made from one text, so that an index would mean nothing to its writer."""
+    """False if the items were split from one text, so that an index has no meaning for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +90,18 @@ class Entry:
     value: Node
     place: Place = Place()
     written: str | None = None
-    """The key as its writer knows it; None for a level that the writer did not write."""
+    """The key as the user wrote it; None for a level that the user did not write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """Keys and values, in order; no key twice."""
+    """Keys and values, in order, without duplicate keys."""
 
     entries: tuple[Entry, ...]
     place: Place = Place()
 
     def get(self, name: str) -> Entry | None:
-        """The entry of a name."""
+        """Return the entry with this name, or None."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
     @property
@@ -115,7 +115,7 @@ Plain = str | int | float | bool | None
 
 
 def compose(text: str) -> tuple[list[Node], list[Mistake]]:
-    """The documents of a text, and what is wrong with its YAML. Documents before a syntax error are still given."""
+    """Return the documents of a text, and the mistakes in its YAML. Documents before a syntax error are returned too."""
     composer = _Composer()
     try:
         _check_text(text)
@@ -130,7 +130,7 @@ def compose(text: str) -> tuple[list[Node], list[Mistake]]:
 
 
 def resolve(scalar: Scalar) -> Plain:
-    """What a value means where no field says so: as in YAML 1.2, where `yes`, `on` and `0123` are just text."""
+    """Return the value of a scalar whose field is unknown, as in YAML 1.2, where `yes`, `on` and `0123` are text."""
     text = scalar.text
     if not scalar.plain:
         return text
@@ -145,18 +145,18 @@ def resolve(scalar: Scalar) -> Plain:
 
 
 def is_nothing(node: Node) -> bool:
-    """A key without a value says nothing. `~` may be meant as a folder, so it is left to the field."""
+    """Return whether the value is empty or null. `~` may be meant as a folder, so it is left to the field."""
     return isinstance(node, Scalar) and node.plain and node.text in ("", "null", "Null", "NULL")
 
 
 def step_into(path: str, name: str) -> str:
-    """The path of a key below a path; odd keys are put in quotes, so that a path stays one readable line."""
+    """Return the path of a key below a path. Unusual keys are quoted, so that a path stays on one readable line."""
     shown = name if name.isprintable() and name and " " not in name else repr(name)
     return f"{path}.{shown}" if path else shown
 
 
 def from_data(value: object, depth: int = 0) -> Node:
-    """The tree of plain data, as JSON would give it. Raises `ValueError` for what no document can hold."""
+    """Return the tree of plain data, such as parsed JSON. Raises `ValueError` for values that no document can hold."""
     if depth > DEPTH_LIMIT:
         message = f"is nested more than {DEPTH_LIMIT} deep"
         raise ValueError(message)
@@ -195,7 +195,7 @@ class _Refused(Exception):  # noqa: N818  (a way out of the composer, never seen
 
 @dataclass(slots=True)
 class _Frame:
-    """A list or mapping that is still open."""
+    """A list or mapping that is not closed yet."""
 
     place: Place
     anchor: str | None
@@ -209,7 +209,7 @@ class _Frame:
 
 
 class _Composer:
-    """Turns the parser's events into trees, without recursion, counting as it goes."""
+    """Build trees from the parser's events, without recursion, and enforce the limits."""
 
     def __init__(self) -> None:
         self.documents: list[Node] = []
@@ -219,7 +219,7 @@ class _Composer:
         self._total = 0
 
     def run(self, text: str) -> None:
-        """Composes every document of the text."""
+        """Build the tree of every document in the text."""
         for event in yaml.parse(text, Loader=_LOADER):
             place = Place(event.start_mark.line + 1, event.start_mark.column + 1)
             if isinstance(event, yaml.ScalarEvent):
@@ -250,7 +250,7 @@ class _Composer:
         self._finish(node, None, size, height)
 
     def _finish(self, node: Node, anchor: str | None, size: int, height: int) -> None:
-        """Hands a complete node to whatever is open, or makes it a document."""
+        """Add a complete node to the open list or mapping, or to the documents."""
         if anchor is not None:
             self._anchors[anchor] = (node, size, height)
         if not self._stack:
@@ -330,25 +330,25 @@ class _Composer:
 
 
 _NO_KEY = Scalar("")
-"""Stands for a key that was refused, so that its value is passed over."""
+"""Placeholder for an invalid key, so that its value is skipped."""
 
 
 def _check_text(text: str) -> None:
-    """Refuses what the parser should never see; costs one pass over the text at most."""
+    """Reject text that the parser must not get; takes at most one pass over the text."""
     size = len(text) if len(text) > TEXT_LIMIT else len(text.encode("utf-8", "surrogatepass"))
     if size > TEXT_LIMIT:
         message = f"is too long: {size:,} of at most {TEXT_LIMIT:,} bytes"
         raise _Refused(Mistake(message, fix="a document describes a job; keep data in files beside it"))
-    odd = _UNPRINTABLE.search(text, 1 if text.startswith("\ufeff") else 0)
-    if odd:
-        line = text.count("\n", 0, odd.start()) + 1
-        column = odd.start() - text.rfind("\n", 0, odd.start())
-        message = f"holds the character U+{ord(odd.group()):04X}, which YAML does not allow"
+    match = _UNPRINTABLE.search(text, 1 if text.startswith("\ufeff") else 0)
+    if match:
+        line = text.count("\n", 0, match.start()) + 1
+        column = match.start() - text.rfind("\n", 0, match.start())
+        message = f"holds the character U+{ord(match.group()):04X}, which YAML does not allow"
         raise _Refused(Mistake(message, fix="remove it, or write it as an escape in double quotes", line=line, column=column))
 
 
 def _joined_pairs(text: str) -> str:
-    """JSON may write one character as two escapes, which YAML does not know; in JSON they become the character."""
+    """Replace escaped surrogate pairs by the character that they encode. JSON allows such escapes, YAML does not."""
     if not text.lstrip().startswith(("{", "[")):
         return text
     return _PAIR.sub(lambda match: match["before"] + bytes.fromhex(match["high"] + match["low"]).decode("utf-16-be"), text)
@@ -357,8 +357,8 @@ def _joined_pairs(text: str) -> str:
 def _syntax_mistake(error: yaml.MarkedYAMLError, text: str) -> Mistake:
     mark = error.problem_mark or error.context_mark
     problem = str(error.problem or error.context or "cannot be read")
-    known = next((words for start, words in _SYNTAX.items() if problem.startswith(start)), None)
-    message, fix = known or (f"is no YAML: {problem}", "check the indentation and the quotes here and on the line before")
+    translation = next((words for start, words in _SYNTAX.items() if problem.startswith(start)), None)
+    message, fix = translation or (f"is no YAML: {problem}", "check the indentation and the quotes here and on the line before")
     line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
     rows = text.splitlines()
     shown = rows[line - 1].strip()[:60] if 0 < line <= len(rows) else ""

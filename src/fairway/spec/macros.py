@@ -1,4 +1,4 @@
-"""Macros in commands and variables: `{{ps_hosts}}`, `{{index}}`, `{{data.train}}`. Replaced as data, never by a shell.
+"""Macros in commands and variables: `{{ps_hosts}}`, `{{index}}`, `{{data.train}}`. Substituted as data; no shell is involved.
 
 `{{{{name}}}}` stands for the literal text `{{name}}`.
 """
@@ -35,13 +35,13 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "worker_hosts": "addresses of the role worker, with commas between them",
     }
 )
-"""Macros that every job has, and what they become. Besides them: `ROLE_hosts`, `data.NAME`, `output.NAME`."""
+"""Macros that every job has, with their descriptions. Besides these there are `ROLE_hosts`, `data.NAME` and `output.NAME`."""
 
 _MACRO = re.compile(r"\{\{\{\{(?P<literal>[^{}]*)\}\}\}\}|\{\{\s*(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)\s*\}\}")
 
 
 def known(roles: Iterable[str] = (), data: Iterable[str] = (), outputs: Iterable[str] = ()) -> frozenset[str]:
-    """Every macro that a job with these roles, inputs and outputs may use."""
+    """Return the names of all macros that a job with these roles, inputs and outputs may use."""
     return frozenset(
         (
             *NAMES,
@@ -53,14 +53,15 @@ def known(roles: Iterable[str] = (), data: Iterable[str] = (), outputs: Iterable
 
 
 def find(text: str) -> list[str]:
-    """The names of the macros in a text, in order."""
+    """Return the names of the macros in a text, in order."""
     return [match["name"] for match in _MACRO.finditer(text) if match["name"]]
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """The text with every macro replaced, once: a value that looks like a macro stays as it is.
+    """Return the text with every macro replaced.
 
-    Raises `UsageError` for a macro without a value.
+    Replacement happens once: a value that looks like a macro is not expanded again. Raises `UsageError` for a macro without a
+    value.
     """
 
     def replace(match: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
-"""Setting aside what is wrong in a document, so that the rest can be checked in the same go.
+"""Replace invalid values of a document, so that the rest can be validated in the same pass.
 
-The result is never used as a document; it only lets more mistakes be found at once.
+The result is never used as a document; it only allows more mistakes to be found at once.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _STAND_INS: dict[str, Any] = {
     "command": _RUNS,
     "script": "true",
 }
-"""For what cannot be left out without a new mistake."""
+"""Valid values for required fields, which cannot be removed without causing a new error."""
 
 
 def mend(data: object, at: tuple[str | int, ...]) -> None:
-    """Changes the data so that pydantic's error at this place does not come again."""
+    """Change the data so that pydantic's error at this path does not occur again."""
     if at and at[-1] == "[key]":
         at = at[:-1]
     if not at:

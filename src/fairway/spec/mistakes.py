@@ -1,4 +1,4 @@
-"""Mistakes in documents: collecting them, and saying pydantic's in plain words."""
+"""Collect mistakes in documents, and translate pydantic's errors to plain words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairway.spec.located import Place, step_into
 from fairway.units import suggest
 
 LIMIT = 100
-"""More mistakes than this help nobody."""
+"""Maximum number of mistakes reported for one document; further ones are only counted."""
 
 _SHOWN = 60
 _WORDS = {
@@ -25,7 +25,7 @@ _NUMERIC = re.compile(r"\s*[-+]?\d+\s*")
 
 
 class Report:
-    """The mistakes of one document, each said once."""
+    """The mistakes of one document, without duplicates."""
 
     def __init__(self, file: str = "") -> None:
         self.file = file
@@ -34,7 +34,7 @@ class Report:
         self._paths: set[str] = set()
 
     def add(self, message: str, *, path: str, place: Place, value: str = "", fix: str = "") -> None:
-        """Notes a mistake."""
+        """Add a mistake."""
         if (path, message) in self._found:
             return
         if self.is_full:
@@ -47,35 +47,35 @@ class Report:
 
     @property
     def is_full(self) -> bool:
-        """Whether more mistakes would only be counted."""
+        """Whether the limit is reached, so that further mistakes are only counted."""
         return len(self._found) >= LIMIT
 
     def has(self, path: str) -> bool:
-        """Whether something was said about this path."""
+        """Return whether a mistake at this path was added."""
         return path in self._paths
 
     def __iter__(self) -> Iterator[Mistake]:
-        """In the order in which they were written."""
+        """Yield the mistakes in the order of their positions in the text."""
         yield from sorted(self._found.values(), key=lambda mistake: (mistake.line, mistake.column))
         if self.left_out:
             yield Mistake(f"has {self.left_out} more mistakes", file=self.file, fix="mend those above first")
 
 
 def spec_error(error: ValidationError, file: str = "") -> SpecError:
-    """The mistakes of a model that was made by a program, with paths in field names."""
-    found = []
+    """Return the mistakes of a model that was built by a program, with paths in field names."""
+    mistakes = []
     for entry in error.errors(include_url=False):
         path = ""
         for step in entry["loc"]:
             path = f"{path}[{step}]" if isinstance(step, int) else path if step == "[key]" else step_into(path, to_snake(step))
         message, fix = in_words(entry["type"], entry.get("ctx", {}), entry["input"], entry["msg"])
         value = "" if entry["type"] == "missing" else show(entry["input"])
-        found.append(Mistake(message, path=path, value=value, fix=fix, file=file))
-    return SpecError(found)
+        mistakes.append(Mistake(message, path=path, value=value, fix=fix, file=file))
+    return SpecError(mistakes)
 
 
 def show(value: object) -> str:
-    """A value as one short printable text: text in quotes, numbers as they are; nothing for lists and mappings."""
+    """Return a value as one short printable text: text in quotes, numbers unchanged, and an empty text for lists and mappings."""
     if isinstance(value, str):
         short = value if len(value) <= _SHOWN else value[:_SHOWN] + "..."
         return '"' + "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in short) + '"'
@@ -85,14 +85,14 @@ def show(value: object) -> str:
 
 
 def in_words(kind: str, context: Mapping[str, Any], value: object, message: str) -> tuple[str, str]:
-    """What is wrong and the fix, from one of pydantic's errors."""
+    """Return the message and the fix for one of pydantic's errors."""
     if kind in ("value_error", "assertion_error"):
         return split_fix(str(context.get("error", message)))
     if kind in ("enum", "literal_error"):
         return _not_one_of(str(context.get("expected", "")), value)
     if kind in _WANTED:
-        wanted, fix = _WANTED[kind]
-        return f"{_what(value)}, not {wanted}", _number_fix(value) or fix if wanted == "a whole number" else fix
+        expected, fix = _WANTED[kind]
+        return f"{_what(value)}, not {expected}", _number_fix(value) or fix if expected == "a whole number" else fix
     if kind in _PLAIN:
         return _PLAIN[kind]
     if kind in _BOUNDS:
@@ -102,7 +102,7 @@ def in_words(kind: str, context: Mapping[str, Any], value: object, message: str)
 
 
 def split_fix(text: str) -> tuple[str, str]:
-    """`what is wrong; the fix` in its two parts."""
+    """Split `what is wrong; the fix` into its two parts."""
     message, _, fix = text.partition("; ")
     return message, fix
 
@@ -149,7 +149,7 @@ def _what(value: object) -> str:
 
 
 _EXACT = 2.0**53
-"""A float below this is one whole number."""
+"""Below this, a float represents a whole number exactly."""
 
 
 def _number_fix(value: object) -> str:

@@ -1,6 +1,7 @@
-"""The base of every document model: frozen, strict about unknown fields, snake_case names with camelCase aliases.
+"""Base class and field types of all document models.
 
-The names are the flat spelling and the API; the aliases are the Kubernetes spelling.
+Models are frozen and strict about unknown fields; they have snake_case names with camelCase aliases. The names are the flat
+spelling and the API; the aliases are the Kubernetes spelling.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fairway.units import names, quantity, suggest
 
 
 class SpecModel(BaseModel):
-    """A part of a document. Attribute docstrings become descriptions in the schema and in the reference."""
+    """Base class of document models. Attribute docstrings become descriptions in the schema and in the reference."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -89,8 +90,8 @@ def _shared_memory(text: str) -> None:
 
 
 def _model_reference(text: str) -> None:
-    given, mark, version = text.partition("@")
-    namespace, inside, name = given.rpartition("/")
+    model, mark, version = text.partition("@")
+    namespace, inside, name = model.rpartition("/")
     named = _MODEL.fullmatch(name) and (_NAMESPACE.fullmatch(namespace) or not inside)
     if not text or (named and (_MODEL_VERSION.fullmatch(version) or not mark)):
         return
@@ -101,7 +102,7 @@ def _model_reference(text: str) -> None:
 def _pattern(text: str) -> None:
     try:
         with warnings.catch_warnings():
-            # A pattern may be odd and still right; its writer sees no warnings.
+            # An unusual pattern may still be right, and the user would not see Python's warnings.
             warnings.simplefilter("ignore")
             re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
@@ -110,9 +111,9 @@ def _pattern(text: str) -> None:
 
 
 def _like(pattern: str, **more: int) -> FieldInfo:
-    """The check in the words of JSON Schema, for editors and for Kubernetes; the check itself is the validator's."""
-    found: FieldInfo = Field(json_schema_extra={"pattern": f"^{pattern}$", **more})
-    return found
+    """Return a field with the pattern for JSON Schema, used by editors and Kubernetes; the validator does the actual check."""
+    info: FieldInfo = Field(json_schema_extra={"pattern": f"^{pattern}$", **more})
+    return info
 
 
 _NUMBER = r"([0-9]+(\.[0-9]+)?|\.[0-9]+)"
@@ -137,18 +138,18 @@ Bytes = Annotated[str, _checked(quantity.byte_count), _like(_MEMORY)]
 SharedMemory = Annotated[str, _checked(_shared_memory), _like(f"({_MEMORY}|auto)")]
 """An amount of memory as text, or `auto`."""
 GpuType = Annotated[str, _checked(_gpu_type), _like(r".*\S.*")]
-"""What a probe calls a GPU: `A100`."""
+"""A GPU type as reported by the device probe: `A100`."""
 Member = Annotated[str, _checked(_member), _like(r"(\*|(user|group):[^\s:,]+)")]
-"""Who may: `user:ann`, `group:nlp`, or `*` for all users."""
+"""A member: `user:ann`, `group:nlp`, or `*` for all users."""
 Name = Annotated[str, AfterValidator(names.check_name), _like("[a-z]([a-z0-9-]*[a-z0-9])?", maxLength=names.NAME_LIMIT)]
 """A DNS label: lower-case letters, digits and dashes, at most 52 characters."""
 VariableName = Annotated[str, AfterValidator(names.check_variable), _like("[A-Za-z_][A-Za-z0-9_]*")]
 """The name of an environment variable."""
 Percent = Annotated[str, _checked(quantity.percent), _like(rf"({_NUMBER}%|0?\.[0-9]+|[01])")]
-"""A part of a whole as text: `5%`, `0.05`."""
+"""A fraction as text: `5%`, `0.05`."""
 ModelReference = Annotated[str, _checked(_model_reference)]
 """A model version: `mnist`, `mnist@7`, `mnist@champion`."""
 LinePattern = Annotated[str, _checked(_pattern)]
 """A regular expression."""
 StopCondition = Annotated[str, _checked(lambda text: condition.parse(text) if text else None)]
-"""A condition over metrics, or nothing."""
+"""A condition over metrics, or an empty text."""

@@ -1,4 +1,4 @@
-"""The queue document: who may submit to it, what is theirs, and what their runs keep to. One type a field."""
+"""The queue document: its members, its quota, and the limits of its runs. One type per field."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Priority = Annotated[int, Field(ge=-1000, le=1000)]
 
 
 class Allotment(SpecModel):
-    """Amounts of resources together; what is not named is not bounded."""
+    """Total amounts of resources; a resource that is not named is not bounded."""
 
     cpu: Amount | None = None
     """Cores."""
@@ -29,58 +29,61 @@ class Allotment(SpecModel):
 
 
 class UserLimits(Allotment):
-    """What the runs of one user may hold together; what is not named is not bounded."""
+    """Limits on the total resources of one user's runs; a resource that is not named is not bounded."""
 
     runs: Annotated[int, Field(ge=0)] | None = None
-    """Runs that may run at the same time; more of them wait."""
+    """Maximum number of concurrent runs; further runs wait."""
 
 
 class QueueLimits(SpecModel):
-    """What the runs of the queue keep to."""
+    """Limits of the queue's runs."""
 
     per_user: UserLimits = UserLimits()
-    """What the runs of one user may hold together."""
+    """Limits on the total resources of one user's runs."""
     timeout: Duration | None = None
-    """The longest timeout that a run may ask for; also that of runs that say nothing, unless `defaults` says another."""
+    """Maximum timeout that a run may request. It is also the timeout of runs that set none, unless `defaults` sets one."""
     priority: Priority | None = None
-    """The highest priority that a run may ask for."""
+    """Maximum priority that a run may request."""
 
 
 class QueueDefaults(SpecModel):
-    """For runs that say nothing."""
+    """Defaults for runs that set no value."""
 
     priority: Priority | None = None
-    """Higher goes first."""
+    """Priority; runs with a higher priority start first."""
     timeout: Duration | None = None
-    """The longest that a run may take."""
+    """Maximum run time."""
 
 
 class QueueSpec(SpecModel):
-    """Everything that a queue is."""
+    """Specification of a queue."""
 
     members: Annotated[tuple[Member, ...], Field(json_schema_extra={"minItems": 1})] = (EVERYBODY,)
-    """Who may submit to it: `user:ann`, `group:nlp`, or `*` for all users."""
+    """Users and groups that may submit to the queue: `user:ann`, `group:nlp`, or `*` for all users."""
     weight: Amount = "1"
-    """Its share of what is there, beside the weights of the other queues."""
+    """Weight of the queue; resources are shared between queues in proportion to their weights."""
     quota: Allotment = Allotment()
-    """What is its own whenever it asks; more only where it may borrow. Nothing named, nothing bounded."""
+    """Resources reserved for the queue, available whenever its runs need them. Runs get more only if `borrow` is set. A resource
+    that is not named is not bounded."""
     limits: QueueLimits = QueueLimits()
-    """What its runs keep to."""
+    """Limits of the queue's runs."""
     borrow: bool = True
-    """Whether its runs may use, beyond the quota, what others leave idle; it is given back when they ask for it."""
+    """Whether runs may use idle resources of other queues beyond the quota. Borrowed resources are returned when those queues
+    need them."""
     time_slice: TimeSlice = "never"
-    """How long a run that can resume goes on before others of the queue get a turn, so that short ones end soon; or `never`."""
+    """How long a run that can resume keeps its resources before other runs of the queue get a turn, so that short runs finish
+    soon; or `never`."""
     defaults: QueueDefaults = QueueDefaults()
-    """For runs that say nothing."""
+    """Defaults for runs that set no value."""
 
 
 class QueueMetadata(SpecModel):
-    """Name and labels, as Kubernetes has them. A queue belongs to no namespace."""
+    """Name and labels, as in Kubernetes. A queue belongs to no namespace."""
 
     name: Name
-    """What jobs say as `queue`."""
+    """The name to which the `queue` field of jobs refers."""
     labels: dict[str, str] = {}
-    """For finding it again."""
+    """Labels for selecting the queue."""
     annotations: dict[str, str] = {}
     """Notes of any kind, for people and tools."""
 
@@ -95,4 +98,4 @@ class JobQueue(SpecModel):
     metadata: QueueMetadata
     """Name and labels."""
     spec: QueueSpec = QueueSpec()
-    """What is asked."""
+    """Specification of the queue."""

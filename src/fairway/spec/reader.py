@@ -1,4 +1,4 @@
-"""From a tree to the data that a model is made of, remembering where each value was written."""
+"""Convert a tree to the data from which a model is built, and record where each value was written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairway.spec.model import SpecModel
 from fairway.units import suggest
 
 Location = tuple[str | int, ...]
-"""A path in the Kubernetes spelling, as pydantic gives it."""
+"""A path in the Kubernetes spelling, as in pydantic's errors."""
 
 _YES_NO = {word: truth for truth, words in ((True, "yes on y true"), (False, "no off n false")) for word in words.split()}
 _SERVER_OWNED = {
@@ -24,7 +24,7 @@ _SERVER_OWNED = {
         | {"managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid"}
     ),
 }
-"""What a cluster adds to an object that it gives back; passed over, so that `kubectl get -o yaml` can be read."""
+"""Fields that the API server adds to an object. They are skipped, so that the output of `kubectl get -o yaml` can be read."""
 _HABITS = {
     **dict.fromkeys(("args", "arguments", "cmd", "entrypoint"), ("command",)),
     **dict.fromkeys(("num_workers", "workers", "num_nodes", "count"), ("replicas",)),
@@ -36,13 +36,13 @@ _HABITS = {
     **dict.fromkeys(("users", "groups", "allow"), ("members",)),
     "pip": ("requirements",),
 }
-"""What other tools call a field."""
+"""Names that other tools use for a field."""
 _LISTED = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a value was written, and what its writer calls it."""
+    """The position of a value, and its path as the user wrote it."""
 
     path: str
     node: Node
@@ -50,7 +50,7 @@ class Spot:
 
     @property
     def value(self) -> object:
-        """The value when it is a single one; None for lists and mappings."""
+        """The value if it is a scalar; None for lists and mappings."""
         return resolve(self.node) if isinstance(self.node, Scalar) else None
 
 
@@ -64,7 +64,7 @@ class Reader:
         self.spots: dict[Location, Spot] = {}
 
     def read(self, model: type[SpecModel], node: Mapping) -> object:
-        """The data of the whole document, in the Kubernetes spelling; unknown fields are reported and left out."""
+        """Return the data of the whole document, in the Kubernetes spelling. Unknown fields are reported and left out."""
         self._homes = fields.homes(model, flat=self._is_flat)
         self.spots[()] = Spot("", node, node.place)
         return self._model(model, node, (), "")
@@ -87,12 +87,12 @@ class Reader:
             node = Sequence((node,), node.place, written=False)
         if not isinstance(node, Sequence):
             return plain_data(node)
-        found = []
-        for index, one in enumerate(node.items):
-            where = f"{path}[{index}]" if node.written else path
-            self.spots[(*at, index)] = Spot(where, one, one.place)
-            found.append(plain_data(one) if is_nothing(one) else self._value(item, one, (*at, index), where))
-        return found
+        values = []
+        for index, element in enumerate(node.items):
+            element_path = f"{path}[{index}]" if node.written else path
+            self.spots[(*at, index)] = Spot(element_path, element, element.place)
+            values.append(plain_data(element) if is_nothing(element) else self._value(item, element, (*at, index), element_path))
+        return values
 
     def _model(self, model: type[SpecModel], node: Node, at: Location, path: str) -> object:
         if isinstance(node, Mapping):
@@ -115,16 +115,19 @@ class Reader:
         return self._value(shape, entry.value, at, path)
 
     def _settled(self, model: type[SpecModel], node: Mapping, at: Location, path: str) -> Mapping:
-        """Only known names: an unknown one is reported, and read as the one that was likely meant."""
-        known = flat.known_names(model) if self._is_flat else tuple(_by_name(model, is_flat=False))
-        if all(entry.name in known for entry in node.entries):
+        """Return the mapping with known names only.
+
+        An unknown name is reported, and read as the known name that was probably meant.
+        """
+        known_names = flat.known_names(model) if self._is_flat else tuple(_by_name(model, is_flat=False))
+        if all(entry.name in known_names for entry in node.entries):
             return node
-        kept: dict[str, Entry] = {entry.name: entry for entry in node.entries if entry.name in known}
+        kept: dict[str, Entry] = {entry.name: entry for entry in node.entries if entry.name in known_names}
         for entry in node.entries:
-            if entry.name in known or self._passes(model, entry, at):
+            if entry.name in known_names or self._passes(model, entry, at):
                 kept.setdefault(entry.name, entry)
                 continue
-            meant = self._report_unknown(model, entry, known, path)
+            meant = self._report_unknown(model, entry, known_names, path)
             if meant and meant not in kept:
                 kept[meant] = Entry(meant, entry.value, entry.place, entry.written)
         return Mapping(tuple(kept.values()), node.place)
@@ -135,20 +138,20 @@ class Reader:
         return entry.name in _SERVER_OWNED.get(tuple(str(step) for step in at), frozenset())
 
     def _report_unknown(self, model: type[SpecModel], entry: Entry, known: tuple[str, ...], path: str) -> str:
-        """Reports it, and gives the known name that was likely meant."""
-        where = step_into(path, entry.name)
+        """Report an unknown name, and return the known name that was probably meant."""
+        field_path = step_into(path, entry.name)
         if self._report.is_full:
-            self._report.add("is no field here", path=where, place=entry.place)
+            self._report.add("is no field here", path=field_path, place=entry.place)
             return ""
         meant = self._meant(model, entry.name, known)
         home = self._homes.get(entry.name, "")
         listed = ", ".join(known[:_LISTED]) + (", ..." if len(known) > _LISTED else "")
         fix = f"did you mean `{meant}`?" if meant else f"it belongs {home}" if home else f"use one of {listed}"
-        self._report.add("is no field here", path=where, place=entry.place, fix=fix)
+        self._report.add("is no field here", path=field_path, place=entry.place, fix=fix)
         return meant
 
     def _meant(self, model: type[SpecModel], name: str, known: tuple[str, ...]) -> str:
-        habit = next((own for own in _HABITS.get(name, ()) if own in known), "")
+        habit = next((known_name for known_name in _HABITS.get(name, ()) if known_name in known), "")
         if habit:
             return habit
         if name in self._homes:
@@ -158,7 +161,7 @@ class Reader:
 
 
 def plain_data(node: Node) -> object:
-    """The tree as plain data, without a model to say more."""
+    """Return the tree as plain data, without a model to determine types."""
     if isinstance(node, Scalar):
         return resolve(node)
     if isinstance(node, Sequence):

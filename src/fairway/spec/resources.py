@@ -1,4 +1,4 @@
-"""What a task needs and where it may lie."""
+"""The resources of a task and the constraints on its placement."""
 
 from __future__ import annotations
 
@@ -15,40 +15,44 @@ WHOLE_GPU = 1000
 
 
 class Resources(SpecModel):
-    """Amounts by name."""
+    """Amounts of resources."""
 
     cpu: Amount | None = None
-    """Cores; when nothing is said, one a process, or less where the whole gang would not fit otherwise."""
+    """CPU cores. Default: one per process, or less if the whole gang would not fit otherwise."""
     memory: Bytes | None = None
     """Main memory."""
     gpu: Amount | None = None
-    """GPUs; less than one is a share of one: `0.25` means `gpu: 1` with `gpu_share: 0.25`."""
+    """Number of GPUs. Less than 1 is a share of one GPU: `0.25` means `gpu: 1` with `gpu_share: 0.25`."""
     gpu_share: Amount | None = None
-    """The part of each GPU, up to 1; the rest is for others. Alone it means a share of one GPU."""
+    """Share of each GPU, up to 1; the rest is available to other tasks. Without `gpu` it means a share of one GPU."""
     gpu_type: tuple[str, ...] = ()
     """Any of these types will do."""
     gpu_memory: Bytes | None = None
-    """Memory on each GPU: taken from a shared one, the least that a whole one must have. Alone: one GPU, shared by memory."""
+    """Memory on each GPU: reserved on a shared GPU, the minimum that a whole GPU must have. Without `gpu`: one GPU, shared by
+    memory."""
     shm: SharedMemory = "auto"
-    """Size of /dev/shm in a container; auto lets the engine decide."""
+    """Size of /dev/shm in a container; auto lets Fairway choose."""
     other: dict[str, Annotated[int, Field(ge=0)]] = {}
     """Any countable resource by name, such as `rdma/hca`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuAsk:
-    """The GPUs that a task asks for, whichever way it was written."""
+    """The GPUs that a task requests, in normal form."""
 
     count: int = 0
-    """Devices."""
+    """Number of devices."""
     milli: int = WHOLE_GPU
-    """Thousandths of each; fewer than all share it."""
+    """Thousandths of each device; less than 1000 means that devices are shared."""
     memory: int = 0
-    """Bytes of each: taken from a shared device, the least that a whole one must have."""
+    """Bytes of memory on each device: reserved on a shared device, the minimum that a whole one must have."""
 
 
 def gpu_ask(asked: Resources) -> GpuAsk:
-    """What the document says of GPUs, in numbers. Shared by memory alone, a task takes what its memory is of the device."""
+    """Return the GPU request of a document in numbers.
+
+    A task that requests GPU memory alone is shared by memory: it gets the part of the device that its memory is.
+    """
     memory = quantity.byte_count(asked.gpu_memory) if asked.gpu_memory is not None else 0
     share = quantity.number(asked.gpu_share) if asked.gpu_share is not None else None
     if asked.gpu is None:
@@ -66,7 +70,7 @@ def _milli(share: float) -> int:
 
 
 class Placement(SpecModel):
-    """Where replicas lie, and beside which others."""
+    """Constraints on where replicas are placed, and next to which other tasks."""
 
     nodes: tuple[str, ...] = ()
     """Only on these nodes."""
@@ -75,12 +79,12 @@ class Placement(SpecModel):
     labels: dict[str, str] = {}
     """Only on nodes with these labels."""
     tolerations: tuple[str, ...] = ()
-    """Taints that do not keep it away from a node; `*` means all."""
+    """Taints that the replicas tolerate; `*` means all."""
     together: bool = False
-    """All replicas on one node."""
+    """Place all replicas on one node."""
     apart: bool = False
-    """No two replicas on one node."""
+    """Place each replica on a different node."""
     same_rack: bool = False
-    """All tasks of the run within one rack."""
+    """Place all tasks of the run within one rack."""
     alone: bool = False
-    """No neighbours on its GPUs: what it leaves of a shared one stays empty."""
+    """Share its GPUs with no other task; the unused part of a shared GPU stays free."""

@@ -1,7 +1,7 @@
-"""JSON Schema (draft 2020-12) of documents, from the models: for editors, for `fairway schema`, for the reference.
+"""JSON Schema (draft 2020-12) of documents, generated from the models: for editors, for `fairway schema`, for the reference.
 
-The Kubernetes spelling is what pydantic says of the models. The flat one adds its short forms; what it calls text may be
-an unquoted number there, because the reader keeps such text as written.
+The schema of the Kubernetes spelling is pydantic's. The flat one adds the short forms. Fields of type text may be unquoted
+numbers there, because the reader keeps such text as written.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ _MAPS_OF_TEXT = frozenset({"env", "labels", "annotations"})
 
 
 def json_schema() -> Schema:
-    """One schema for a document of any kind in either spelling; a `metadata` or `spec` makes it the Kubernetes one."""
-    found: Schema = {
+    """Return one schema for documents of any kind in either spelling.
+
+    A document with `metadata` or `spec` is validated as the Kubernetes one.
+    """
+    result: Schema = {
         "$schema": DIALECT,
         "title": "Fairway document",
         "type": "object",
@@ -55,8 +58,8 @@ def json_schema() -> Schema:
             defs = schema.pop("$defs")
             schema.pop("$schema")
             renamed = {prefix: schema, **{f"{prefix}.{name}": part for name, part in defs.items()}}
-            found["$defs"].update(_with_references(renamed, prefix))
-    return found
+            result["$defs"].update(_with_references(renamed, prefix))
+    return result
 
 
 def _when_kind(kind: str) -> Schema:
@@ -71,14 +74,14 @@ def _when_kind(kind: str) -> Schema:
 
 
 def kubernetes_schema(kind: str = "TrainingJob") -> Schema:
-    """The Kubernetes spelling: one type a field."""
+    """Return the schema of the Kubernetes spelling: one type per field."""
     schema = _tidied(KINDS[kind].model_json_schema(by_alias=True))
     schema["required"] = ["apiVersion", "kind", "metadata", "spec"]
     return {"$schema": DIALECT, "title": f"{kind}, Kubernetes spelling", **schema}
 
 
 def flat_schema(kind: str = "TrainingJob") -> Schema:
-    """The flat spelling, with all its short forms."""
+    """Return the schema of the flat spelling, with all its short forms."""
     schema = _tidied(KINDS[kind].model_json_schema(by_alias=False))
     defs: Schema = {name: _with_numbers(_with_flat_names(part)) for name, part in schema["$defs"].items()}
     head = {"kind": schema["properties"]["kind"], "apiVersion": schema["properties"]["api_version"]}
@@ -108,9 +111,11 @@ def _flat_job(defs: Schema, head: Schema) -> Schema:
 def _flat_queue(defs: Schema, head: Schema) -> Schema:
     for name in ("Allotment", "UserLimits"):
         defs[name]["additionalProperties"] = _COUNTED
-        own = defs[name]["properties"]
-        own["gpu"]["pattern"] = _GPUS
-        own["gpu"].update(_either(_taken(own["gpu"], "type", "pattern"), _without(own["gpu_types"], "description")))
+        properties = defs[name]["properties"]
+        properties["gpu"]["pattern"] = _GPUS
+        properties["gpu"].update(
+            _either(_taken(properties["gpu"], "type", "pattern"), _without(properties["gpu_types"], "description"))
+        )
     spec, metadata = (defs.pop(name) for name in ("QueueSpec", "QueueMetadata"))
     members = spec["properties"]["members"]
     members.update(_either(members["items"], _taken(members, "type", "items", "minItems")))
@@ -118,15 +123,19 @@ def _flat_queue(defs: Schema, head: Schema) -> Schema:
 
 
 def _flat_service(defs: Schema, head: Schema) -> Schema:
-    own = defs["ServiceSpec"]["properties"]
-    own["command"].update(_either({"type": "string"}, _taken(own["command"], "type", "items")))
-    _add_common_short_forms(defs, own)
-    for part, name in (("Endpoint", "hosts"), ("Endpoint", "open_paths"), *(("EndpointCors", each) for each in _CORS_LISTS)):
+    properties = defs["ServiceSpec"]["properties"]
+    properties["command"].update(_either({"type": "string"}, _taken(properties["command"], "type", "items")))
+    _add_common_short_forms(defs, properties)
+    for part, name in (
+        ("Endpoint", "hosts"),
+        ("Endpoint", "open_paths"),
+        *(("EndpointCors", cors_list) for cors_list in _CORS_LISTS),
+    ):
         listed = defs[part]["properties"][name]
         listed.update(_either(listed["items"], _taken(listed, "type", "items", "minItems", "maxItems")))
-    most = _without(defs["ServiceReplicas"]["properties"]["max"], "default")
+    maximum = _without(defs["ServiceReplicas"]["properties"]["max"], "default")
     for name, short in (
-        ("ServiceReplicas", {**most, "description": "Exactly so many."}),
+        ("ServiceReplicas", {**maximum, "description": "Exactly so many."}),
         ("Objective", defs["Objective"]["properties"]["p95"]),
         ("Sampling", defs["Sampling"]["properties"]["rate"]),
         ("RolloutPolicy", defs["RolloutPolicy"]["properties"]["strategy"]),
@@ -204,7 +213,7 @@ def _with_flat_names(schema: Schema) -> Schema:
 
 
 def _with_numbers(schema: Schema) -> Schema:
-    """Amounts and variables may be written without quotes in the flat spelling."""
+    """Allow unquoted numbers for amounts and variables, as the flat spelling does."""
     for name, part in schema.get("properties", {}).items():
         if name in _AMOUNTS and part.get("type") == "string":
             part["type"] = ["string", "number"]
@@ -220,18 +229,18 @@ def _with_numbers(schema: Schema) -> Schema:
 
 
 def _tidied(schema: Schema) -> Schema:
-    """Without what says nothing: titles, nulls, defaults that only repeat the defaults below them."""
-    found: Schema = {}
+    """Remove redundant parts: titles, nulls, and defaults that only repeat the defaults of nested fields."""
+    result: Schema = {}
     for key, value in schema.items():
         if key == "anyOf" and {"type": "null"} in value:
-            found.update(_tidied(next(part for part in value if part != {"type": "null"})))
+            result.update(_tidied(next(part for part in value if part != {"type": "null"})))
         elif key in ("properties", "$defs", "patternProperties"):
-            found[key] = {name: _tidied(part) for name, part in value.items()}
+            result[key] = {name: _tidied(part) for name, part in value.items()}
         elif not _says_nothing(key, value):
-            found[key] = _tidied(value) if isinstance(value, dict) else value
-    if "patternProperties" in found:
-        found["additionalProperties"] = False
-    return found
+            result[key] = _tidied(value) if isinstance(value, dict) else value
+    if "patternProperties" in result:
+        result["additionalProperties"] = False
+    return result
 
 
 def _says_nothing(key: str, value: object) -> bool:

@@ -1,4 +1,4 @@
-"""The service document: which model, how many replicas, how it scales, and how a new version comes in. One type a field."""
+"""The service document: its model, its replicas, its scaling, and the rollout of new versions. One type per field."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fairway.units import quantity
 
 
 class ServingRuntime(StrEnum):
-    """What answers the requests."""
+    """The server that answers the requests."""
 
     AUTO = "auto"
-    """By the format of the model."""
+    """Chosen by the format of the model."""
     ONNX = "onnx"
     TORCH = "torch"
     SAVEDMODEL = "savedmodel"
@@ -27,23 +27,24 @@ class ServingRuntime(StrEnum):
 
 
 class ServiceProtocol(StrEnum):
-    """What the server of a command speaks."""
+    """The protocol of a command's server."""
 
     HTTP = "http"
     """HTTP/1.1, and WebSockets."""
     HTTP2 = "http2"
     """HTTP/2 without TLS, by prior knowledge."""
     GRPC = "grpc"
-    """The same; ready when `grpc.health.v1.Health/Check` says so, or when the server does not know that method."""
+    """HTTP/2 without TLS, for gRPC. A replica is ready when `grpc.health.v1.Health/Check` reports so, or when the server does not
+    implement that method."""
 
 
 class ServiceReplicas(SpecModel):
-    """How many replicas there are; the autoscaler moves between the two."""
+    """Number of replicas; the autoscaler chooses a number between the two bounds."""
 
     min: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Fewer than this only when there is no room; 0 lets an idle service end all of them."""
+    """Minimum number of replicas; there are fewer only when there is no room. 0 lets the last replica of an idle service stop."""
     max: Annotated[int, Field(ge=1, le=1000)] = 1
-    """More than this are made only while a new version comes in."""
+    """Maximum number of replicas; exceeded only during a rollout."""
 
     @model_validator(mode="after")
     def _ordered(self) -> ServiceReplicas:
@@ -54,178 +55,186 @@ class ServiceReplicas(SpecModel):
 
 
 class Objective(SpecModel):
-    """What is promised to those who ask."""
+    """Service-level objective."""
 
     p95: Duration | None = None
-    """95 of 100 requests are answered within this."""
+    """Target latency: 95 of 100 requests are answered within this time."""
 
 
 class Scaling(SpecModel):
     """How the number of replicas follows the load."""
 
     utilisation: Percent = "75%"
-    """How busy a replica should be. A `command` is as busy as its cores, its GPUs or its requests at once, whichever is more."""
+    """Target utilisation of a replica. The utilisation of a `command` is that of its cores, its GPUs or its `concurrency`,
+    whichever is highest."""
     concurrency: Annotated[int, Field(ge=1, le=100_000)] = 32
-    """Requests at once with which a replica of a `command` is wholly busy; a server of ours says itself how busy it is."""
+    """Number of concurrent requests at which a replica of a `command` is fully utilised. Fairway's model servers report their
+    utilisation themselves."""
     cpu: Percent = "90%"
-    """Replicas that use more than this of their cores for half a minute get others beside them; 0%: not looked at."""
+    """Add replicas when the existing ones have used more than this part of their cores for half a minute; 0%: disabled."""
     gpu: Percent = "90%"
-    """The same for their GPUs, where those are not shared."""
+    """The same for GPUs, unless they are shared."""
     memory: Percent = "90%"
-    """No replica goes while those there are use more than this of their memory; 0%: not looked at."""
+    """Remove no replica while the existing ones use more than this part of their memory; 0%: disabled."""
     hold: Duration = "5m"
-    """Replicas go only when fewer would have done for this long; longer where starting one takes long."""
+    """Remove replicas only after fewer would have been enough for this long. The time is longer where a replica takes long to
+    start."""
     idle: Duration = "5m"
-    """With `min: 0`: the last replica goes after this long without a request."""
+    """With `min: 0`: stop the last replica after this long without a request."""
     wake: Literal["requests", "all"] = "requests"
-    """With `min: 0`: what starts a replica, and keeps it. requests: what asks the model or the command for something; the router
-    itself answers health probes and scrapes of metrics. all: these too."""
+    """With `min: 0`: which requests start a replica and keep it running. requests: only requests for the model or the command;
+    the router answers health probes and metrics scrapes itself. all: health probes and scrapes too."""
 
 
 class Batching(SpecModel):
-    """How requests are put together, and when they are turned away."""
+    """How requests are batched, and when they are rejected."""
 
     mode: Literal["auto", "always", "never"] = "auto"
-    """Whether rows of several requests run together. auto: where a proof at the start of a replica shows that each row gives the
-    same alone and together, or the model's `fairway.json` declares it. always: declares it. never: requests run one by one."""
+    """Whether rows of several requests are run together. auto: if a test when the replica starts shows that each row gives the
+    same result alone and in a batch, or if the model's `fairway.json` declares it. always: declare it here, without a test.
+    never: run requests one by one."""
     max: Annotated[int, Field(ge=1, le=65_536)] = 64
-    """Rows of one batch at the most, where requests are batched; 1 runs each row alone."""
+    """Maximum number of rows in a batch, where requests are batched; 1 runs each row alone."""
     queue: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
-    """Requests that wait at a replica at the most; more are answered 429 with `Retry-After`."""
+    """Maximum number of requests that wait at a replica; further requests get 429 with `Retry-After`."""
     deadline: Duration = "30s"
-    """A request that would be answered later than this is refused at once."""
+    """Reject a request at once if it would be answered later than this."""
 
 
 class Sampling(SpecModel):
-    """Requests and answers kept for later evaluation."""
+    """Sampling of requests and responses for later evaluation."""
 
     rate: Percent = "0%"
-    """The part of the requests that is kept."""
+    """Fraction of the requests that is kept."""
     dataset: Name | None = None
-    """The dataset that gets them; default: `NAME-requests`."""
+    """The dataset in which samples are kept; default: `NAME-requests`."""
 
 
 class ServiceLogs(SpecModel):
-    """What is logged of requests."""
+    """Logging of requests."""
 
     access: Percent = "1%"
-    """The part of the requests that gets a line in the access log. Requests that failed are in it too, up to ten a second; 0%
-    writes neither."""
+    """Fraction of the requests written to the access log. Failed requests are logged too, up to ten per second; 0% disables
+    both."""
 
 
 class HeaderRule(SpecModel):
-    """Who gets the new version in an A/B release, whatever the weights."""
+    """A header that sends requests to the new version in an A/B release, regardless of the weights."""
 
     header: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9-]+$")]
-    """The header's name."""
+    """Name of the header."""
     value: Annotated[str, Field(max_length=1000)]
-    """Its value, exactly."""
+    """Value of the header, compared exactly."""
 
 
 class Traffic(SpecModel):
-    """How requests find their version."""
+    """How requests are routed to versions."""
 
     sticky: Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z0-9-]*$")] = ""
-    """A header whose value keeps its sender on one version during a release."""
+    """A header that identifies a client: requests with the same value go to the same version during a release."""
     headers: tuple[HeaderRule, ...] = ()
-    """During a release: requests with one of these go to the new version."""
+    """During a release, requests with one of these headers go to the new version."""
 
 
 class RolloutStrategy(StrEnum):
-    """How a new version comes in."""
+    """How a new version is rolled out."""
 
     ROLLING = "rolling"
     """Traffic moves with the replicas as they become ready."""
     BLUE_GREEN = "blue-green"
-    """All replicas of the new version first; then all traffic at once."""
+    """All replicas of the new version start first; then all traffic moves at once."""
     CANARY = "canary"
     """Traffic moves in timed steps."""
     AB = "ab"
-    """A part of the traffic for a time, to compare a metric; then all or nothing."""
+    """Part of the traffic moves for a time, to compare a metric; then all of it or none."""
     SHADOW = "shadow"
-    """The new version answers copies of requests; its answers are not shown until it takes over."""
+    """The new version gets copies of requests; its responses are discarded until it takes over."""
 
 
 class RolloutStep(SpecModel):
-    """One step of a canary, an A/B or a shadow release."""
+    """One step of a canary, A/B or shadow release."""
 
     to: Percent
-    """The new version's part of the traffic; of a shadow release, the part that is copied."""
+    """Part of the traffic sent to the new version; in a shadow release, the part that is copied to it."""
     for_: Annotated[Duration, Field(alias="for")] = "10m"
-    """How long it stays there before the next step."""
+    """Duration of the step."""
 
 
 class MetricGuard(SpecModel):
-    """A metric of the answers, compared between both versions by a test that may be read at any time."""
+    """A metric of responses, compared between both versions by a sequential test, which may be evaluated at any time."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    """What is told of answers: the header `fairway-outcome: NAME=NUMBER` of a request to `/fairway/outcome`."""
+    """Name of the metric, reported with the header `fairway-outcome: NAME=NUMBER` of a request to `/fairway/outcome`."""
     better: Literal["higher", "lower"] = "higher"
-    """Which way is better."""
+    """Whether higher or lower values are better."""
     confidence: Percent = "95%"
-    """How sure the test must be before it says that one is better."""
+    """Confidence that the test must reach before it decides that one version is better."""
 
 
 class OutputsGuard(SpecModel):
-    """How the answers to copies of requests are compared with the answers that clients got."""
+    """How responses to copied requests are compared with the responses that clients got."""
 
     differ: Percent = "1%"
-    """More answers than this differ: by the names, types or shapes of their outputs, or by a value; 100%: counted and shown."""
+    """Roll back when more responses than this differ in the names, types or shapes of their outputs, or in a value; 100%: only
+    count and show them."""
     tolerance: Amount = "0.001"
-    """Values that are this much apart are the same, as a part of the largest value of their output in the client's answer."""
+    """Maximum difference of values that count as equal, as a fraction of the largest value of the same output in the client's
+    response."""
     classes: Percent = "100%"
-    """More answers than this name another class: another label, or another output with the highest score; 100%: counted and
-    shown. For a version that was trained anew: `differ: 100%` and `classes: 5%`."""
+    """Roll back when more responses than this name another class: another label, or another output with the highest score; 100%:
+    only count and show them. For a retrained version: `differ: 100%` and `classes: 5%`."""
 
 
 class Guard(SpecModel):
-    """What sends a release back to the last good version."""
+    """Conditions under which a release is rolled back to the last good version."""
 
     errors: Percent = "1%"
-    """More failed answers than this, and significantly more than the old version has."""
+    """Roll back when more responses than this fail, and significantly more than those of the old version."""
     client_errors: Percent = "1%"
-    """More answers with 4xx than this (429 does not count), and significantly more than the old version has on the same traffic;
-    100%: not compared."""
+    """Roll back when more responses than this have a 4xx status (429 does not count), and significantly more than those of the
+    old version on the same traffic; 100%: disabled."""
     p95: Duration | None = None
-    """Slower than this."""
+    """Roll back when the 95th percentile of the latency is higher than this."""
     slower: Amount = "2"
-    """The 95th percentile is this many times that of the old version's, at the same time; 0: not compared."""
+    """Roll back when the 95th percentile of the latency is this many times that of the old version at the same time; 0:
+    disabled."""
     non_finite: Percent = "1%"
-    """More answers with NaN or infinity in an output than this, and significantly more than the old version has; 100%: not
-    compared. Servers of a `command` do not count them; a shadow release with `outputs` sees them there too."""
+    """Roll back when more responses than this have NaN or infinity in an output, and significantly more than those of the old
+    version; 100%: disabled. Servers of a `command` do not count them; a shadow release with `outputs` detects them there too."""
     leak: Percent = "10%"
-    """The memory of one of its replicas grew with the answers by more than this of its limit without levelling off, and the old
-    version's did not. Without a limit or a request of memory: by as much as a replica of the old version holds. 0%: not looked
-    at."""
+    """Roll back when the memory of a replica of the new version grew with its responses by more than this part of its limit
+    without levelling off, and that of the old version did not. Without a memory limit or request, the growth is compared with the
+    memory that a replica of the old version uses. 0%: disabled."""
     outputs: OutputsGuard | None = None
-    """For shadow: answers to copies are compared with the answers that clients got, and too many differ."""
+    """For shadow releases: roll back when too many responses to copied requests differ from those that clients got."""
     metric: MetricGuard | None = None
-    """Significantly worse by this metric."""
+    """Roll back when the new version is significantly worse by this metric."""
     ready: Duration = "10m"
-    """No replica of the new version was ready within this."""
+    """Roll back when no replica of the new version was ready within this time."""
 
 
 class RolloutPolicy(SpecModel):
-    """How a new version comes in, and what sends it back."""
+    """How a new version is rolled out, and when it is rolled back."""
 
     strategy: RolloutStrategy = RolloutStrategy.ROLLING
     """rolling, blue-green, canary, ab or shadow."""
     steps: tuple[RolloutStep, ...] = ()
-    """For canary, ab and shadow; default: 5 % and 50 %, ten minutes each (ab: 50 % for an hour)."""
+    """Steps of a canary, ab or shadow release; default: 5 % and 50 %, ten minutes each (ab: 50 % for an hour)."""
     requests: Annotated[int, Field(ge=0, le=1_000_000)] = 50
-    """Of canary, ab and shadow: a step goes on only when the new version answered this many in it, else the guards cannot tell.
-    With a metric, as many reports of both versions. 0: time alone counts."""
+    """For canary, ab and shadow: a step ends only after the new version has answered this many requests in it; with fewer, the
+    guards cannot judge. With a metric, both versions also need this many reports. 0: only time counts."""
     patience: Duration = "1h"
-    """How much longer than its time a step waits for them."""
+    """How much longer than its duration a step waits for these requests."""
     unjudged: Literal["pause", "continue"] = "pause"
-    """What happens after that: the release is held until a user says `fairway rollout resume` or `undo`, or it goes on."""
+    """What happens when `patience` is over: the release is paused until a user runs `fairway rollout resume` or `undo`, or it
+    continues."""
     in_place: bool = False
-    """Where there is no room for one replica more: an old one ends before each new one starts, and one is missing meanwhile.
-    A service of one replica has none then, and requests wait in the router."""
+    """If there is no room for an additional replica, stop an old replica before each new one starts; one replica is missing
+    meanwhile. A service with one replica has none then, and requests wait in the router."""
     allow_signature_change: bool = False
-    """Whether a model version may be released whose inputs or outputs break clients: other names, types, ranks or lengths."""
+    """Allow the release of a model version whose inputs or outputs break clients: other names, types, ranks or lengths."""
     guard: Guard = Guard()
-    """What sends it back."""
+    """Conditions for a rollback."""
 
     @model_validator(mode="after")
     def _steps_rise(self) -> RolloutPolicy:
@@ -245,64 +254,66 @@ class RolloutPolicy(SpecModel):
 
 
 class ServiceSpec(SpecModel):
-    """Everything that a service asks for."""
+    """Specification of a service."""
 
     model: ModelReference = ""
-    """The model version: `mnist`, `mnist@7`, `mnist@champion`. It is pinned when the document is applied."""
+    """The model version: `mnist`, `mnist@7`, `mnist@champion`. It is resolved to a fixed version when the document is applied."""
     follow: bool = False
-    """Whether a new version behind the model's alias starts a rollout by itself."""
+    """Start a rollout automatically when the model's alias moves to another version."""
     runtime: ServingRuntime = ServingRuntime.AUTO
-    """What runs the model; auto goes by its format."""
+    """The server that runs the model; auto chooses by the model's format."""
     command: tuple[str, ...] = ()
-    """Instead of a model: any HTTP server that listens on `$FAIRWAY_PORT`."""
+    """A command instead of a model: any HTTP server that listens on `$FAIRWAY_PORT`."""
     ready: Annotated[str, Field(max_length=1000, pattern=r"^(/.*)?$")] = ""
-    """The path that answers 200 when a replica is ready; default: `/v2/health/ready` for a model, `/` for a command."""
+    """Path that answers 200 when a replica is ready; default: `/v2/health/ready` for a model, `/` for a command."""
     protocol: ServiceProtocol = ServiceProtocol.HTTP
-    """What the command's server speaks: http, http2 or grpc. Clients may speak HTTP/1.1 and HTTP/2 to the service in any case."""
+    """Protocol of the command's server: http, http2 or grpc. Clients may use HTTP/1.1 and HTTP/2 with the service in any case."""
     code: Code = Code()
-    """Files beside the command, or none."""
+    """Code of the command, if it needs any."""
     environment: Environment = Environment()
-    """Interpreter, requirements or image for the command and for runtimes that need a framework."""
+    """Interpreter, requirements or container image for the command and for runtimes that need a framework."""
     env: dict[VariableName, str] = {}
-    """Variables of the replicas."""
+    """Environment variables of the replicas."""
     secrets: tuple[VariableName, ...] = ()
-    """Names of secrets that become variables."""
+    """Names of secrets to set as environment variables."""
     replicas: ServiceReplicas = ServiceReplicas()
-    """How many."""
+    """Number of replicas."""
     objective: Objective = Objective()
-    """What is promised."""
+    """Service-level objective."""
     scaling: Scaling = Scaling()
-    """How the number follows the load."""
+    """How the number of replicas follows the load."""
     batching: Batching = Batching()
-    """How requests are put together."""
+    """How requests are batched."""
     sampling: Sampling = Sampling()
-    """Requests kept for later evaluation."""
+    """Sampling of requests for later evaluation."""
     logs: ServiceLogs = ServiceLogs()
-    """What is logged of requests."""
+    """Logging of requests."""
     metrics: Annotated[str, Field(max_length=1000, pattern=r"^(/.*)?$")] = ""
-    """Of a command: the path at which its replicas show metrics for Prometheus. The page of the service adds them together."""
+    """For a command: the path at which its replicas serve metrics for Prometheus. The metrics page of the service aggregates
+    them."""
     resources: Resources = Resources()
-    """What each replica is promised."""
+    """Resources reserved for each replica."""
     limits: Resources = Resources()
-    """What each replica may not exceed."""
+    """Maximum resources of each replica."""
     placement: Placement = Placement()
-    """Where replicas should or must lie."""
+    """Constraints on where replicas are placed."""
     traffic: Traffic = Traffic()
-    """How requests find their version."""
+    """How requests are routed to versions."""
     rollout: RolloutPolicy = RolloutPolicy()
-    """How a new version comes in."""
+    """How a new version is rolled out."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 0
-    """Where it listens; 0: a free one, kept from then on."""
+    """Port to listen on; 0: a free port, kept from then on."""
     endpoint: Endpoint = Endpoint()
-    """How it is reached from outside: address, TLS, API keys, names, other origins. The default: this machine alone, no key."""
+    """How clients reach the service: address, TLS, API keys, host names, other origins. By default it listens on this machine
+    only, without keys."""
     hold: Duration = "60s"
     """How long a request waits for the first replica of a service that has none."""
     grace: Duration = "30s"
-    """How long a replica may take to finish what it has."""
+    """How long a stopping replica may take to finish its requests."""
     queue: Name = "default"
-    """Whose part of the machines the replicas take."""
+    """The queue from whose share of the machines the replicas take their resources."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 100
-    """Higher goes first; above jobs unless told otherwise."""
+    """Replicas with a higher priority are placed first. The default is above that of jobs."""
 
 
 class ModelService(SpecModel):
@@ -315,4 +326,4 @@ class ModelService(SpecModel):
     metadata: Metadata
     """Name and labels."""
     spec: ServiceSpec
-    """What is asked."""
+    """Specification of the service."""

@@ -1,4 +1,4 @@
-"""From a document to YAML: the Kubernetes spelling as it is, the flat one with its short forms."""
+"""Write documents as YAML: the Kubernetes spelling as it is, the flat one with its short forms."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _WIDTH = 120
 
 
 def write(document: Document, to: str) -> str:
-    """The document as YAML text; what is as by default is left out, unless saying it means something."""
+    """Return the document as YAML text. Default values are left out, except where an explicit value has a meaning."""
     if to not in SPELLINGS:
         message = f"{to!r} is no spelling"
         raise UsageError(message, fix=suggest.did_you_mean(to, SPELLINGS) or "use flat or kubernetes")
     data = flat_data(document) if to == "flat" else kubernetes_data(document)
     if isinstance(document, TrainingJob) and "priority" in document.spec.model_fields_set:
-        # A priority of 0 that was said is not the queue's default.
+        # An explicit priority of 0 differs from none, which means the queue's default.
         (data if to == "flat" else data["spec"])["priority"] = document.spec.priority
     return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=_WIDTH))
 
 
 def kubernetes_data(document: Document) -> dict[str, Any]:
-    """The document in the Kubernetes spelling, as plain data."""
+    """Return the document in the Kubernetes spelling, as plain data."""
     data = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     for name, role in document.spec.roles.items() if isinstance(document, TrainingJob) else ():
         _restore_replicas(data["spec"]["roles"][name], role)
@@ -53,7 +53,7 @@ def kubernetes_data(document: Document) -> dict[str, Any]:
 
 
 def flat_data(document: Document) -> dict[str, Any]:
-    """The document in the flat spelling, as plain data."""
+    """Return the document in the flat spelling, as plain data."""
     data = document.model_dump(mode="json", exclude_defaults=True)
     spec = data.get("spec", {})
     if isinstance(document, JobQueue):
@@ -77,14 +77,14 @@ def flat_data(document: Document) -> dict[str, Any]:
 
 
 def _lifted(spec: dict[str, Any]) -> dict[str, Any]:
-    """A single role `worker` without variables of its own is written at the top."""
+    """Write a single role `worker` without variables of its own at the top level."""
     role = spec["roles"].get(flat.SHORTHAND_ROLE)
     if len(spec["roles"]) != 1 or role is None or "env" in role:
         return spec
-    found: dict[str, Any] = {}
+    lifted: dict[str, Any] = {}
     for name, value in spec.items():
-        found.update(role if name == "roles" else {name: value})
-    return found
+        lifted.update(role if name == "roles" else {name: value})
+    return lifted
 
 
 def _flat_role(role: Role | ServiceSpec, data: dict[str, Any]) -> dict[str, Any]:
@@ -129,12 +129,12 @@ def _flat_service(spec: ServiceSpec, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short(data: dict[str, Any], name: str) -> Any:
-    """The one field's value where there is no other."""
+    """Return the value of the field `name` if there is no other field, else the whole mapping."""
     return data[name] if list(data) == [name] else data
 
 
 def _restore_replicas(data: dict[str, Any], role: Role | ServiceSpec) -> None:
-    """Both bounds are written, also when one of them is as by default: `{max: 4}` alone would puzzle its reader."""
+    """Write both bounds, also when one has its default value: `{max: 4}` alone would confuse the reader."""
     if "replicas" in data:
         data["replicas"] = {"min": role.replicas.min, "max": role.replicas.max}
 
@@ -158,7 +158,7 @@ def _flat_queue(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat_allotment(model: type[SpecModel], data: dict[str, Any]) -> dict[str, Any]:
-    """Types of GPUs are written as `gpu: {A100: 8}` where nothing is said of any type."""
+    """Write GPU types as `gpu: {A100: 8}` if there is no number for GPUs of any type."""
     data = {name: _number(value) if name in ("cpu", "memory", "gpu") else value for name, value in data.items()}
     if "gpu_types" in data:
         types = {name: _number(count) for name, count in data.pop("gpu_types").items()}
@@ -180,7 +180,7 @@ def _flat_resources(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inlined(model: type[SpecModel], data: dict[str, Any]) -> dict[str, Any]:
-    """Counted resources are written beside the others, save those whose names could be mistaken."""
+    """Write counted resources next to the others, except those whose names are ambiguous there."""
     other = data.pop("other", {})
     inline = {name: count for name, count in other.items() if name not in fields.fields_of(model) and flat.is_open(model, name)}
     kept = {name: count for name, count in other.items() if name not in inline}
@@ -191,7 +191,7 @@ _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Dumper(_Base):  # type: ignore[misc]
-    """Block style, scripts as `|`, quotes wherever some reader of YAML would see something else than text."""
+    """YAML dumper: block style, scripts as `|`, and quotes wherever some YAML reader would not read text."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -207,12 +207,12 @@ def _text(dumper: Any, text: str) -> Any:
 
 
 def _is_tidy(text: str) -> bool:
-    """Whether a literal block keeps the text exactly, in every reader."""
+    """Return whether a literal block preserves the text exactly, in every reader."""
     return all(line == line.rstrip() and line.isprintable() for line in text.split("\n")) and text[:1] not in ("", " ", "\n", "#")
 
 
 def _number(text: str) -> int | float | str:
-    """The number, where writing it gives the same text again."""
+    """Return the number if writing it gives the same text again, else the text."""
     if not _BARE.fullmatch(text):
         return text
     value = float(text) if "." in text else int(text)

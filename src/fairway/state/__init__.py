@@ -1,4 +1,4 @@
-"""What is: jobs, tasks, nodes and devices at one instant, as frozen dataclasses.
+"""Observed state: jobs, tasks, nodes and devices at one instant, as frozen dataclasses.
 
-Pure. Only `fold` makes new values from what an engine observed.
+Pure. Only `fold` creates new values from an engine's observations.
 """

@@ -1,4 +1,4 @@
-"""Signs of life of a running run: what its processes did lately, and whether it seems to hang."""
+"""Activity of a run: what its processes did recently, and whether the run seems to hang."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RankSight:
-    """One look at one rank of a run."""
+    """One sample of the activity of a rank."""
 
     name: str
-    """`worker-1`; `worker-0.1` for the second process of a task; `worker-0 rank 3` for what a launcher started."""
+    """`worker-1`; `worker-0.1` for the second process of a task; `worker-0 rank 3` for a process started by a launcher."""
     cpu_seconds: float
-    """Processor time of all its processes since they started."""
+    """CPU time of all its processes since they started."""
     printed: float | None = None
-    """When its log was written to last; None: never."""
+    """Time of the last write to its log; None: never."""
     computes: bool = False
-    """Whether its devices are busy, which counts as use of CPU."""
+    """Whether its devices are busy, which counts as CPU use."""
     wakeups: int | None = None
-    """How often the kernel ran the main threads of its processes; it grows while a rank polls. None: not known."""
+    """How often the kernel scheduled the main threads of its processes. It grows while a rank polls. None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A run that seems to hang: nothing printed and nothing reported for too long, and some ranks do nothing at all."""
+    """A run that seems to hang: no output and no reports for too long, and some ranks are idle."""
 
     since: float
-    """When something was printed or reported last."""
+    """Time of the last output or report."""
     idle: tuple[str, ...] = ()
-    """Ranks that used no CPU since. Where that is true of all and some poll, those that did not run at all."""
+    """Ranks that have used no CPU since then. If all ranks used none and some poll: the ranks that were not scheduled at all."""
     busy: tuple[str, ...] = ()
-    """The other ranks: they wait in a loop, poll, or compute."""
+    """The other ranks, which wait in a loop, poll or compute."""
     step_seconds: float | None = None
-    """How long a step took before, where steps are reported."""
+    """Duration of a step before the stall, if steps are reported."""

@@ -1,4 +1,4 @@
-"""Whether a replica runs rows of several requests together, and why."""
+"""Whether a replica runs rows of several requests together, and the reason."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from enum import StrEnum
 
 
 class BatchingBasis(StrEnum):
-    """What the decision rests on."""
+    """The basis of the decision."""
 
     DECLARED = "declared"
-    """The service document, a flag or the model's `fairway.json` says so."""
+    """Declared by the service document, a flag or the model's `fairway.json`."""
     PROVEN = "proven"
-    """Rows alone and together gave the same outputs when the model was loaded."""
+    """Rows gave the same outputs alone and together in a test when the model was loaded."""
     MIXED = "mixed"
     """The outputs for a row depend on the other rows of its batch."""
     FIXED = "fixed"
     """The signature has no batch dimension that every tensor shares."""
     UNKNOWN = "unknown"
-    """The proof could not be completed."""
+    """The test could not be completed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class BatchingVerdict:
     detail: str = ""
     """The evidence in words."""
     rows: int = 0
-    """The largest batch that was tried in a proof; larger ones are not made. 0: no such bound."""
+    """Size of the largest batch in the test; larger batches are not formed. 0: no such bound."""
 
     def __str__(self) -> str:
         """`not batched (mixed): output 'y' ...`."""

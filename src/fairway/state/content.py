@@ -1,4 +1,4 @@
-"""Content that was kept, and what became of it."""
+"""Integrity of stored content."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One file of a version whose content is missing or is not what its digest says."""
+    """A file of a version whose content is missing or does not match its digest."""
 
     version: str
     """`mnist@3`."""
     path: str
-    """Empty: the list of the version's files itself."""
+    """Path of the file; empty: the list of the version's files itself."""
     problem: str
     """In words: `it is missing`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a look at all content of some versions has found."""
+    """Result of verifying all content of some versions."""
 
     versions: int
     files: int
-    """Distinct contents: what several versions share counts once."""
+    """Number of distinct contents; content shared by several versions counts once."""
     size: int
     damaged: tuple[Damage, ...] = ()

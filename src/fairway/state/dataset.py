@@ -12,7 +12,7 @@ class DatasetFile:
     path: str
     size: int
     sha256: str
-    """Empty for a file that was not read: of a reference to an object store."""
+    """Empty for a file that was not read: part of a reference to an object store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +22,20 @@ class DatasetVersion:
     name: str
     version: int
     digest: str
-    """Of its manifest: names the content."""
+    """Digest of the manifest; identifies the content."""
     files: int
     size: int
     created: float
     is_file: bool = False
-    """Whether it is one file, and not a folder."""
+    """Whether it is a single file, not a folder."""
     reference: str = ""
-    """For content that was not copied: the path or URI where it lies. The manifest says what it was when it was added."""
+    """For content that was not copied: its path or URI. The manifest describes the content when it was added."""
     run: str = ""
-    """The run that made it: `default/predict-mnist-1`; its record says from what."""
+    """The run that created it: `default/predict-mnist-1`; the record of the run names its inputs."""
     services: tuple[str, ...] = ()
-    """For requests that were sampled: the services that got them, `default/mnist`."""
+    """For sampled requests: the services that received them, `default/mnist`."""
     models: tuple[str, ...] = ()
-    """And the model versions that answered, `mnist@3`."""
+    """For sampled requests: the model versions that answered, `mnist@3`."""
 
     def __str__(self) -> str:
         """`mnist@3`."""

@@ -1,4 +1,4 @@
-"""Events: the record of what happened, for people. Never the source of truth."""
+"""Events: a record for people of what happened. Never the source of truth."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened to one subject."""
+    """One event of one subject."""
 
     time: float
     subject: str
     """`default/mnist-7` or `default/mnist-7/worker-0#1`."""
     reason: str
-    """A word for programs: `Submitted`, `Placed`, `Restarting` ..."""
+    """Machine-readable reason: `Submitted`, `Placed`, `Restarting` ..."""
     message: str
 
     @property

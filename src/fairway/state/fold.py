@@ -1,4 +1,4 @@
-"""What is, after an engine has told what it sees. The only place where observed facts become state."""
+"""Fold an engine's observations into state. This is the only place where observed facts become state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from fairway.units import number
 
 
 def fold_report(task: Task, report: TaskReport) -> Task:
-    """The task after the report. A report that would be an illegal move changes nothing: facts come late and twice."""
+    """Return the task after a report.
+
+    A report of an illegal phase change has no effect, because observations may arrive late and twice.
+    """
     if report.phase is not task.phase and report.phase not in TASK_MOVES[task.phase]:
         return task
     folded = replace(
@@ -35,10 +38,10 @@ def fold_report(task: Task, report: TaskReport) -> Task:
 
 
 def fold_progress(job: Job, speaker: str, points: list[tuple[float, int | None, dict[str, float]]]) -> Job:
-    """The run after new reports of the task that speaks for it, given as (time, step, metrics) in order of time.
+    """Return the run after new reports of the task that reports its progress, given as (time, step, metrics) in order of time.
 
-    What an engine let through by mistake changes nothing: a time that is not finite, a step beyond 64 bits, a value that is no
-    number. NaN and the infinities are values of metrics like any other.
+    Invalid values that an engine let through are ignored: a time that is not finite, a step beyond 64 bits, a value that is not a
+    number. NaN and the infinities are valid metric values.
     """
     progress = job.progress if job.progress.speaker == speaker else replace(job.progress, speaker=speaker)
     for time, step, metrics in points:
@@ -47,17 +50,17 @@ def fold_progress(job: Job, speaker: str, points: list[tuple[float, int | None, 
 
 
 def fold_summaries(job: Job, speaker: str, points: list[tuple[float, int | None, dict[str, float]]]) -> Job:
-    """The summaries of the run's metrics after new reports of the task that speaks for it, each with the step that it was told.
+    """Return the run with its metric summaries after new reports of its reporting task, each with the step that was reported.
 
-    They begin anew when another task speaks for the run: its steps are not comparable.
+    The summaries are reset when another task becomes the reporting one, because its steps are not comparable.
     """
     progress = job.progress
-    known = progress.summaries if progress.speaker in ("", speaker) else {}
-    return replace(job, progress=replace(progress, summaries=summarise(known, job.attempt, points))) if points else job
+    summaries = progress.summaries if progress.speaker in ("", speaker) else {}
+    return replace(job, progress=replace(progress, summaries=summarise(summaries, job.attempt, points))) if points else job
 
 
 def fold_checkpoint(job: Job, step: int, time: float | None) -> Job:
-    """The run after a checkpoint was seen."""
+    """Return the run after a checkpoint was seen."""
     saved = number.count(step)
     if saved is None or job.progress.checkpoint_step == saved:
         return job
@@ -68,8 +71,8 @@ def _advance(progress: Progress, time: float, step: int | None, metrics: dict[st
     now, reached = number.finite(time), number.int64(step)
     if now is None or (reached is None and step is not None):
         return progress
-    known = {name: found for name, value in metrics.items() if (found := number.real(value)) is not None}
-    merged = {**progress.metrics, **known}
+    valid = {name: real for name, value in metrics.items() if (real := number.real(value)) is not None}
+    merged = {**progress.metrics, **valid}
     if len(merged) > MOST_METRICS:
         merged = dict(islice(merged.items(), max(MOST_METRICS, len(progress.metrics))))
     return replace(
@@ -82,11 +85,11 @@ def _advance(progress: Progress, time: float, step: int | None, metrics: dict[st
 
 
 def _speed(progress: Progress, now: float, step: int | None) -> float | None:
-    """Steps a second after one more report; smoothed, so that one slow step does not make the figure jump."""
-    speed, before, since = progress.steps_per_second, progress.step, progress.time
-    if step is None or before is None or since is None or now <= since or step <= before:
+    """Return the steps per second after one more report, smoothed so that one slow step does not make the figure jump."""
+    speed, previous_step, since = progress.steps_per_second, progress.step, progress.time
+    if step is None or previous_step is None or since is None or now <= since or step <= previous_step:
         return speed
-    latest = number.ratio(step - before, now - since)
+    latest = number.ratio(step - previous_step, now - since)
     if latest is None:
         return speed
     return latest if speed is None else number.finite(0.7 * speed + 0.3 * latest)

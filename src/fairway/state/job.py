@@ -12,13 +12,13 @@ from fairway.state.phase import Intent, JobPhase
 
 @dataclass(frozen=True, slots=True, order=True)
 class JobKey:
-    """Names a run: `default/mnist-7`."""
+    """Identifies a run: `default/mnist-7`."""
 
     namespace: str
     name: str
 
     def __hash__(self) -> int:
-        """By the name alone: planners look runs up all the time, and few namesakes live in two namespaces."""
+        """Hash the name only: planners look up runs all the time, and few runs in different namespaces share a name."""
         return hash(self.name)
 
     def __str__(self) -> str:
@@ -28,58 +28,58 @@ class JobKey:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under which conditions the caller's shell runs programs. They hold for the tasks of the run too."""
+    """Process settings of the caller's shell, which the tasks of the run inherit."""
 
     nice: int = 0
     umask: int | None = None
-    """None: as the engine has it."""
+    """None: that of the engine."""
     affinity: tuple[int, ...] = ()
     """CPUs; empty: any."""
     limits: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By name, as in `RLIMIT_NOFILE`: soft and hard, -1 for none."""
+    """Resource limits by name, as in `RLIMIT_NOFILE`: soft and hard, -1 for none."""
     devices: tuple[str, ...] | None = None
     """`CUDA_VISIBLE_DEVICES`: the only GPUs that the run may use, by index or UUID. None: any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who asked, from where, and with what."""
+    """Origin of a submission: its user, folder and environment."""
 
     user: str = ""
     folder: str = ""
-    """Where the command was typed; relative paths of the document start here."""
+    """Folder in which the command was run; relative paths of the document start here."""
     interpreter: str = ""
-    """The caller's Python."""
+    """Python interpreter of the caller."""
     code_digest: str = ""
-    """Names the content of the code: of the snapshot, or of the folder as it was for an in-place run."""
+    """Digest of the code: of the snapshot, or, for an in-place run, of the folder at submission."""
     terminal: bool = False
-    """Whether rank 0 gets a terminal of its own, because a person sits at the other end."""
+    """Whether rank 0 gets a terminal of its own, because the run is interactive."""
     keeps_environment: bool = False
-    """Whether the caller's environment was kept beside the run, for an in-place run."""
+    """Whether the caller's environment was stored with the run, for an in-place run."""
     stdin: str = ""
-    """Where the caller hands out its standard input while it watches the run; empty: the run has none."""
+    """Address where the caller serves its standard input while it follows the run; empty: the run has no standard input."""
     starters: dict[str, str] = field(default_factory=dict)
-    """By role: the launcher (`units.programs.Starter`) that a script file of the role's command calls."""
+    """The launcher (`units.programs.Starter`) called by a script file of a role's command, by role."""
     cautions: tuple[str, ...] = ()
-    """What its author should know of how its launchers work together."""
+    """Warnings for the user about how the launchers of the run work together."""
     conditions: Conditions | None = None
-    """Those of the caller; None: those of the engine."""
+    """Process settings of the caller; None: those of the engine."""
     commit: str = ""
-    """The commit that the folder of the code was at when it was copied; empty when it is not known."""
+    """Commit of the code folder when it was copied; empty if not known."""
     left_out: tuple[str, ...] = ()
-    """Paths that the ignore files of the folder kept out of the copy, folders with a slash: the first of them."""
+    """The first paths that ignore files kept out of the copy; folders end with a slash."""
     stderr_apart: bool = False
-    """Whether the caller's standard error leads to another place than its standard output."""
+    """Whether the caller's standard error goes elsewhere than its standard output."""
     spread: bool = False
-    """Whether its tasks have machines of their own, as on a cluster, so that nothing is folded into one task."""
+    """Whether each task has a machine of its own, as on a cluster, so that no roles are folded into one task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why a run waits, and what would help."""
+    """Why a run waits, and what would let it start."""
 
     reason: str
-    """A word for programs: `cpu`, `memory`, `gpu`, `backoff`, `preparing`."""
+    """Machine-readable reason: `cpu`, `memory`, `gpu`, `backoff`, `preparing`."""
     message: str
     what_would_help: str = ""
     since: float = 0.0
@@ -90,77 +90,77 @@ class Outcome:
     """How a run ended, or how its last attempt did."""
 
     reason: str
-    """A word for programs: `Completed`, `StopCondition`, `Error`, `OutOfMemory`, `Timeout`, `Lost`, `StoppedByUser` ..."""
+    """Machine-readable reason: `Completed`, `StopCondition`, `Error`, `OutOfMemory`, `Timeout`, `Lost`, `StoppedByUser` ..."""
     message: str = ""
     task: str = ""
-    """The task whose end was the cause."""
+    """The task whose end caused the outcome."""
     exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """From where the current attempt goes on."""
+    """The checkpoint from which the current attempt resumed."""
 
     step: int | None = None
-    """The checkpoint's step; None when there was none and it began at 0."""
+    """Step of the checkpoint; None if there was none and the attempt started at 0."""
     lost_seconds: float | None = None
-    """Work done after that checkpoint and lost."""
+    """Seconds of work after that checkpoint, which were lost."""
     lost_steps: int | None = None
-    """The same in steps, where they were reported."""
+    """The same in steps, if steps were reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """What the attempts before came to, so that progress is known from standing still."""
+    """Summary of the previous attempts, used to detect whether a run makes progress."""
 
     step: int | None = None
-    """The highest step that any of them reported."""
+    """Highest step that any of them reported."""
     checkpoint: int | None = None
-    """The newest checkpoint that any of them left."""
+    """Newest checkpoint of any of them."""
     seconds: float | None = None
-    """How long the last one ran."""
+    """Run time of the last one."""
     requeues: int = 0
-    """How often in a row it asked to be started again (exit 75) without progress."""
+    """How many times in a row the run requested a restart (exit 75) without progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A run that makes room: it saves, leaves, and waits again."""
+    """A run that makes room for others: it saves a checkpoint, stops, and waits again."""
 
     cause: str
-    """A word for programs: `priority`, `reclaim`, `time-slice`, `shrink`, `grow`, `move`."""
+    """Machine-readable cause: `priority`, `reclaim`, `time-slice`, `shrink`, `grow`, `move`."""
     message: str
-    """For whom, and by what right."""
+    """The run that needs the room, and the rule that allows it."""
     since: float
     sizes: dict[str, int] = field(default_factory=dict)
-    """Replicas a role, at the most, when it starts again; empty: as the document says."""
+    """Maximum number of replicas per role at the next start; empty: as in the document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What rank 0 reported last."""
+    """Latest progress reported by rank 0."""
 
     step: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     time: float | None = None
     steps_per_second: float | None = None
     checkpoint_step: int | None = None
-    """The newest finished checkpoint."""
+    """Step of the newest complete checkpoint."""
     checkpoint_time: float | None = None
     speaker: str = ""
-    """The task whose reports these are: the leader, or the first that reported where the framework deals out the ranks."""
+    """The task whose reports count: the leader, or, if the framework assigns the ranks, the first task that reported."""
     summaries: dict[str, Summary] = field(default_factory=dict)
-    """Each metric over the run. Runs of an earlier version have none."""
+    """Summary of each metric over the run. Runs of an earlier version have none."""
 
     @property
     def last(self) -> dict[str, float]:
-        """The last value of each metric by step, then by time; `metrics` has the one that came last."""
+        """The last value of each metric by step, then by time; `metrics` has the value that arrived last."""
         return {name: self.summaries[name].last if name in self.summaries else value for name, value in self.metrics.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is known of one run."""
+    """State of one run."""
 
     key: JobKey
     series: str
@@ -171,13 +171,13 @@ class Job:
     intent: Intent = Intent.RUN
     phase: JobPhase = JobPhase.PENDING
     attempt: int = 0
-    """Rises when the gang starts again."""
+    """Incremented when the gang is restarted."""
     restarts: int = 0
-    """Failures forgiven so far, out of `spec.restart.max`."""
+    """Number of restarts after failures, out of `spec.restart.max`."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """Replicas a role has now; elastic roles change it. Empty before the first placement."""
+    """Current number of replicas per role; it changes for elastic roles. Empty before the first placement."""
     not_before: float | None = None
-    """Back-off: no start before this."""
+    """End of the back-off: the run does not start before this time."""
     created: float = 0.0
     started: float | None = None
     finished: float | None = None
@@ -186,26 +186,26 @@ class Job:
     resume: Resume | None = None
     progress: Progress = Progress()
     last_failure: str = ""
-    """Names the last failure; the same again without progress is a mistake of the program."""
+    """Fingerprint of the last failure. The same failure again without progress is treated as a bug in the program."""
     trail: Trail = Trail()
-    """What the attempts before came to."""
+    """Summary of the previous attempts, used to detect whether a run makes progress."""
     memory_factor: float = 1.0
-    """Memory asked for is multiplied by this after an out-of-memory end, once."""
+    """Factor applied to the requested memory; raised once, after an out-of-memory failure."""
     leaving: Leaving | None = None
-    """Set while it makes room for somebody else."""
+    """Set while the run makes room for another run."""
     evictions: int = 0
-    """How often it made room so far."""
+    """Number of times the run has made room."""
     ending: JobPhase | None = None
-    """Decided: it ends like this as soon as its tasks are over. `outcome` says why."""
+    """The final phase, once decided; the run enters it when its tasks are over. `outcome` has the reason."""
     nudged: float | None = None
-    """When its tasks were asked to end by themselves."""
+    """Time at which its tasks were requested to stop on their own."""
     stall: Stall | None = None
-    """Set while it seems to hang."""
+    """Set while the run seems to hang."""
     not_numbers: dict[str, int | None] = field(default_factory=dict)
-    """Metrics that were NaN, each with the step at which that was seen first."""
+    """Metrics that were NaN, each with the step at which NaN was first seen."""
     logs_removed: dict[str, int] = field(default_factory=dict)
-    """Bytes of output that were removed because there was too much, from the beginning, by process: `worker-0`, `worker-0.1`."""
+    """Bytes of output removed from the beginning because of the size limit, by process: `worker-0`, `worker-0.1`."""
     logs_gone: bool = False
-    """Whether its logs were removed because their time was up."""
+    """Whether its logs were removed because their retention time ended."""
     deleting: bool = False
-    """Forget everything about it once it is over."""
+    """Delete all data of the run once it is over."""

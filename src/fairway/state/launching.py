@@ -1,4 +1,4 @@
-"""What starts the ranks of a run: the launchers that its commands call, and the framework that follows from them."""
+"""Launchers that a run's commands call to start ranks, and the framework that follows from them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from fairway.units import programs
 from fairway.units.programs import Starter
 
 LIGHTNING = "lightning"
-"""In place of a launcher: a program that starts ranks by itself, unless it finds that it is one of several."""
+"""Pseudo-launcher: a program that starts ranks by itself, unless it detects that it is one of several."""
 
 
 def starter_of(role: Role, found: str = "") -> Starter | None:
-    """The launcher that a role's command or script calls; `found` is one that a script file was seen to call."""
-    return _written(tuple(role.command), role.script) or next((each for each in Starter if each.value == found), None)
+    """Return the launcher that a role's command or script calls; `found` is the launcher that its script file calls."""
+    return _written(tuple(role.command), role.script) or next((starter for starter in Starter if starter.value == found), None)
 
 
 def framework_of(spec: JobSpec, found: Mapping[str, str]) -> Framework:
-    """The framework in force. Several workers whose command is `mpirun` are what `mpi` means: one call, and slots for it.
+    """Return the effective framework.
 
-    Each worker would otherwise make a world of its own.
+    Several workers whose command is `mpirun` mean `mpi`: a single call, with slots for all workers. Otherwise each worker would
+    form a world of its own.
     """
     if spec.framework is not Framework.AUTO or set(spec.roles) != {"worker"} or spec.roles["worker"].replicas.max == 1:
         return spec.framework
@@ -31,20 +32,20 @@ def framework_of(spec: JobSpec, found: Mapping[str, str]) -> Framework:
 
 
 def separate_worlds(tasks: Iterable[Task]) -> str:
-    """What to say of tasks whose launchers formed several worlds; empty when they did not, or nothing is known of it.
+    """Return a message about tasks whose launchers formed several worlds; empty if they did not, or if that is not known.
 
-    A world has one rank 0. Two tasks that both ran one, each in the largest world that it saw, are in two worlds.
+    A world has one rank 0. Two tasks that both ran a rank 0, each in the largest world that it saw, belong to two worlds.
     """
     ends = [task.exit for task in tasks if task.exit is not None and task.exit.world and task.exit.leads]
     if len(ends) < 2:
         return ""
     sizes = sorted({end.world for end in ends})
     size = " and ".join(map(str, sizes))
-    found = f"its tasks formed {len(ends)} separate worlds (of size {size}), not one: each trained for itself"
-    return f"{found}; leave flags such as --standalone and --nnodes out of the call of the launcher"
+    problem = f"its tasks formed {len(ends)} separate worlds (of size {size}), not one: each trained for itself"
+    return f"{problem}; leave flags such as --standalone and --nnodes out of the call of the launcher"
 
 
 @functools.lru_cache(maxsize=1024)
 def _written(command: tuple[str, ...], script: str) -> Starter | None:
-    """Planning asks this of every run that waits, and few runs differ in it."""
+    """Cached, because the planner calls it for every waiting run, and few runs differ in it."""
     return programs.starter_in_script(script) if script else programs.starter_of(command)

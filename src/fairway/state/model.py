@@ -1,13 +1,13 @@
-"""A model: numbered versions of what a job left behind, with where each came from."""
+"""A model: numbered versions of what a job produced, with the origin of each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 IN_REPLICA = "onnx"
-"""The format that a replica runs itself; all others are loaded in a worker, under the interpreter of the service."""
+"""The format that a replica runs itself. Other formats are loaded in a worker process with the interpreter of the service."""
 LATEST = "latest"
-"""In the place of a version or an alias: the newest version."""
+"""Used in place of a version or an alias: the newest version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +16,14 @@ class TensorSpec:
 
     name: str
     datatype: str
-    """The word of the Open Inference Protocol: `FP32`, `INT64`, `BYTES` ..."""
+    """Datatype of the Open Inference Protocol: `FP32`, `INT64`, `BYTES` ..."""
     shape: tuple[int, ...] = ()
-    """-1 is a dimension of any length; the first one is the batch."""
+    """-1 is a dimension of any length; the first dimension is the batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model takes and gives."""
+    """Inputs and outputs of a model."""
 
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
@@ -31,41 +31,42 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Where a version came from. What is not known is empty."""
+    """Origin of a version. Unknown values are empty."""
 
     run: str = ""
     """`default/mnist-7`."""
     code: str = ""
     """Digest of the code."""
     data: dict[str, str] = field(default_factory=dict)
-    """Inputs by name: the dataset version or the reference that the run named."""
+    """Inputs by name: the dataset version or the reference that the run used."""
     environment: dict[str, str] = field(default_factory=dict)
     """Interpreter, requirements, image."""
     parameters: dict[str, str] = field(default_factory=dict)
     source: str = ""
-    """For an import: the path or URI that it was read from."""
+    """For an import: the path or URI of the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is said of a version besides its content, when it is registered."""
+    """Facts about a version besides its content, given when it is registered."""
 
     metrics: dict[str, float] = field(default_factory=dict)
-    """The last values of its run, or what was given by hand."""
+    """Last values of its run, or values given by the user."""
     lineage: Lineage = Lineage()
     tags: dict[str, str] = field(default_factory=dict)
     format: str = ""
-    """The format that the content must have; empty: found from its files."""
+    """Required format of the content; empty: detected from its files."""
     allow_pickle: bool = False
-    """Whether files may be kept that run code when they are loaded."""
+    """Whether files may be stored that run code when they are loaded."""
     made_here: bool = False
-    """Whether the files lie where the run of the lineage left them, so that programs and SavedModels need no other consent."""
+    """Whether the files are still in the output folder of the run in the lineage, so that programs and SavedModels need no
+    further consent."""
     title: str = ""
-    """What MLflow clients call the model; empty: by its name."""
+    """Name of the model for MLflow clients; empty: its registry name."""
     best: dict[str, float] = field(default_factory=dict)
-    """The best values of its run, of metrics whose direction is known."""
+    """Best values of its run, for metrics whose direction is known."""
     anew: bool = False
-    """Whether it becomes a version of its own, also where the newest one has the same content and facts."""
+    """Whether to create a new version even if the newest one has the same content and facts."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -79,14 +80,14 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
-    """One version. Nothing of it but aliases and tags ever changes."""
+    """One version. Only its aliases and tags ever change."""
 
     name: str
     version: int
     digest: str
-    """Names the manifest, and with it the content."""
+    """Digest of the manifest, which identifies the content."""
     format: str
-    """A name of the table in `registry/formats`: `onnx`, `skops` ..."""
+    """A format of the table in `registry/formats`: `onnx`, `skops` ..."""
     files: int
     size: int
     created: float
@@ -96,10 +97,10 @@ class ModelVersion:
     tags: dict[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     title: str = ""
-    """What MLflow clients call the model, where that is no name of the registry: `ResNet50`."""
+    """Name of the model for MLflow clients, if that is not a valid registry name: `ResNet50`."""
     best: dict[str, float] = field(default_factory=dict)
-    """The best values of the run that made it, of metrics whose direction is known; `metrics` has the last ones."""
+    """Best values of the run that created it, for metrics whose direction is known; `metrics` has the last values."""
 
     def __str__(self) -> str:
-        """`mnist@3`: how it is named everywhere."""
+        """`mnist@3`: its name everywhere."""
         return f"{self.name}@{self.version}"

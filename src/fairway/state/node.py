@@ -1,4 +1,4 @@
-"""Nodes and devices: what there is to run on."""
+"""Nodes and devices."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class Device:
     index: int
     type: str = ""
     memory: int = 0
-    """Bytes."""
+    """Memory in bytes."""
     healthy: bool = True
     busy_with: str = ""
-    """Who uses it besides us: `pid 4711 (python)` or `another fairway home`; empty when nobody."""
+    """Other user of the device: `pid 4711 (python)` or `another fairway home`; empty if there is none."""
     numa: int = -1
-    """The NUMA node it hangs on; -1 when unknown."""
+    """NUMA node of the device; -1 if not known."""
     island: str = ""
-    """Devices of one island reach each other over direct links (NVLink, xGMI)."""
+    """Island of the device: devices of one island are connected by direct links (NVLink, xGMI)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine: its capacity, whatever is in use."""
+    """One machine and its total capacity, regardless of what is in use."""
 
     name: str
     cpu: float
@@ -34,7 +34,7 @@ class Node:
     other: dict[str, int] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
-    """Keep away whoever does not tolerate them."""
+    """Only tasks that tolerate all taints are placed on the node."""
     rack: str = ""
     tasks: int = 0
-    """How many tasks it takes at most; 0 means any number."""
+    """Maximum number of tasks; 0 means any number."""

@@ -1,4 +1,4 @@
-"""Phases of tasks and jobs, and their legal moves, as data."""
+"""Phases of tasks and jobs, and the legal transitions, as data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class TaskPhase(StrEnum):
-    """Where one task is in its life."""
+    """Phase of a task."""
 
     PENDING = "Pending"
     PLACED = "Placed"
@@ -24,7 +24,7 @@ class TaskPhase(StrEnum):
 
     @property
     def holds_resources(self) -> bool:
-        """Whether room on a node is taken by the task."""
+        """Whether the task occupies room on a node."""
         return self in TASK_HOLDS
 
 
@@ -44,7 +44,7 @@ TASK_MOVES: dict[TaskPhase, frozenset[TaskPhase]] = {
 
 
 class JobPhase(StrEnum):
-    """Where a run is in its life."""
+    """Phase of a run."""
 
     PENDING = "Pending"
     STARTING = "Starting"
@@ -65,7 +65,7 @@ JOB_OVER = frozenset({JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.STOPPED})
 
 
 class Intent(StrEnum):
-    """What the user wants of a run now."""
+    """Desired state of a run."""
 
     RUN = "run"
     STOP = "stop"

@@ -1,4 +1,4 @@
-"""A queue: who may use it, how much of the machines is theirs, and how it stands."""
+"""A queue: its members, its part of the machines, and its current use."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fairway.spec.queue import EVERYBODY, Allotment, JobQueue, UserLimits
 from fairway.units import quantity
 
 DEFAULT_QUEUE = "default"
-"""The queue of runs that name none. It always exists."""
+"""The queue of runs that name no queue. It always exists."""
 GPU_TYPE = "gpu:"
-"""Before the type, in names of resources: `gpu:A100`."""
+"""Prefix of a GPU type in resource names: `gpu:A100`."""
 RUNS = "runs"
 
 
@@ -20,56 +20,56 @@ class Queue:
     """One queue of the engine, in numbers. Queues belong to no namespace.
 
     Amounts are by resource: `cpu` in thousandths of a core, `memory` in MiB, `gpu` in thousandths of a device of any type,
-    `gpu:A100` in thousandths of a device of that type, anything else as a count. What is not named is not bounded.
+    `gpu:A100` in thousandths of a device of that type, anything else as a count. A resource that is not named is not bounded.
     """
 
     name: str
     weight: float = 1.0
-    """Its share beside the other queues."""
+    """Weight of its share relative to the other queues."""
     quota: dict[str, int] = field(default_factory=dict)
-    """What is its own, whoever else wants it; more only where it borrows."""
+    """Resources reserved for the queue, regardless of the demand of others; it gets more only if it borrows."""
     per_user: dict[str, int] = field(default_factory=dict)
-    """What the runs of one user may hold together; `runs` is how many may run."""
+    """Maximum total resources of one user's runs; `runs` is the maximum number of concurrent runs."""
     timeout: float | None = None
-    """The longest that a run may ask for, in seconds."""
+    """Maximum timeout that a run may request, in seconds."""
     priority: int | None = None
-    """The highest priority that a run may ask for."""
+    """Maximum priority that a run may request."""
     borrow: bool = True
-    """Whether its runs may use, beyond the quota, what others leave idle; it is given back on demand."""
+    """Whether its runs may use idle resources of other queues beyond the quota; these are returned on demand."""
     time_slice: float | None = None
     """Seconds after which a run that can resume makes room for others of the queue; None: never."""
     members: tuple[str, ...] = (EVERYBODY,)
-    """`user:ann`, `group:nlp`, or `*` for everybody."""
+    """`user:ann`, `group:nlp`, or `*` for all users."""
     default_timeout: float | None = None
-    """For runs that say nothing, in seconds."""
+    """Timeout of runs that set none, in seconds."""
     default_priority: int = 0
-    """For runs that say nothing."""
+    """Priority of runs that set none."""
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStanding:
-    """How a queue stands now. Amounts are by resource, as in `Queue`."""
+    """Current use of a queue. Amounts are by resource, as in `Queue`."""
 
     name: str
     running: int = 0
-    """Runs that hold room."""
+    """Number of runs that hold resources."""
     waiting: int = 0
-    """Runs that wait for room."""
+    """Number of runs that wait for resources."""
     used: dict[str, int] = field(default_factory=dict)
     dominant: str = ""
-    """The resource of which it holds the largest part; empty when it holds nothing."""
+    """The resource of which it holds the largest part; empty if it holds nothing."""
     share: float = 0.0
-    """That part, 0 to 1, of what there is of it."""
+    """That part of the total, 0 to 1."""
     usage: float = 0.0
-    """What it has used lately, older use counting less; comparable between queues."""
+    """Recent use, with older use weighted less; comparable between queues."""
     borrowed: dict[str, int] = field(default_factory=dict)
-    """What it holds beyond its quota."""
+    """Resources held beyond its quota."""
 
 
 def queue_of(document: JobQueue) -> Queue:
-    """The queue that a document describes."""
+    """Return the queue that a document describes."""
     spec, limits, defaults = document.spec, document.spec.limits, document.spec.defaults
     longest = _seconds(limits.timeout)
     default_timeout = _seconds(defaults.timeout)
@@ -94,30 +94,30 @@ def queue_of(document: JobQueue) -> Queue:
 
 
 def by_name(kept: Iterable[Queue]) -> dict[str, Queue]:
-    """All queues in order of name; `default` is among them, whatever was kept."""
-    found = {DEFAULT_QUEUE: Queue(DEFAULT_QUEUE), **{queue.name: queue for queue in kept}}
-    return {name: found[name] for name in sorted(found)}
+    """Return all queues in order of name. `default` is always included."""
+    queues = {DEFAULT_QUEUE: Queue(DEFAULT_QUEUE), **{queue.name: queue for queue in kept}}
+    return {name: queues[name] for name in sorted(queues)}
 
 
 def admits(queue: Queue, user: str, groups: Iterable[str]) -> bool:
-    """Whether a user of these groups may submit to the queue."""
-    who = {f"group:{group}" for group in groups} | ({f"user:{user}"} if user else set())
-    return EVERYBODY in queue.members or not who.isdisjoint(queue.members)
+    """Return whether a user of these groups may submit to the queue."""
+    identities = {f"group:{group}" for group in groups} | ({f"user:{user}"} if user else set())
+    return EVERYBODY in queue.members or not identities.isdisjoint(queue.members)
 
 
 def _amounts(given: Allotment) -> dict[str, int]:
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     if given.cpu is not None:
-        found["cpu"] = round(quantity.number(given.cpu) * 1000)
+        amounts["cpu"] = round(quantity.number(given.cpu) * 1000)
     if given.memory is not None:
-        found["memory"] = quantity.byte_count(given.memory) >> 20
+        amounts["memory"] = quantity.byte_count(given.memory) >> 20
     if given.gpu is not None:
-        found["gpu"] = round(quantity.number(given.gpu) * 1000)
-    found.update((f"{GPU_TYPE}{kind}", round(quantity.number(count) * 1000)) for kind, count in given.gpu_types.items())
-    found.update(given.other)
+        amounts["gpu"] = round(quantity.number(given.gpu) * 1000)
+    amounts.update((f"{GPU_TYPE}{kind}", round(quantity.number(count) * 1000)) for kind, count in given.gpu_types.items())
+    amounts.update(given.other)
     if isinstance(given, UserLimits) and given.runs is not None:
-        found[RUNS] = given.runs
-    return found
+        amounts[RUNS] = given.runs
+    return amounts
 
 
 def _seconds(text: str | None) -> float | None:

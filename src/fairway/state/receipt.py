@@ -1,27 +1,30 @@
-"""A receipt: what a request that carried a key did, so that the same request again does nothing new."""
+"""Receipt of a request with an idempotency key: a repeated request has no further effect."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LIFE = 24 * 3600.0
-"""Seconds for which a receipt is kept."""
+"""Lifetime of a receipt, in seconds."""
 MOST = 100_000
-"""So many receipts are kept at most; the oldest go first."""
+"""Maximum number of receipts; the oldest are removed first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Is committed together with what the request changed, or, where the change is an object of a cluster, before it."""
+    """The effects of one request.
+
+    It is committed together with the changes of the request, or before them if the change is an object of a cluster.
+    """
 
     id: str
-    """Names the request: the digest of its namespace, its user and its key."""
+    """Identifies the request: digest of its namespace, its user and its key."""
     digest: str
-    """Of what was asked. Another request under the same key is refused."""
+    """Digest of the request's content. A different request with the same key is rejected."""
     time: float
     made: tuple[str, ...] = ()
-    """What it made, in the order in which it was asked for: `default/mnist-7`, `mnist@3`."""
+    """Objects that it created, in the order of the request: `default/mnist-7`, `mnist@3`."""
     left_alone: tuple[str, ...] = ()
-    """What of it was there before."""
+    """Requested objects that already existed."""
     done: bool = True
-    """Whether it did all of it. If not, `made` are names that are reserved for it."""
+    """Whether the request was completed. If not, `made` has the names reserved for it."""

@@ -1,4 +1,4 @@
-"""What was found wrong with the record, what was done about it, and what could not be brought back."""
+"""Recovery of the database: what was wrong, what was done, and what could not be restored."""
 
 from __future__ import annotations
 
@@ -7,77 +7,77 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """One record that cannot be decoded. Everything else goes on without it."""
+    """One record that cannot be decoded. All other records remain usable."""
 
     kind: str
     """`job`, `task`, `queue`, `service` or `tracked`."""
     key: tuple[str, ...]
     subject: str
-    """As events name it: `default/mnist-7`, `queue:research`."""
+    """Subject as in events: `default/mnist-7`, `queue:research`."""
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """One copy of the database that was checked when it was made."""
+    """A copy of the database that was verified when it was made."""
 
     name: str
     time: float
     size: int
     format: int
-    """The schema's version."""
+    """Version of the schema."""
     journal: int
-    """The number of the last entry of the journal that it has."""
+    """Number of the last journal entry that it contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownFolder:
-    """A folder of a run of which neither the database, nor a backup, nor the folder itself holds a readable record."""
+    """Folder of a run without a readable record in the database, in a backup, or in the folder itself."""
 
     key: str
     """`default/mnist-7`."""
     path: str
     cause: str
-    """Why it cannot be taken up."""
+    """Why the run cannot be restored."""
     running: bool = False
-    """Whether one of its tasks still runs."""
+    """Whether one of its tasks is still running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """One time that the record was not as it should be when it was opened."""
+    """One recovery: the database was not intact when it was opened."""
 
     time: float
     cause: str
-    """A word for programs: `missing`, `empty`, `damaged`, `older`, `folders`, `unreadable`."""
+    """Machine-readable cause: `missing`, `empty`, `damaged`, `older`, `folders`, `unreadable`."""
     message: str
-    """What was found, in a sentence."""
+    """The finding in one sentence."""
     moved: str = ""
-    """Where the file that was found lies now; empty when there was none."""
+    """New path of the original file, which was moved away; empty if there was none."""
     backup: str = ""
-    """The backup that took its place; empty: none did."""
+    """The backup that was restored; empty: none."""
     backup_time: float | None = None
     replayed: int = 0
-    """Changes taken from the journal."""
+    """Number of changes replayed from the journal."""
     rebuilt: tuple[str, ...] = ()
-    """Runs taken up from their folders."""
+    """Runs restored from their folders."""
     lost: tuple[str, ...] = ()
-    """What could not be brought back, in words."""
+    """Data that could not be restored, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How the record of a home is: what `fairway doctor` shows."""
+    """Condition of the database of a home; shown by `fairway doctor`."""
 
     path: str = ""
-    """The database."""
+    """Path of the database."""
     size: int = 0
     format: int = 0
     backups: tuple[Backup, ...] = ()
-    """The newest first."""
+    """Newest first."""
     backup_fault: str = ""
-    """Why the last backup or entry of the journal could not be written; empty when it could."""
+    """Why the last backup or journal entry could not be written; empty if it could."""
     recoveries: tuple[Recovery, ...] = ()
-    """The newest first."""
+    """Newest first."""
     unreadable: tuple[Unreadable, ...] = ()
     unknown: tuple[UnknownFolder, ...] = ()

@@ -1,4 +1,4 @@
-"""Where requests to a service go: the one value that every router understands."""
+"""Routes of a service: the value that every router implementation understands."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from hashlib import sha256
 from fairway.state.access import Access
 
 WHOLE = 10_000
-"""Weights are parts of this."""
+"""Sum of all weights; weights are parts of this number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A replica that takes requests."""
+    """A replica that accepts requests."""
 
     name: str
-    """The replica's name, unique in the service for ever."""
+    """Name of the replica, never reused within the service."""
     revision: int
     address: str
     """`127.0.0.1:40123`."""
     protocol: str = ""
-    """What a server of the user's speaks: `http` (HTTP/1.1, WebSockets), `http2` or `grpc` (HTTP/2 without TLS). Empty: a replica
-    of ours, which takes calls of gRPC over HTTP/1.1."""
+    """Protocol of a user's own server: `http` (HTTP/1.1, WebSockets), `http2` or `grpc` (HTTP/2 without TLS). Empty: a Fairway
+    replica, which accepts gRPC calls over HTTP/1.1."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderMatch:
-    """Requests with this header go to this revision, whatever the weights."""
+    """Sends requests with this header to a revision, regardless of the weights."""
 
     header: str
     value: str
@@ -37,34 +37,34 @@ class HeaderMatch:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """A copy of some requests goes to another revision; its answers are measured and thrown away."""
+    """Sends copies of some requests to another revision; its answers are measured and discarded."""
 
     revision: int
     share: int = WHOLE
-    """Parts of `WHOLE`."""
+    """Part of the requests that is copied, in parts of `WHOLE`."""
     tolerance: float | None = None
-    """Its answers are compared with those that clients got, and values that are this much apart are the same; None: they are
-    only measured."""
+    """Maximum difference of values that count as equal when its answers are compared with those that clients got. None: answers
+    are not compared, only measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteObservation:
-    """What a router shows of its service, and which requests are probes."""
+    """What a router reports about its service, and which requests count as probes."""
 
     model: str = ""
-    """The name of the model; empty for a command."""
+    """Name of the model; empty for a command."""
     version: str = ""
-    """Its version in the revision that serves."""
+    """Version of the model in the serving revision."""
     ready: str = ""
-    """The path that answers 200 when a replica of a command is ready."""
+    """Path that answers 200 when a replica of a command is ready."""
     metrics: str = ""
-    """Where replicas show their metrics; empty: nowhere."""
+    """Path of the replicas' metrics; empty: none."""
     probes_wake: bool = False
-    """Whether health probes and scrapes count as requests, so that they wake a service at zero."""
+    """Whether health probes and metrics scrapes count as requests, so that they start a replica of a service scaled to zero."""
     asleep: bool = False
-    """The service has no replica because nothing asks for one. A request starts one and waits for it."""
+    """Whether the service has no replica because it gets no requests. A request starts a replica and waits for it."""
     access: int = 0
-    """The part of the requests in the access log, in parts of `WHOLE`. Failures are in it in any case."""
+    """Part of the requests written to the access log, in parts of `WHOLE`. Failed requests are always logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,43 +74,46 @@ class RoutePlan:
     service: str
     """`default/mnist`."""
     backends: tuple[Backend, ...] = ()
-    """Only those that may get new requests; one that is gone from here finishes what it has."""
+    """Backends that may get new requests. A backend removed from here finishes its requests."""
     weights: tuple[tuple[int, int], ...] = ()
-    """(revision, parts of `WHOLE`). A revision without a backend gives its part to the others."""
+    """(revision, parts of `WHOLE`). The part of a revision without a backend goes to the others."""
     matches: tuple[HeaderMatch, ...] = ()
-    """Looked at first, in order. One whose revision has no backend does not count."""
+    """Checked first, in order. A match whose revision has no backend is ignored."""
     sticky: str = ""
-    """A header whose value keeps its sender on one revision while the weights stay; growing a revision's part moves only
-    those who must move."""
+    """A header that identifies a client: while the weights stay, requests with the same value go to the same revision. When a
+    revision's part grows, only the clients needed for its new part move."""
     mirror: Mirror | None = None
     port: int = 0
-    """Where to listen; 0: any, kept from the first time on."""
+    """Port to listen on; 0: any free port, kept from then on."""
     host: str = "127.0.0.1"
     hosts: tuple[str, ...] = ()
-    """Names by which clients may ask, beside those of loopback, where it listens on loopback; `*`: any."""
+    """Host names that clients may use, in addition to those of loopback when it listens on loopback; `*`: any."""
     hold_seconds: float = 60.0
-    """How long a request waits when there is no backend at all."""
+    """How long a request waits when there is no backend."""
     hold_limit: int = 1_000
-    """How many may wait so; more are answered 503 with `Retry-After`."""
+    """Maximum number of held requests; further requests get 503 with `Retry-After`."""
     retry_statuses: tuple[int, ...] = (502, 503)
-    """Answers of a backend that are tried once more on another, for requests that are safe to repeat."""
+    """Statuses after which a request that is safe to repeat is tried once more on another backend."""
     observed: RouteObservation = RouteObservation()
-    """What the router shows of the service."""
+    """What the router reports about the service."""
     access: Access | None = None
-    """Who may ask, and by which certificate; None: everybody who reaches the port, without TLS."""
+    """Access rules and certificate; None: every client that reaches the port is allowed, without TLS."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteTrouble:
-    """What is wrong with the processes or the socket of a service's router."""
+    """A problem with the processes or the socket of a service's router."""
 
     message: str
     answers: bool
-    """Whether requests are answered nevertheless."""
+    """Whether requests are still answered."""
     lacks_process: bool = True
-    """Whether a process has ended that the next `put` of the plan starts again."""
+    """Whether a process has ended that the next `put` of the plan will restart."""
 
 
 def outcome_token(secret: str) -> str:
-    """The token for reports of outcomes, made of what only the router and its operator know. It opens nothing else."""
+    """Return the token for outcome reports.
+
+    It is derived from a secret that only the router and its operator have, and grants no other access.
+    """
     return hmac.new(secret.encode(), b"fairway-outcome", sha256).hexdigest()[:40]

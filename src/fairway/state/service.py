@@ -1,4 +1,4 @@
-"""A service: revisions of what is served, the replicas of each, and how many there should be."""
+"""A service: its revisions, the replicas of each, and the number of replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.state.job import JobKey, Origin
 
 @dataclass(frozen=True, slots=True, order=True)
 class ServiceKey:
-    """Names a service: `default/mnist`."""
+    """Identifies a service: `default/mnist`."""
 
     namespace: str
     name: str
@@ -23,40 +23,40 @@ class ServiceKey:
 
 
 class ReplicaPhase(StrEnum):
-    """Where a replica is in its life."""
+    """Phase of a replica."""
 
     WAITING = "Waiting"
-    """For a place, or for its code and environment."""
+    """Waits for a place on a node, or for its code and environment."""
     STARTING = "Starting"
-    """Its process runs and does not answer yet."""
+    """Its process runs but does not answer yet."""
     READY = "Ready"
     DRAINING = "Draining"
-    """It gets no new requests and finishes what it has; then it is told to end."""
+    """It gets no new requests and finishes the ones it has; then it is stopped."""
     GONE = "Gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One process that answers requests: a run of its own, so that it is placed, watched and logged like any other."""
+    """One process that answers requests. It is a run of its own, so that it is placed, watched and logged like any other run."""
 
     service: ServiceKey
     revision: int
     number: int
-    """Rises within the service, never used twice."""
+    """Sequential number within the service, never reused."""
     run: JobKey
     phase: ReplicaPhase = ReplicaPhase.WAITING
     since: float = 0.0
-    """When it came into its phase."""
+    """Time at which it entered its phase."""
     created: float = 0.0
     started: float | None = None
-    """When its process started."""
+    """Start time of its process."""
     address: str = ""
     message: str = ""
-    """Why it waits or how it ended."""
+    """Why it waits, or how it ended."""
     failed: bool = False
-    """It ended without having been asked to."""
+    """Whether it ended without having been stopped."""
     out_of_memory: bool = False
-    """It was killed for using too much memory."""
+    """Whether it was killed for using too much memory."""
 
     @property
     def name(self) -> str:
@@ -65,27 +65,27 @@ class Replica:
 
 
 def revision_of(name: str) -> int:
-    """The revision in the name of a replica, 3 of `r3-7`; 0 where that is no such name."""
+    """Return the revision in the name of a replica, 3 for `r3-7`; 0 if it is not such a name."""
     number = name.removeprefix("r").partition("-")[0]
     return int(number) if number.isdecimal() and len(number) < 10 else 0
 
 
 class RevisionPhase(StrEnum):
-    """What is known of a revision."""
+    """Status of a revision."""
 
     NEW = "New"
-    """None of its replicas was ready yet."""
+    """None of its replicas has been ready yet."""
     GOOD = "Good"
-    """It served all of the traffic and nothing spoke against it."""
+    """It served all of the traffic without a failed guard."""
     TRIED = "Tried"
-    """Ready, and on its way in."""
+    """Ready, and being rolled out."""
     BAD = "Bad"
     """Rolled back; `reason` names the guard and both numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One version of what is served: the document as it was, with its model pinned."""
+    """One version of a service: its document at that time, with the model version resolved."""
 
     number: int
     spec: ServiceSpec
@@ -93,80 +93,81 @@ class Revision:
     """`mnist@7`; empty for a command."""
     model_format: str = ""
     origin: Origin = Origin()
-    """Whose code and interpreter its replicas use."""
+    """Origin of the code and the interpreter of its replicas."""
     created: float = 0.0
     phase: RevisionPhase = RevisionPhase.NEW
     reason: str = ""
     cold_start: float | None = None
-    """Seconds from the start of a replica's process until it was ready, as measured last."""
+    """Latest measurement of the seconds from the start of a replica's process until it was ready."""
     cold_number: int = 0
-    """The replica on which it was measured: each is measured once, not again when it was unready for a while."""
+    """The replica on which it was measured. Each replica is measured once, not again after it was unready for a while."""
     failures: int = 0
-    """Replicas that ended by themselves, one after the other; forgotten when one has been ready for a while."""
+    """Number of consecutive replicas that ended on their own; reset when a replica has been ready for a while."""
     failed_at: float = 0.0
-    """When the last of them did."""
+    """Time of the last such failure."""
     failed_number: int = 0
-    """Its number."""
+    """Number of the replica that failed last."""
     batching: BatchingVerdict | None = None
-    """Whether its replicas batch requests, as they reported last; None: not known."""
+    """Whether its replicas batch requests, as last reported; None: not known."""
 
 
 class RolloutPhase(StrEnum):
-    """Where a rollout is."""
+    """Phase of a rollout."""
 
     STARTING = "Starting"
-    """The new revision's replicas come up; traffic has not moved."""
+    """The replicas of the new revision start; traffic has not moved."""
     STEPPING = "Stepping"
     """Part of the traffic goes to the new revision."""
     PAUSED = "Paused"
-    """Held where it is, by a person."""
+    """Paused by a user."""
     DONE = "Done"
     ROLLED_BACK = "RolledBack"
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One release: from one revision to the next."""
+    """One rollout from one revision to the next."""
 
     source: int
-    """The revision that served before; 0 at the first."""
+    """The revision that served before; 0 for the first rollout."""
     target: int
     phase: RolloutPhase = RolloutPhase.STARTING
     step: int = -1
-    """Index into the strategy's steps; -1 before the first."""
+    """Index into the strategy's steps; -1 before the first step."""
     step_since: float = 0.0
     started: float = 0.0
     finished: float | None = None
     reason: str = ""
-    """Why it ended as it did, or what it waits for: for people."""
+    """Why it ended, or what it waits for; for people."""
     marks: dict[str, float] = field(default_factory=dict)
-    """Counters as they were when the guards began to look, and what the sequential tests remember."""
+    """Counters at the start of the guards' observation, and the state of the sequential tests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What the autoscaler decided and remembers."""
+    """Decision and memory of the autoscaler."""
 
     wanted: int = 0
-    """Replicas, over all revisions."""
+    """Desired number of replicas, over all revisions."""
     rule: str = ""
-    """Which rule set the number: `rate`, `backlog`, `latency`, `floor`, `min`, `max`, `hold`, `zero` ..."""
+    """The rule that set the number: `rate`, `backlog`, `latency`, `floor`, `min`, `max`, `hold`, `zero` ..."""
     why: str = ""
-    """The rule with its numbers, in a sentence."""
+    """The rule with its numbers, in one sentence."""
     recommendations: tuple[tuple[float, int], ...] = ()
-    """(time, number) within the hold window, thinned: scaling in goes to the largest of them."""
+    """(time, number) within the hold window, thinned. Scaling in goes down to the largest of them."""
     backlogged: tuple[float, int] = (0.0, 0)
-    """When a backlog asked for more than the rate did, last, and for how many: kept for a minute, not for the window."""
+    """Last time at which the backlog required more replicas than the rate did, and how many. Kept for a minute, not for the whole
+    window."""
     service_rate: dict[int, float] = field(default_factory=dict)
-    """Requests a busy second of one replica, learnt a revision."""
+    """Learned requests per busy second of one replica, by revision."""
     quiet_since: float | None = None
-    """Since when nothing arrived."""
+    """Time since which no request has arrived."""
     changed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What is known of one service."""
+    """State of one service."""
 
     key: ServiceKey
     spec: ServiceSpec
@@ -174,35 +175,36 @@ class Service:
     labels: dict[str, str] = field(default_factory=dict)
     created: float = 0.0
     revisions: tuple[Revision, ...] = ()
-    """The newest last; old ones that nobody needs are forgotten."""
+    """Revisions, newest last; old ones that are no longer needed are removed."""
     stable: int = 0
-    """The revision that serves when no rollout is under way; 0: none was ready yet."""
+    """The revision that serves when no rollout is in progress; 0: none has been ready yet."""
     rollout: Rollout | None = None
-    """The one under way, or the last."""
+    """The rollout in progress, or the last one."""
     history: tuple[Rollout, ...] = ()
-    """Earlier ones, the newest last."""
+    """Earlier rollouts, newest last."""
     scale: Scale = Scale()
     floor: int = 0
-    """Set by `fairway scale`: never fewer, within what the document allows at the most."""
+    """Minimum number of replicas set by `fairway scale`, limited by the document's maximum."""
     replicas_made: int = 0
-    """The last replica's number."""
+    """Number of the last replica."""
     port: int = 0
-    """Where it listens, once it does."""
+    """Port of the service; 0 until it listens."""
     message: str = ""
-    """What is in its way, in words; empty when nothing is."""
+    """Current problem, in words; empty if there is none."""
     deleting: bool = False
     followed: str = ""
-    """What the alias that it follows meant when it was looked at last; empty: it follows none, or the newest revision's model."""
+    """Model version to which the followed alias pointed at the last check. Empty: it follows none, or the newest revision's model
+    is that version."""
 
     def revision(self, number: int) -> Revision | None:
-        """The revision of that number, when it is still known."""
+        """Return the revision with this number, or None if it was removed."""
         return next((revision for revision in self.revisions if revision.number == number), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceRecord:
-    """A service with its replicas: what is remembered together."""
+    """A service with its replicas, stored together."""
 
     service: Service
     replicas: tuple[Replica, ...] = ()
-    """Those that are not gone, and the last few that are."""
+    """Replicas that are not gone, and the last few that are."""

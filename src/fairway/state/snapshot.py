@@ -1,4 +1,4 @@
-"""All that a planner may look at, at one instant."""
+"""Snapshot: all the state that a planner may read, at one instant."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from fairway.state.task import Task, TaskKey
 
 @dataclass(slots=True)
 class Snapshot:
-    """Runs that are not over, their tasks, and the nodes. Planners read it; only the loop changes it."""
+    """Runs that are not over, their tasks, and the nodes. Planners read it; only the control loop changes it."""
 
     jobs: dict[JobKey, Job] = field(default_factory=dict)
     tasks: dict[JobKey, dict[TaskKey, Task]] = field(default_factory=dict)
-    """The tasks of each run, of the current attempts and of those that are not over yet."""
+    """The tasks of each run: those of the current attempt, and earlier ones that are not over yet."""
     nodes: tuple[Node, ...] = ()
     holding: dict[TaskKey, Task] = field(default_factory=dict)
-    """The tasks that hold room on a node; kept by `put_task`."""
+    """The tasks that occupy room on a node; maintained by `put_task`."""
     versions: dict[JobKey, int] = field(default_factory=dict)
-    """Rises with every new value of a run or of one of its tasks; those that changed last come last."""
+    """Version of each run, incremented with every change of the run or of one of its tasks; in the order of the last change."""
     tick: int = 0
     """The newest version."""
     forgotten: int = 0
-    """How many runs were dropped."""
+    """Number of runs that were dropped."""
     queues: dict[str, Queue] = field(default_factory=dict)
-    """The queues that documents describe; a queue that is not here is as if described by an empty one."""
+    """The queues described by documents; a missing queue is treated like one with an empty document."""
     memory: bytes = b""
-    """What the scheduler remembers, in its own words; empty at first."""
+    """Serialized state of the scheduler; empty at first."""
 
     def tasks_of(self, key: JobKey) -> list[Task]:
-        """The tasks of a run in order of role, index and attempt."""
-        found = self.tasks.get(key, {})
-        return [found[name] for name in sorted(found)]
+        """Return the tasks of a run in order of role, index and attempt."""
+        tasks = self.tasks.get(key, {})
+        return [tasks[name] for name in sorted(tasks)]
 
     def put_job(self, job: Job) -> None:
-        """Take a new value of a run."""
+        """Store a new value of a run."""
         self.jobs[job.key] = job
         self.tasks.setdefault(job.key, {})
         self._changed(job.key)
 
     def put_task(self, task: Task) -> None:
-        """Take a new value of a task."""
+        """Store a new value of a task."""
         run = task.key.run
         self.tasks.setdefault(run, {})[task.key] = task
         self._changed(run)
@@ -61,13 +61,13 @@ class Snapshot:
             self.holding.pop(task, None)
 
     def changed_since(self, tick: int) -> list[JobKey]:
-        """The runs with a newer version than that."""
-        found = []
+        """Return the runs with a newer version than `tick`."""
+        changed = []
         for key, version in reversed(self.versions.items()):
             if version <= tick:
                 break
-            found.append(key)
-        return found
+            changed.append(key)
+        return changed
 
     def _changed(self, key: JobKey) -> None:
         self.tick += 1
@@ -75,7 +75,7 @@ class Snapshot:
         self.versions[key] = self.tick
 
     def copy(self) -> Snapshot:
-        """Another snapshot with the same values, for what-if."""
+        """Return a copy with the same values, for what-if planning."""
         tasks = {key: dict(own) for key, own in self.tasks.items()}
         return Snapshot(
             dict(self.jobs),

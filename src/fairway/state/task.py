@@ -10,7 +10,7 @@ from fairway.state.phase import TaskPhase
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskKey:
-    """Names one attempt of one task: (run, role, index, attempt)."""
+    """Identifies one attempt of one task: (run, role, index, attempt)."""
 
     namespace: str
     job: str
@@ -20,7 +20,7 @@ class TaskKey:
 
     @property
     def run(self) -> JobKey:
-        """The run it belongs to."""
+        """The run to which the task belongs."""
         return JobKey(self.namespace, self.job)
 
     @property
@@ -29,103 +29,103 @@ class TaskKey:
         return f"{self.role}-{self.index}"
 
     def __str__(self) -> str:
-        """`default/mnist-7/worker-0#2`: for messages and as the key in a store."""
+        """`default/mnist-7/worker-0#2`: used in messages and as the key in a store."""
         return f"{self.namespace}/{self.job}/{self.role}-{self.index}#{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a task takes from a node while it is placed; numbers, resolved from the document."""
+    """Resources that a task takes from a node while it is placed: numbers, resolved from the document."""
 
     cpu: float = 0.0
     memory: int = 0
     gpus: int = 0
-    """Devices."""
+    """Number of devices."""
     gpu_milli: int = 1000
-    """Thousandths of each device; fewer than all share it."""
+    """Thousandths of each device; less than 1000 means that devices are shared."""
     gpu_memory: int = 0
-    """Bytes of each: taken from a shared device, the least that a whole one must have."""
+    """Bytes of memory on each device: reserved on a shared device, the minimum that a whole one must have."""
     gpu_type: tuple[str, ...] = ()
     other: dict[str, int] = field(default_factory=dict)
 
     @property
     def gpu(self) -> float:
-        """Devices, a share of one counted as the part that it is."""
+        """Number of devices, with a share counted as a fraction."""
         return self.gpus * self.gpu_milli / 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a task's processes ended, as its supervisor recorded it."""
+    """How a task's processes ended, as recorded by the supervisor."""
 
     code: int | None = None
-    """Exit code of the process that decided; None when a signal ended it, or when nobody knows."""
+    """Exit code of the process that decided the outcome; None if it was ended by a signal, or if the code is not known."""
     signal: int | None = None
     rank: int = 0
-    """Which local process decided."""
+    """Local rank of the process that decided the outcome."""
     out_of_memory: bool = False
     by_us: bool = False
     """Whether the engine sent the signal."""
     tail: str = ""
-    """The last lines it printed."""
+    """The last lines of output."""
     traceback_digest: str = ""
-    """Names a Python traceback by its frames, so that the same mistake is recognised."""
+    """Digest of the frames of a Python traceback, used to recognise the same error."""
     reached_step: int | None = None
     world: int = 0
-    """Ranks of the largest world that a launcher inside the task told its processes of; 0 when none was seen."""
+    """Size of the largest world that a launcher inside the task set up; 0 if there was none."""
     leads: bool = False
     """Whether rank 0 of that world ran in this task."""
     error: str = ""
-    """What the rank that failed raised, in one line: `RuntimeError: shape mismatch`. Empty when it is not known."""
+    """The exception raised by the failed rank, in one line: `RuntimeError: shape mismatch`. Empty if not known."""
     error_rank: int | None = None
-    """That rank, among all of the run; None when it is not known."""
+    """Rank of the failed process within the run; None if not known."""
     error_code: int | None = None
-    """With what that rank exited, where a launcher between told it."""
+    """Exit code of that rank, if a launcher reported it."""
     error_signal: int | None = None
-    """Which signal ended that rank, where a launcher between told it."""
+    """Signal that ended that rank, if a launcher reported it."""
     disrupted: str = ""
-    """Who ended it from outside, in words: its node was lost, the kubelet refused it. Not the run's fault."""
+    """External cause of its end, in words: its node was lost, or the kubelet rejected it. Such an end is not the run's fault."""
     interrupted: bool = False
-    """Whether a person interrupted it (Ctrl-C) and it ended because of that."""
+    """Whether it ended because the user interrupted it (Ctrl-C)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is known of one task."""
+    """State of one task."""
 
     key: TaskKey
     phase: TaskPhase = TaskPhase.PENDING
     need: Need = Need()
     processes: int = 1
-    """How many processes the engine starts for it."""
+    """Number of processes that the engine starts for it."""
     slots: int = 1
-    """How many processes its own launcher (torchrun, mpirun) may start for it."""
+    """Number of processes that its own launcher (torchrun, mpirun) may start."""
     ready: bool = False
-    """Whether code and environment are prepared, so that it could start at once."""
+    """Whether code and environment are prepared, so that it could start immediately."""
     node: str = ""
     devices: tuple[str, ...] = ()
     address: str = ""
-    """`host:port`, once bound."""
+    """`host:port`, once the port is bound."""
     created: float = 0.0
     started: float | None = None
     finished: float | None = None
     exit: Exit | None = None
     message: str = ""
-    """What it is doing or why it ended, in words."""
+    """What it is doing, or why it ended, in words."""
     evicting_since: float | None = None
-    """When the engine was told to end it."""
+    """Time at which the engine was instructed to stop it."""
     leave: Leaving | None = None
-    """Its run must make room, says a scheduler that is not ours to ask."""
+    """Set when an external scheduler, which Fairway does not control, requires its run to make room."""
 
     @property
     def shares_gpus(self) -> bool:
-        """Whether it leaves part of its devices to others."""
+        """Whether it uses only part of its devices."""
         return self.need.gpus > 0 and self.need.gpu_milli < 1000
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What an engine sees of a task: facts, to be folded into the state. None means nothing new on that."""
+    """An engine's observation of a task, to be folded into the state. None means that a value is unchanged."""
 
     key: TaskKey
     phase: TaskPhase
@@ -136,6 +136,6 @@ class TaskReport:
     exit: Exit | None = None
     message: str | None = None
     node: str | None = None
-    """Where it sits; told only by engines that do not place."""
+    """Node of the task; reported only by engines that do not use Fairway's placement."""
     devices: tuple[str, ...] | None = None
     leave: Leaving | None = None

@@ -1,4 +1,4 @@
-"""What a training script tells of itself through an MLflow client: experiments, runs, and the models that they logged."""
+"""Records that a training script creates through an MLflow client: experiments, runs, and the models that they logged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairway.state.metric import Summary
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """One record. `name` is what a client knows it by, alone of its kind in its namespace."""
+    """One record. `name` identifies it for clients; it is unique for its kind and namespace."""
 
     kind: ClassVar[str] = ""
     namespace: str
@@ -18,64 +18,64 @@ class Tracked:
 
     @property
     def group(self) -> str:
-        """The record that it belongs to, of another kind; empty when it stands alone."""
+        """The record of another kind to which it belongs; empty if there is none."""
         return ""
 
     @property
     def owner(self) -> str:
-        """The Fairway run that it is forgotten with (`default/mnist-7`); empty: none."""
+        """The Fairway run with which it is deleted (`default/mnist-7`); empty: none."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment(Tracked):
-    """A group of runs. Every series of jobs is one without a record."""
+    """A group of runs. Every series of jobs is an experiment without a record."""
 
     kind: ClassVar[str] = "experiment"
     title: str = ""
-    """What people call it: any text."""
+    """Display name: any text."""
     created: float = 0.0
     tags: dict[str, str] = field(default_factory=dict)
     maker: str = ""
-    """The Fairway run whose token made it: `mnist-7`. Empty: the owner of the home. It outlives that run."""
+    """The Fairway run whose token created it: `mnist-7`. Empty: the owner of the home. The experiment outlives that run."""
     updated: float = 0.0
-    """When its name, its tags or its state changed last; 0: never since it was made."""
+    """Time of the last change of its name, tags or state; 0: never changed since it was created."""
     deleted: bool = False
-    """Whether it is hidden, with its runs. Nothing is removed."""
+    """Whether it is hidden, with its runs. No data is removed."""
     location: str = ""
-    """Where clients put the files of its runs, when they named a place of their own: `s3://bucket/path`."""
+    """Where clients store the files of its runs, if they specified their own place: `s3://bucket/path`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrackedRun(Tracked):
-    """What was said of a run. A run of a job bears the job's name; any other has a made-up one."""
+    """Client data of a run. The run of a job has the job's name; other runs have a generated one."""
 
     kind: ClassVar[str] = "run"
     experiment: str = ""
     job: str = ""
-    """The run of ours that it is, or within which it was made: `mnist-7`. Empty: it was made outside of any."""
+    """The Fairway run that it is, or within which it was created: `mnist-7`. Empty: it was created outside of any."""
     title: str = ""
     status: str = "RUNNING"
-    """The word of the protocol. Of a job's own run its phase counts instead."""
+    """MLflow status. For a job's own run, the phase of the job counts instead."""
     created: float = 0.0
     ended: float | None = None
     attempt: int = -1
-    """Of a job's own run: the attempt that took it up last; -1: none has yet."""
+    """For a job's own run: the attempt that used it last; -1: none yet."""
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, int] = field(default_factory=dict)
-    """Models that it logged, and at which step each."""
+    """Models that it logged, each with its step."""
     inputs: tuple[str, ...] = ()
-    """Datasets that it read, as the client described them (JSON)."""
+    """Datasets that it read, as described by the client (JSON)."""
     versions: tuple[str, ...] = ()
-    """What was registered from it: `mnist@3`."""
+    """Model versions registered from it: `mnist@3`."""
     deleted: bool = False
     summaries: dict[str, Summary] = field(default_factory=dict)
-    """Its metrics, where it is no job's own run. Runs of an earlier version have none."""
+    """Its metrics, unless it is a job's own run. Runs of an earlier version have none."""
     model_inputs: tuple[str, ...] = ()
     """Logged models that it read."""
     location: str = ""
-    """Where its files are, when its experiment names a place outside of Fairway."""
+    """Location of its files, if its experiment specifies a place outside of Fairway."""
 
     @property
     def of_job(self) -> bool:
@@ -95,7 +95,7 @@ class TrackedRun(Tracked):
 
 @dataclass(frozen=True, slots=True)
 class LoggedModel(Tracked):
-    """A model that a run logged, with files of its own. Registering it makes a version of it."""
+    """A model that a run logged, with its own files. Registering it creates a model version."""
 
     kind: ClassVar[str] = "model"
     title: str = ""
@@ -110,10 +110,10 @@ class LoggedModel(Tracked):
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, str] = field(default_factory=dict)
-    """The last value of each of its metrics and datasets, as the client sent it (JSON)."""
+    """The last value of each of its metrics and datasets, as sent by the client (JSON)."""
     deleted: bool = False
     location: str = ""
-    """Where its files are, when its experiment names a place outside of Fairway."""
+    """Location of its files, if its experiment specifies a place outside of Fairway."""
 
     @property
     def group(self) -> str:
@@ -128,24 +128,24 @@ class LoggedModel(Tracked):
 
 @dataclass(frozen=True, slots=True)
 class RegisteredName(Tracked):
-    """A model's name as a client knows it: any text, also before there is a version."""
+    """A registered model name of a client: any text. It may exist before there is a version."""
 
     kind: ClassVar[str] = "registered"
     model: str = ""
-    """What the registry calls it."""
+    """Name in the registry."""
     created: float = 0.0
     description: str = ""
     tags: dict[str, str] = field(default_factory=dict)
     maker: str = ""
-    """The Fairway run whose token made the name: `mnist-7`. Empty: the owner of the home, or an earlier version of Fairway."""
+    """The Fairway run whose token created the name: `mnist-7`. Empty: the owner of the home, or an earlier version of Fairway."""
     updated: float = 0.0
-    """When the model or the stage of a version changed last; 0: not since it was made."""
+    """Time of the last change of the model or of a version's stage; 0: never changed since it was created."""
     stages: dict[str, str] = field(default_factory=dict)
     """The stage of each version that has one, by number: `{"3": "Production"}`."""
     touched: dict[str, float] = field(default_factory=dict)
-    """When each version was changed last, by number; versions that were not are missing."""
+    """Time of the last change of each version, by number; unchanged versions are missing."""
     deleted: bool = False
-    """Whether the name is free again: the model was deleted, or has another name."""
+    """Whether the name is free again because the model was deleted or renamed."""
 
 
 KINDS: tuple[type[Tracked], ...] = (Experiment, TrackedRun, LoggedModel, RegisteredName)

@@ -1,5 +1,4 @@
-"""Metrics of programs that report none: from the lines that they print and the files that their frameworks write.
+"""Detection of metrics of programs that report none: from printed lines and from files that frameworks write.
 
-Only what is unmistakable is read: names from a known list, with a number behind them.
-Standard library only, Python 3.9 and newer.
+Only unmistakable metrics are read: names from a known list, followed by a number. Standard library only, Python 3.9 and newer.
 """

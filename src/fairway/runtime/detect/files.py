@@ -1,6 +1,7 @@
-"""Metrics in files that frameworks write on their own: TensorBoard's, Lightning's and Hugging Face's, in their usual places.
+"""Detect metrics in files that frameworks write on their own.
 
-Looked for below the working folder, and only files that were written during the run. Standard library only, Python 3.9 and newer.
+TensorBoard's, Lightning's and Hugging Face's files are searched in their usual places below the working folder. Only files
+written during the run are read. Standard library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from fairway.runtime.growing import GrowingFile, GrowingFolder
 from fairway.runtime.regular import read_regular
 
 USUAL = ("runs", "logs", "lightning_logs", "tb_logs", "tensorboard")
-"""Folders of event files, in the working folder or in a folder in it, such as the `output_dir` of a Trainer."""
+"""Usual folders of event files, in the working folder or in one of its subfolders, such as the `output_dir` of a Trainer."""
 TABLE, STATE = "metrics.csv", "trainer_state.json"
 _CSV_FOLDER = "lightning_logs"
 _LIMIT = 4 << 20
-"""Bytes of a table or of a state that are read; of a larger one nothing is."""
+"""Maximum size in bytes of a table or of a state file; larger files are not read at all."""
 _EVENT_LIMIT = 1 << 20
 _MOST_FOLDERS = 200
 _MOST_ENTRIES = 10_000
-"""Names of one folder that are looked at."""
+"""Maximum number of directory entries examined per folder."""
 _CHECKPOINT = "checkpoint-"
 _MOST_STATES = 1000
 _AT = ("step", "global_step")
@@ -38,13 +39,16 @@ Offset = Callable[[Path], int]
 
 
 class FoundFiles:
-    """The files of one run below its working folder.
+    """Finds the metric files of one run below its working folder.
 
-    Promises: a look at folders in which nothing changed costs a stat each; one look reads a bounded number of bytes.
+    Checking folders in which nothing changed costs one stat each; one call reads a bounded number of bytes.
     """
 
     def __init__(self, work: Path, since: float, offset: Offset = lambda _path: 0, host: str = "") -> None:
-        """`since`: when the run was made; files not written after that are of others. `host`: of others' event files too."""
+        """`since`: creation time of the run; files not modified after it belong to other runs.
+
+        `host`: event files without it in their name belong to others too.
+        """
         self._since = since
         self._offset = offset
         self._host = host
@@ -56,7 +60,7 @@ class FoundFiles:
         self._versions: dict[Path, GrowingFolder] = {}
 
     def new_points(self, refuse: number.Refuse = number.ignore) -> Iterator[tuple[str, Point]]:
-        """(which kind of file, point) for all that is new: the best kind first."""
+        """Yield (kind of file, point) for all new points, the best kind first."""
         self._look()
         read = 0
         for folder in list(self._events.values()):
@@ -64,10 +68,10 @@ class FoundFiles:
             for path, file in folder.files.items():
                 if self._host not in path.name or read >= _EVENT_LIMIT:
                     continue
-                before = file.offset
+                start_offset = file.offset
                 for moment, step, values in joined(file, folder.prefix(path), refuse):
                     yield sources.EVENTS, (moment, step, values)
-                read += max(0, file.offset - before)
+                read += max(0, file.offset - start_offset)
         for table in list(self._tables.values()):
             for point in table.new_points(refuse):
                 yield sources.TABLE, point
@@ -75,18 +79,18 @@ class FoundFiles:
             yield sources.STATE, point
 
     def positions(self) -> dict[Path, int]:
-        """How far each file was read."""
-        found = {path: file.offset for folder in self._events.values() for path, file in folder.files.items()}
-        found.update((path, table.offset) for path, table in self._tables.items())
-        found[self._history.path] = self._history.offset
-        return {path: offset for path, offset in found.items() if offset}
+        """Return how far each file was read."""
+        offsets = {path: file.offset for folder in self._events.values() for path, file in folder.files.items()}
+        offsets.update((path, table.offset) for path, table in self._tables.items())
+        offsets[self._history.path] = self._history.offset
+        return {path: offset for path, offset in offsets.items() if offset}
 
     def _look(self) -> None:
-        """Find folders and tables that came up."""
-        known = len(self._folders)
+        """Find new folders and tables."""
+        first_new = len(self._folders)
         for folder in list(self._folders.values()):
             self._list(folder)
-        for folder in list(self._folders.values())[known:]:
+        for folder in list(self._folders.values())[first_new:]:
             self._list(folder)
         for path, versions in self._versions.items():
             if versions.changed():
@@ -117,7 +121,7 @@ class FoundFiles:
 
 
 class Rows(GrowingFile):
-    """A table of Lightning's CSVLogger. Its `offset` counts rows: the file is written anew when a column is added."""
+    """A table of Lightning's CSVLogger. Its `offset` counts rows, because the file is rewritten when a column is added."""
 
     def __init__(self, path: Path, since: float, offset: int) -> None:
         super().__init__(path, offset)
@@ -125,12 +129,12 @@ class Rows(GrowingFile):
         self._seen = (0, 0)
 
     def new_points(self, refuse: number.Refuse) -> Iterator[Point]:
-        """The rows since the last time."""
+        """Yield the points of new rows."""
         try:
-            found = os.stat(self.path)
-            if (found.st_size, found.st_mtime_ns) == self._seen or found.st_mtime < self._since - 1.0:
+            status = os.stat(self.path)
+            if (status.st_size, status.st_mtime_ns) == self._seen or status.st_mtime < self._since - 1.0:
                 return
-            self._seen = found.st_size, found.st_mtime_ns
+            self._seen = status.st_size, status.st_mtime_ns
             lines = read_regular(self.path, _LIMIT).decode("utf-8", "replace").splitlines(keepends=True)
         except OSError as error:
             refuse("file", f"{self.path.name} is not read: {error.strerror or error}")
@@ -140,27 +144,27 @@ class Rows(GrowingFile):
         for row in csv.DictReader(lines[:1] + lines[1 + self.offset :]):
             self.offset += 1
             values = {name: _number(text) for name, text in row.items() if name and isinstance(text, str) and text}
-            yield from _point(found.st_mtime, values, refuse)
+            yield from _point(status.st_mtime, values, refuse)
 
 
 class History:
-    """The newest `trainer_state.json`: each one holds all that was logged until then."""
+    """The newest `trainer_state.json`. Each file holds everything logged until then."""
 
     def __init__(self, work: Path, since: float, offset: int) -> None:
         self.path = work / STATE
-        """What the position is known by: the state itself moves from checkpoint to checkpoint."""
+        """The key of the read position. The file itself moves from checkpoint to checkpoint."""
         self.offset = offset
         self._since = since
         self._offered: dict[Path, bool] = {}
-        """Whether each was read. A checkpoint's folder is there before the state is written into it."""
+        """Whether each file was read. A checkpoint's folder exists before the file is written into it."""
 
     def offer(self, path: Path) -> None:
-        """A state that is there or will be."""
+        """Add a state file that exists or will exist."""
         if len(self._offered) < _MOST_STATES:
             self._offered.setdefault(path, False)
 
     def new_points(self, refuse: number.Refuse) -> Iterator[Point]:
-        """The entries since the last time."""
+        """Yield the points of new entries."""
         for path in [path for path, read in self._offered.items() if not read]:
             try:
                 moment = os.stat(path).st_mtime

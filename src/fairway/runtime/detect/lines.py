@@ -1,7 +1,7 @@
-"""Metrics in printed lines: the formats of Hugging Face, Keras, Lightning, tqdm, XGBoost and of most training loops.
+"""Detect metrics in printed lines: the formats of Hugging Face, Keras, Lightning, tqdm, XGBoost and of most training loops.
 
-A name of the known list must stand before a number. Anything else is text: a time, a version, an argument.
-Standard library only, Python 3.9 and newer.
+A name of the known list must be followed by a number. Anything else is text: a time, a version, an argument. Standard library
+only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import re
 from fairway.runtime.detect.steps import Steps
 
 REACH = 2048
-"""Bytes of a line that are looked at; a longer one is a dump."""
+"""Number of bytes of a line that are examined; a longer line is a dump."""
 _MOST_NAMES = 50
-"""Metrics of one line."""
+"""Maximum number of metrics per line."""
 
 _WORDS = (
     r"loss(?:es)?|losses|acc(?:uracy)?(?:@?[0-9]{1,2})?|top[-_@]?[15]|f1|f1[-_]score|auc|auroc|roc_auc|precision|recall"
@@ -25,7 +25,7 @@ _SPLIT = r"train|training|val|valid|validation|test|eval|evaluation|dev"
 _AVERAGE = r"avg\.?|average|mean|running|total|final|best"
 _NUMBER = r"[-+]?(?:[0-9]{1,15}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})(?:e[-+]?[0-9]{1,3})?"
 _METRIC = re.compile(
-    # Not the tail of a longer word, of a flag or of a path.
+    # Not the end of a longer word, of a flag or of a path.
     r"(?<![\w@./-])[\"']?(?P<name>"
     rf"(?:(?:{_SPLIT})[ ](?:set[ ])?)?(?:(?:{_AVERAGE})[ ])?(?:[a-z][a-z0-9]{{0,30}}[_/]){{0,4}}"
     rf"(?:{_WORDS})(?:_[a-z0-9]{{1,20}}){{0,3}}"
@@ -33,7 +33,7 @@ _METRIC = re.compile(
     r"(?:(?P<sign>[ ]{0,3}[:=][ \t]{0,8})|[ \t]{1,4})"
     r"(?:(?:tensor|array|(?:np|numpy)\.float[0-9]{2})\()?[\"']?"
     rf"(?P<value>{_NUMBER}|[-+]?(?:nan|inf(?:inity)?)\b)"
-    # Not the beginning of a version, a time, a path, a word. A fraction is another case.
+    # Not the beginning of a version, a time, a path or a word. A fraction is handled separately.
     r"(?:/(?P<whole>[0-9]{1,12})|[ ]?(?P<percent>%))?(?![\w/:]|[.-][0-9a-z])",
     re.IGNORECASE,
 )
@@ -42,7 +42,7 @@ _TOKENS = (
     rb"|wer|cer|mse|mae|r2|iou|dice|nll|elbo|kl|bpc|bpb|rew|norm"
 )
 _HINT = re.compile(_TOKENS)
-"""Whether a line, in small letters, may hold a metric. Nothing but literals: it is tried on every line."""
+"""Matches lower-case lines that may hold a metric. Only literals, because it is tried on every line."""
 _LIKELY = re.compile(
     rb"(?:" + _TOKENS + rb")[\w@-]{0,40}[\"']?[ ]{0,3}[:= \t][ \t]{0,8}[\"']?(?:[-+.0-9]|nan|inf|tensor|array|np\.|numpy)"
 )
@@ -58,13 +58,13 @@ _FRACTIONS = re.compile(r"(?:acc|accuracy|precision|recall|top)")
 _MAY_BREAK = re.compile(r"(?:loss|norm)")
 
 Found = tuple["int | None", dict[str, float]]
-"""The step, where one is printed, and the metrics."""
+"""The step, if one is printed, and the metrics."""
 
 
 class LineReader:
-    """Reads the lines of one log in order; what lines before said (an epoch) counts for those behind.
+    """Reads the lines of one log in order. Information of earlier lines, such as the epoch, applies to later ones.
 
-    Promises: a line costs a bounded time, whatever it holds; a number without a known name in front of it is never a metric.
+    A line takes a bounded time, whatever it holds. A number that does not follow a known name is never a metric.
     """
 
     def __init__(self) -> None:
@@ -72,27 +72,30 @@ class LineReader:
         self._waiting: dict[str, float] = {}
 
     def read(self, line: bytes) -> list[Found]:
-        """What is known after this line: nothing, or one point, or one that waited for it as well."""
+        """Return the points completed by this line: none, its own, or a waiting one as well."""
         if not (self._waiting or b"poch" in line or b"%|" in line or line.startswith(b"[") or _may_measure(line)):
             return []
         text = _ESCAPE.sub("", line[:REACH].decode("utf-8", "replace"))
         if not text.strip():
-            # A bar is wiped out before it is drawn again.
+            # A progress bar is erased before it is drawn again.
             return []
-        found = self._settled(text) if self._waiting else []
+        points = self._settled(text) if self._waiting else []
         metrics, step = _boosted(text)
         if not metrics:
             metrics = _metrics(text)
             step = self._steps.read(text, bool(metrics))
         if metrics and step is None and self._steps.drawn and text.lstrip().startswith("{"):
-            # Hugging Face prints no step with its metrics; the progress bar that it draws again behind them has it.
+            # Hugging Face prints no step with its metrics; the progress bar that follows has it.
             self._waiting = metrics
         elif metrics:
-            found.append((step, metrics))
-        return found
+            points.append((step, metrics))
+        return points
 
     def flush(self, tail: bytes = b"") -> list[Found]:
-        """What still waits for the progress bar behind it. `tail`: the line that has no end yet, which may be that bar."""
+        """Return the metrics that still wait for the progress bar after them.
+
+        `tail` is the unfinished line, which may be that bar.
+        """
         return self._settled(tail.decode("utf-8", "replace")) if self._waiting else []
 
     def _settled(self, bar: str) -> list[Found]:
@@ -102,7 +105,7 @@ class LineReader:
 
 
 def key_of(name: str) -> str:
-    """What names of one metric from several sources have in common: `train/loss`, `train_loss` and `loss` are one."""
+    """Return the common key of names of one metric from several sources: `train/loss`, `train_loss` and `loss` are the same."""
     key = name.lower().replace("/", "_").replace("-", "_")
     return key[6:] if key.startswith("train_") else key
 
@@ -110,21 +113,21 @@ def key_of(name: str) -> str:
 def _metrics(text: str) -> dict[str, float]:
     first = _SPLIT_FIRST.match(text)
     split = _spelt(first["split"].lower()) if first else ""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for match in _METRIC.finditer(text):
         value = _value(match)
-        if value is not None and len(found) < _MOST_NAMES:
-            found.setdefault(_name(match["name"], split), value)
-    # A learning rate alone is a setting that is printed, and no measurement.
-    return found if any(not _SETTINGS.search(name) for name in found) else {}
+        if value is not None and len(metrics) < _MOST_NAMES:
+            metrics.setdefault(_name(match["name"], split), value)
+    # A learning rate alone is a printed setting, not a measurement.
+    return metrics if any(not _SETTINGS.search(name) for name in metrics) else {}
 
 
 def _boosted(text: str) -> tuple[dict[str, float], int | None]:
-    r"""`[12]\ttrain-rmse:0.51\teval-rmse:0.49`, as XGBoost prints it."""
+    r"""Parse `[12]\ttrain-rmse:0.51\teval-rmse:0.49`, the format of XGBoost."""
     match = _BOOSTED.match(text)
     if match is None:
         return {}, None
-    return {one["name"]: float(one["value"]) for one in _BOOSTED_METRIC.finditer(text, match.end())}, int(match["round"])
+    return {metric["name"]: float(metric["value"]) for metric in _BOOSTED_METRIC.finditer(text, match.end())}, int(match["round"])
 
 
 def _may_measure(line: bytes) -> bool:
@@ -138,13 +141,13 @@ def _spelt(split: str) -> str:
 
 
 def _name(written: str, split: str) -> str:
-    """`Test set: Average loss` is `test_loss`; `val loss` is `val_loss`; `Loss` is `loss`."""
+    """Return the metric's name: `Test set: Average loss` is `test_loss`; `val loss` is `val_loss`; `Loss` is `loss`."""
     words = [word.rstrip(".") for word in written.lower().split(" ") if word not in ("set",)]
     metric = words[-1]
-    own = _spelt(words[0]) if len(words) > 1 and re.fullmatch(_SPLIT, words[0]) else None
-    if own is None and re.match(rf"(?:{_SPLIT})[_/]", metric):
-        own = ""
-    prefix = split if own is None else own
+    own_split = _spelt(words[0]) if len(words) > 1 and re.fullmatch(_SPLIT, words[0]) else None
+    if own_split is None and re.match(rf"(?:{_SPLIT})[_/]", metric):
+        own_split = ""
+    prefix = split if own_split is None else own_split
     return f"{prefix}_{metric}" if prefix else metric
 
 
@@ -154,9 +157,9 @@ def _value(match: re.Match[str]) -> float | None:
     if whole is not None:
         return number / int(whole) if _FRACTIONS.search(name) and 0 <= number <= int(whole) != 0 else None
     if match["sign"] is None and "." not in text and "e" not in text.lower() and not match["percent"]:
-        # `recall 2020`: without a sign between them only a number with a point is meant as a value.
+        # `recall 2020`: without a sign between them, only a number with a decimal point is meant as a value.
         return None
     if not math.isfinite(number):
-        # A loss that became NaN is what people want to see; `nan` behind other words may be anything.
+        # A loss that became NaN must be shown; `nan` after other words may be anything.
         return number if match["sign"] is not None and _MAY_BREAK.search(name) else None
     return number

@@ -1,4 +1,4 @@
-"""Which of the detected sources tells a metric. Standard library only, Python 3.9 and newer."""
+"""Choice of the source for each detected metric. Standard library only, Python 3.9 and newer."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from fairway.runtime.detect.lines import key_of
 
 EVENTS, TABLE, LINES, STATE = "events", "table", "lines", "state"
 _ORDER = (EVENTS, TABLE, LINES, STATE)
-"""The best first: those with steps and full precision before printed ones. A state comes late, and repeats what was printed."""
+"""Best source first: sources with steps and full precision come before printed ones. A state file comes late, and repeats what
+was printed."""
 
 
 class Sources:
-    """Keeps one source for each metric: once a better one has told it, the lesser ones are ignored for that metric."""
+    """Keeps one source for each metric: once a better source has provided a metric, the lesser ones are ignored for it."""
 
     def __init__(self, without: Iterable[str] = ()) -> None:
-        """`without`: names, and `step`, that a stop condition asks for. What was only detected decides no such thing."""
+        """`without`: metric names (or `step`) used by a stop condition. Detected values never decide a stop condition."""
         self._without = frozenset(without)
         self._owners: dict[str, int] = {}
 
     def kept(self, source: str, step: int | None, values: dict[str, float]) -> tuple[int | None, dict[str, float]]:
-        """The step and the values that count."""
+        """Return the step and the values that count."""
         rank = _ORDER.index(source)
-        found = {}
+        accepted = {}
         for name, value in values.items():
             key = key_of(name)
             if name not in self._without and self._owners.get(key, rank) >= rank:
                 self._owners[key] = rank
-                found[name] = value
-        return None if "step" in self._without else step, found
+                accepted[name] = value
+        return None if "step" in self._without else step, accepted

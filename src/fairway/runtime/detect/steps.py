@@ -1,4 +1,4 @@
-"""The step that a printed line belongs to: from `step`, `iter`, `batch`, `epoch`, and from progress bars.
+"""The step to which a printed line belongs: from `step`, `iter`, `batch`, `epoch`, and from progress bars.
 
 Standard library only, Python 3.9 and newer.
 """
@@ -18,13 +18,13 @@ _EPOCH = re.compile(
     re.IGNORECASE,
 )
 _POSITION = re.compile(rf"\[[ ]{{0,8}}(?P<at>{_COUNT})[ ]?/[ ]?(?P<of>{_COUNT})\b")
-"""`[640/60000 (1%)]` and `[  10/5005]`, behind an epoch."""
+"""`[640/60000 (1%)]` and `[  10/5005]`, after an epoch."""
 _TQDM = re.compile(rf"\|[ ]{{0,4}}(?P<at>{_COUNT})/(?P<of>{_COUNT}) \[[0-9:?]+<")
 _KERAS = re.compile(rf"^\s{{0,8}}(?P<at>{_COUNT})/(?P<of>{_COUNT})\s+(?:\[[=>.]|[━╸ ]*\s?[0-9]+[smh]|- [0-9]+[smh]|━)")
 
 
 class Steps:
-    """Counts on over epochs: a place within an epoch and the length of an epoch make one growing number."""
+    """Counts steps across epochs: the position within an epoch and the length of an epoch give one increasing number."""
 
     def __init__(self) -> None:
         self.last: int | None = None
@@ -34,10 +34,10 @@ class Steps:
         self._fine = False
         self._bar = 0
         self.drawn = False
-        """Whether a progress bar of tqdm was seen."""
+        """Whether a progress bar of tqdm has been seen."""
 
     def read(self, text: str, measured: bool) -> int | None:
-        """The step of a line; `measured`: it holds metrics. A line without one may still say which epoch begins."""
+        """Return the step of a line; `measured`: the line holds metrics. A line without metrics may still announce an epoch."""
         epoch = _EPOCH.search(text)
         if epoch:
             self._enter(int(epoch["at"]))
@@ -45,20 +45,23 @@ class Steps:
         self.drawn = self.drawn or bar is not None
         if not measured:
             return None
-        place = bar or _KERAS.match(text)
-        if place is None:
-            place = _STEP.search(text) or (_POSITION.search(text, epoch.end()) if epoch else None)
-        if place is not None:
-            return self._reached(place, epoch is not None)
+        position = bar or _KERAS.match(text)
+        if position is None:
+            position = _STEP.search(text) or (_POSITION.search(text, epoch.end()) if epoch else None)
+        if position is not None:
+            return self._reached(position, epoch is not None)
         if epoch is None:
-            # Behind others of the same epoch, such as the line of a validation.
+            # It follows other lines of the same epoch, such as the line of a validation.
             return self.last if self._epoch is not None else None
         if not self._fine:
             self.last = self._epoch
         return self.last
 
     def of_bar(self, text: str, training: bool) -> int | None:
-        """The step of the bar over all steps, where a line draws it: the one that was behind the first metrics of `training`."""
+        """Return the step of the progress bar over all steps, if the line draws it.
+
+        That bar is the one that followed the first metrics of `training`.
+        """
         bar = _TQDM.search(text)
         if bar is None or (int(bar["of"]) != self._bar if self._bar else not training):
             return self.last
@@ -76,7 +79,7 @@ class Steps:
         if self._epoch is not None and of is not None:
             at += max(0, self._epoch - self._first) * int(of)
         elif in_epoch and of is None and "word" in place.re.groupindex and place["word"].lower() == "batch":
-            # Batches begin again in every epoch, and how many there are is not printed.
+            # Batch numbers restart in every epoch, and the number of batches is not printed.
             return None
         self.last = at
         return at

@@ -1,1 +1,1 @@
-"""Why a program failed, read from what it printed. Text in, facts out; standard library only, Python 3.9 and newer."""
+"""Find out why a program failed from its output. Pure text processing; standard library only, Python 3.9 and newer."""

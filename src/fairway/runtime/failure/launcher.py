@@ -1,4 +1,4 @@
-"""What a launcher says of the rank that failed first: torchrun, accelerate, mpirun, deepspeed, spawn. Standard library only."""
+"""Launchers' reports about the rank that failed first: torchrun, accelerate, mpirun, deepspeed, spawn. Standard library only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal as signals
 OWN = re.compile(
     r"(^|\.)(ChildFailedError|SignalException|CalledProcessError|ProcessExitedException|ProcessRaisedException|LaunchError)$"
 )
-"""Exceptions of launchers: they say that a rank failed, and not why."""
+"""Exceptions of launchers: they state that a rank failed, but not why."""
 _TORCHRUN = re.compile(
     r"Root Cause \(first observed failure\):\s*\n\[\d+\]:\s*\n(?:.*\n)*?"
     r"\s+rank\s+:\s*(?P<rank>\d+).*\n\s+exitcode\s+:\s*(?P<code>-?\d+)"
@@ -31,11 +31,11 @@ _NOISE = re.compile(
     r"|^(Failures:|Root Cause|\[\d+\]:|.* FAILED$)"
     r"|^Abort is in progress"
 )
-"""Lines of launchers that are no error of the program."""
+"""Lines of launchers that are not errors of the program."""
 
 
 class Report:
-    """Which rank a launcher names, and how that one ended."""
+    """The failed rank according to a launcher, and how it ended."""
 
     __slots__ = ("abort", "code", "rank", "signal")
 
@@ -48,13 +48,13 @@ class Report:
 
 
 def report_of(text: str) -> Report | None:
-    """What the last report of a launcher in the text says; None where there is none."""
-    found = [(match.start(), pattern, match) for pattern in _REPORTS for match in pattern.finditer(text)]
-    if not found:
+    """Return the last report of a launcher in the text; None if there is none."""
+    reports = [(match.start(), pattern, match) for pattern in _REPORTS for match in pattern.finditer(text)]
+    if not reports:
         return None
-    # mpirun ends others after an abort, and tells of that too: the abort is the cause.
-    aborts = [one for one in found if one[1] is _ABORTED]
-    _, pattern, match = aborts[-1] if aborts else max(found, key=lambda one: one[0])
+    # After an abort, mpirun stops the other ranks and reports that too: the abort is the cause.
+    aborts = [report for report in reports if report[1] is _ABORTED]
+    _, pattern, match = aborts[-1] if aborts else max(reports, key=lambda report: report[0])
     parts = match.groupdict()
     code = int(parts["code"]) if parts.get("code") else None
     number = int(parts["signal"]) if parts.get("signal") else _number(parts.get("name") or "")
@@ -64,7 +64,7 @@ def report_of(text: str) -> Report | None:
 
 
 def is_noise(line: str) -> bool:
-    """Whether the line is a launcher's own."""
+    """Return whether the line is from a launcher."""
     return bool(_NOISE.search(line))
 
 

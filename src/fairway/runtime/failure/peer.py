@@ -1,4 +1,4 @@
-"""What a rank says that lost another one: its own end explains nothing."""
+"""Messages of ranks that lost the connection to another rank; such an error does not explain the failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python tracebacks in a text: whose they are, what was raised, and a name for each. Standard library only."""
+"""Find Python tracebacks in a text: their rank, the exception raised, and a digest of each. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 LONGEST = 400
-"""Characters of one error that are kept."""
+"""Maximum length of a stored error, in characters."""
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _PREFIXES = (
     (re.compile(r"^\[rank(\d+)\]: ?"), 1),
@@ -15,7 +15,7 @@ _PREFIXES = (
     (re.compile(r"^\[[a-z][\w-]{0,40}-\d+(?:\.\d+)?\] ?"), 0),
     (re.compile(r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)? ?(?=\S|  )"), 0),
 )
-"""What launchers put in front of lines, and the group that is the rank: torch, torchrun, mpirun, our pods, clocks."""
+"""Line prefixes, and the group that is the rank: torch, torchrun, mpirun, Fairway's pods, timestamps."""
 _BEGIN = re.compile(r"^\s*[|+\s]*(?:Original |Exception Group )?Traceback \(most recent call last\):$")
 _FRAME = re.compile(r'^\s*(?:\| )?\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)(, in (?P<name>.+))?$')
 _RAISED = re.compile(r"^\s{0,4}(?:\| )?(?P<type>[A-Za-z_](?:[\w.]|<locals>)*)(?:: ?(?P<message>.*))?$")
@@ -31,35 +31,35 @@ class Traceback:
 
     def __init__(self, rank: int | None, place: int) -> None:
         self.rank = rank
-        """The rank that printed it, where the lines say so."""
+        """The rank that printed it, if the lines show it."""
         self.place = place
-        """The number of its last line."""
+        """Number of its last line."""
         self.frames: list[str] = []
         self.type = ""
         self.message = ""
 
     @property
     def error(self) -> str:
-        """`RuntimeError: shape mismatch`: the type, and the first line of the message."""
+        """The type and the first line of the message: `RuntimeError: shape mismatch`."""
         kind = self.type[9:] if self.type.startswith("builtins.") else self.type
         return f"{kind}: {self.message}"[:LONGEST] if self.message else kind[:LONGEST]
 
     @property
     def digest(self) -> str:
-        """A short name made of the exception's type and its frames, never of its message."""
+        """A short digest of the exception's type and its frames; the message is not included."""
         return name_of([*self.frames, self.type])
 
 
 def name_of(parts: Iterable[str]) -> str:
-    """A short name for these texts."""
-    # Loaded only here: it weighs more than all the rest of a supervisor, and most tasks end well.
+    """Return a short digest of these texts."""
+    # Imported only here: it needs more memory than the rest of a supervisor, and most tasks succeed.
     import hashlib  # noqa: PLC0415
 
     return hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:16]
 
 
 def lines_of(text: str) -> list[tuple[int | None, str]]:
-    """The lines as (rank, line): without colours and prefixes, of a progress bar its last state."""
+    """Return the lines as (rank, line), without colours and prefixes; of a progress bar only its last state."""
     return [_plain(line) for line in _COLOUR.sub("", text).split("\n")]
 
 
@@ -68,10 +68,10 @@ def _plain(line: str) -> tuple[int | None, str]:
     rank: int | None = None
     for _ in range(3):
         for pattern, group in _PREFIXES:
-            found = pattern.match(line)
-            if found:
-                rank = int(found[group]) if group and rank is None else rank
-                line = line[found.end() :]
+            match = pattern.match(line)
+            if match:
+                rank = int(match[group]) if group and rank is None else rank
+                line = line[match.end() :]
                 break
         else:
             break
@@ -79,11 +79,11 @@ def _plain(line: str) -> tuple[int | None, str]:
 
 
 def tracebacks(lines: list[tuple[int | None, str]]) -> list[Traceback]:
-    """Every finished traceback, in the order in which they end. Lines of several ranks may be mixed."""
-    found: list[Traceback] = []
+    """Return all complete tracebacks, in the order in which they end. Lines of several ranks may be mixed."""
+    complete: list[Traceback] = []
     for rank in dict.fromkeys(rank for rank, _ in lines):
-        found += _of_stream([(place, line) for place, (whose, line) in enumerate(lines) if whose == rank], rank)
-    return sorted(found, key=lambda one: one.place)
+        complete += _of_stream([(index, line) for index, (line_rank, line) in enumerate(lines) if line_rank == rank], rank)
+    return sorted(complete, key=lambda traceback: traceback.place)
 
 
 def _of_stream(lines: list[tuple[int, str]], rank: int | None) -> Iterator[Traceback]:
@@ -106,22 +106,26 @@ def _of_stream(lines: list[tuple[int, str]], rank: int | None) -> Iterator[Trace
         raised = _RAISED.match(line)
         if open_.frames and raised and _KIND.search(raised["type"]) and not line.startswith("    "):
             open_.type, open_.place = raised["type"], place
-            open_.message = _message(raised["message"], [after for _, after in lines[number + 1 : number + 4]])
+            open_.message = _message(raised["message"], [following_line for _, following_line in lines[number + 1 : number + 4]])
             yield open_
             open_ = None
 
 
 def _syntax_error(lines: list[tuple[int, str]], number: int, rank: int | None) -> Traceback:
-    """The interpreter shows no traceback for a script that it cannot read."""
+    """Build the traceback of a syntax error: the interpreter prints none for a script that it cannot parse."""
     place, line = lines[number]
-    made = Traceback(rank, place)
-    made.frames = [f"{m['file']}:{m['line']}:" for _, before in lines[max(0, number - 4) : number] if (m := _FRAME.match(before))]
-    made.type, _, made.message = line.partition(": ")
-    return made
+    traceback = Traceback(rank, place)
+    traceback.frames = [
+        f"{m['file']}:{m['line']}:"
+        for _, previous_line in lines[max(0, number - 4) : number]
+        if (m := _FRAME.match(previous_line))
+    ]
+    traceback.type, _, traceback.message = line.partition(": ")
+    return traceback
 
 
 def _message(first: str | None, after: list[str]) -> str:
-    """The first line of the message that says anything."""
+    """Return the first non-empty line of the message."""
     if first is None or first.strip():
         return (first or "").strip()
     following = next((line.strip() for line in after if line.strip()), "")

@@ -1,1 +1,1 @@
-"""What runs first in a container of a cluster: starts the task's processes and says how they ended. Standard library only."""
+"""The first process in a container of a cluster: starts the task's processes and reports their end. Standard library only."""

@@ -1,4 +1,4 @@
-"""`python -m fairway.runtime.pod`: be the first process of the container. Standard library only, Python 3.9 and newer."""
+"""`python -m fairway.runtime.pod`: the first process of the container. Standard library only, Python 3.9 and newer."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from fairway.runtime.pod.telling import Telling
 TERMINATION_LOG = "/dev/termination-log"
 CANNOT_RUN = 127
 LOOK_AGAIN = 0.1
-"""Seconds between two looks whether a program still listens."""
+"""Interval in seconds at which to check whether a program still listens for stop requests."""
 LINGER = 0.3
-"""Seconds for what is left when no program listens any more."""
+"""Seconds until SIGTERM once no program listens any more."""
 LAST_PART = 0.2
 LAST_SECONDS = 5.0
-"""SIGTERM comes this part of the grace before its end, at most so many seconds, when a program that listens has not ended."""
+"""A program that listens but has not ended gets SIGTERM this fraction of the grace period before its end, at most `LAST_SECONDS`
+before it."""
 NOT_BROUGHT = 74
-"""The program succeeded, and what it left could not be brought to the operator (EX_IOERR)."""
+"""Exit code when the program succeeded, but its results could not be sent to the operator (EX_IOERR)."""
 
 
 class Runner:
-    """One task from its order to its end."""
+    """Runs one task from its order to its end."""
 
     def __init__(self, order: PodOrder) -> None:
         self._order = order
@@ -42,26 +43,26 @@ class Runner:
         self._remote: Listener | None = None
 
     def run(self) -> int:
-        """Start, wait, end; what the container exits with."""
-        heard = _hear(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+        """Start the processes, wait for them, stop them; return the exit code of the container."""
+        signal_pipe = _hear(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
         self._prepare()
-        given = {name: value for name, value in os.environ.items() if name not in (VARIABLE, TOKEN, trust.AUTHORITY)}
+        variables = {name: value for name, value in os.environ.items() if name not in (VARIABLE, TOKEN, trust.AUTHORITY)}
         if self._order.environment:
-            given = environment.activated(given, self._order.environment)
+            variables = environment.activated(variables, self._order.environment)
         try:
-            given |= self._listen(given)
-            self._processes.start(given)
+            variables |= self._listen(variables)
+            self._processes.start(variables)
         except (OSError, remote.RefusedError) as error:
             return self._cannot_run(error)
         telling, carrying = self._telling(), self._carrying()
-        for speaking in (telling, carrying):
-            if speaking is not None:
-                speaking.start()
+        for thread in (telling, carrying):
+            if thread is not None:
+                thread.start()
         while self._processes.left or self._serves_others:
-            self._wait(heard)
+            self._wait(signal_pipe)
             self._processes.reap()
             if self._processes.culprit is not None:
-                # The others would wait for it forever.
+                # The other processes would wait for it forever.
                 self._stop(ask=False)
             self._term_when_due()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
@@ -74,22 +75,22 @@ class Runner:
         return self._say(self._processes.culprit, lost)
 
     def _telling(self) -> Telling | None:
-        """Who tells the operator of metrics and checkpoints; None where there is nobody to tell."""
+        """Return the thread that sends metrics and checkpoints to the operator; None if no operator is configured."""
         endpoint, token = os.environ.get(contract.ENDPOINT, ""), os.environ.get(TOKEN, "")
         if not endpoint or not token:
             return None
         order = self._order
-        wish = order.remote
-        task, number = (wish.task, wish.number) if wish is not None else (order.task, order.number)
-        ranks = max(len(order.starts), wish.ranks if wish is not None else 0)
-        # What is carried counts when it has arrived, and not before.
+        remote_order = order.remote
+        task, number = (remote_order.task, remote_order.number) if remote_order is not None else (order.task, order.number)
+        ranks = max(len(order.starts), remote_order.ranks if remote_order is not None else 0)
+        # A checkpoint that is sent to the operator counts only when it has arrived.
         checkpoints = "" if order.carries else order.checkpoints
         work = order.cwd if order.detects else ""
         measuring = Measuring(order.attempt, ranks, order.events, self._processes.printed, work, order.decided)
         return Telling(task, number, measuring, checkpoints, endpoint, token)
 
     def _carrying(self) -> Carrying | None:
-        """Who brings to the operator what must outlive the pod; None where a volume does."""
+        """Return the thread that sends the operator the data that must outlive the pod; None if a volume keeps it."""
         endpoint, token = os.environ.get(contract.ENDPOINT, ""), os.environ.get(TOKEN, "")
         if not self._order.carries or not endpoint or not token:
             return None
@@ -106,7 +107,7 @@ class Runner:
                 file.write(text)
 
     def _wait(self, heard: int) -> None:
-        due = [at for at in (self._term_at, self._kill_at) if at is not None]
+        due = [deadline for deadline in (self._term_at, self._kill_at) if deadline is not None]
         patience = max(0.0, min(due) - time.monotonic()) if due else None
         if patience is not None and self._patient:
             patience = min(patience, LOOK_AGAIN)
@@ -116,7 +117,10 @@ class Runner:
             self._stop(ask=True)
 
     def _stop(self, *, ask: bool) -> None:
-        """End everything within the grace. `ask`: the request comes first, and SIGTERM waits for those who listen for it."""
+        """Stop everything within the grace period.
+
+        With `ask`, request the stop first, and delay SIGTERM for programs that listen for stop requests.
+        """
         if self._kill_at is not None:
             return
         now = time.monotonic()
@@ -138,7 +142,7 @@ class Runner:
             self._tell(signal.SIGTERM)
 
     def _request_stop(self) -> bool:
-        """Let `should_stop()` turn true; whether it does."""
+        """Make `should_stop()` return true; return whether that worked."""
         try:
             with open(os.path.join(self._order.attempt, contract.STOP_FILE), "w", encoding="utf-8"):
                 return True
@@ -155,41 +159,49 @@ class Runner:
             self._remote.tell(number)
 
     def _listen(self, given: dict[str, str]) -> dict[str, str]:
-        """Listen for other pods where the order says so; what our own processes need to reach theirs."""
-        wish = self._order.remote
-        if wish is None:
+        """Listen for other pods if the order says so.
+
+        Return the variables that this task's processes need to reach the listeners of other pods.
+        """
+        remote_order = self._order.remote
+        if remote_order is None:
             return {}
         token = os.environ.get(TOKEN, "")
         if not token:
             raise remote.RefusedError("ranks in other pods need the key of the run, and the operator gave none")
-        key = remote.key_of(token, wish.attempt)
+        key = remote.key_of(token, remote_order.attempt)
         start = self._order.starts[0]
         try:
-            self._remote = Listener(wish.port, key, start.environment(given), self._order.cwd)
+            self._remote = Listener(remote_order.port, key, start.environment(given), self._order.cwd)
         except OSError as error:
-            raise remote.RefusedError(f"port {wish.port} is not free for other pods to start ranks here: {error}") from error
+            raise remote.RefusedError(
+                f"port {remote_order.port} is not free for other pods to start ranks here: {error}"
+            ) from error
         self._processes.of_others = self._remote.reaped
         self._remote.start()
         return {contract.REMOTE_KEY: key.hex()} if contract.REMOTE_HOSTS in start.env else {}
 
     def _ranks_elsewhere(self) -> tuple[int, str]:
-        """An exit code, and why what says that it ended well did not: a pod with ranks was lost, or never had any. 0: it did."""
-        wish = self._order.remote
-        if wish is None:
+        """Return an exit code and a reason if ranks in other pods failed without an error of the launcher; else 0.
+
+        A pod with ranks was lost, or never got any.
+        """
+        remote_order = self._order.remote
+        if remote_order is None:
             return 0, ""
         lost = sorted(remote.noted(self._order.attempt, remote.LOST))
         if lost:
             return 1, f"the connection to {', '.join(lost)} was lost: connection closed by peer"
-        missed = sorted(set(wish.must_reach) - remote.noted(self._order.attempt, remote.REACHED))
+        missed = sorted(set(remote_order.must_reach) - remote.noted(self._order.attempt, remote.REACHED))
         if not missed:
             return 0, ""
         program = self._order.starts[0].argv[0]
-        words = f"{program} started no rank on {', '.join(missed)}, and said nothing: all ran on fewer hosts"
-        return CANNOT_RUN, f"{words}; does this MPI read the variables of Open MPI 4 or 5?"
+        message = f"{program} started no rank on {', '.join(missed)}, and said nothing: all ran on fewer hosts"
+        return CANNOT_RUN, f"{message}; does this MPI read the variables of Open MPI 4 or 5?"
 
     @property
     def _serves_others(self) -> bool:
-        """Whether it must stay for what other pods run here; one that has nothing else to do stays until it is told to end."""
+        """Whether the pod must stay for programs of other pods. A pod without processes of its own stays until it is stopped."""
         if self._remote is None:
             return False
         only = not any(start.argv for start in self._order.starts)
@@ -199,28 +211,28 @@ class Runner:
         self._processes.tell(signal.SIGKILL)
         if isinstance(error, OSError):
             program = self._order.starts[0].argv[0]
-            words = f"{self._order.task} could not start {program!r}: {error.strerror}; is it in the image?"
+            message = f"{self._order.task} could not start {program!r}: {error.strerror}; is it in the image?"
         else:
-            words = f"{self._order.task}: {error}"
-        sys.stderr.write(f"fairway: {words}\n")
-        _record(ending.encode(self._order.task, 0, CANNOT_RUN, None, words))
+            message = f"{self._order.task}: {error}"
+        sys.stderr.write(f"fairway: {message}\n")
+        _record(ending.encode(self._order.task, 0, CANNOT_RUN, None, message))
         return CANNOT_RUN
 
     def _say(self, culprit: Process | None, lost: str = "") -> int:
         if culprit is None and lost:
-            # The work is done and cannot be had: another attempt begins at the last checkpoint that can.
+            # The work is done but its results are lost: another attempt starts at the last checkpoint that was stored.
             sys.stderr.write(f"fairway: {lost}\n")
             _record(ending.encode(self._order.task, 0, NOT_BROUGHT, None, lost))
             return NOT_BROUGHT
         if culprit is None and not any(start.argv for start in self._order.starts):
-            # It was there for others, and somebody ended it before they were done.
+            # It ran only programs of other pods, and was stopped before they were done.
             _record(ending.encode(self._order.task, 0, None, signal.SIGTERM))
             return ending.exit_code(None, signal.SIGTERM)
-        failed, words = self._ranks_elsewhere() if culprit is None else (0, "")
-        if failed:
-            sys.stderr.write(f"fairway: {words}\n")
-            _record(ending.encode(self._order.task, 0, failed, None, words))
-            return failed
+        failure_code, message = self._ranks_elsewhere() if culprit is None else (0, "")
+        if failure_code:
+            sys.stderr.write(f"fairway: {message}\n")
+            _record(ending.encode(self._order.task, 0, failure_code, None, message))
+            return failure_code
         status = culprit.status if culprit is not None and culprit.status is not None else 0
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = None if number is not None else os.WEXITSTATUS(status)
@@ -230,7 +242,10 @@ class Runner:
 
 
 def _hear(*numbers: signal.Signals) -> int:
-    """From now on each of these signals is a byte in the pipe that is returned; none is lost between two looks."""
+    """Write each of these signals as a byte to a pipe from now on, and return its read end.
+
+    No signal is lost between two reads.
+    """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     for number in numbers:
@@ -244,12 +259,12 @@ def _record(text: str) -> None:
         with open(TERMINATION_LOG, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError:
-        # Not in a container, or one that keeps no message: the exit code says the most of it.
+        # Not in a container, or in one that keeps no message: the exit code has the most important part.
         return
 
 
 def main() -> int:
-    """Carry out the order in `FAIRWAY_POD_ORDER`."""
+    """Execute the order in `FAIRWAY_POD_ORDER`."""
     text = os.environ.get(VARIABLE)
     if text is None:
         sys.stderr.write(f"fairway: {VARIABLE} is not set: this program is started by a cluster's operator\n")

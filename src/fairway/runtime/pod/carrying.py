@@ -1,7 +1,7 @@
-"""What a pod must not take with it when it goes, where the pods of a run share no volume: checkpoints and outputs.
+"""Upload data that must outlive a pod, if the pods of a run share no volume: checkpoints and outputs.
 
-Each finished checkpoint is sent to the operator, and the next attempt begins with the newest. The operator takes a checkpoint
-whole or not at all. Outputs are sent when the task has succeeded. Standard library only, Python 3.9 and newer.
+Each complete checkpoint is sent to the operator, and the next attempt starts with the newest. The operator accepts a checkpoint
+completely or not at all. Outputs are sent when the task has succeeded. Standard library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fairway.runtime.pod import archive, fetch
 from fairway.runtime.pod.putting import put
 
 EVERY = 1.0
-"""Seconds between two looks for a new checkpoint."""
+"""Interval in seconds between checks for a new checkpoint."""
 LONGEST = 30.0
-"""Seconds between two tries, at the most."""
+"""Maximum seconds between two retries."""
 PATIENCE = 600.0
-"""Seconds for which the last checkpoint and the outputs are tried to be sent after the task's end."""
+"""Seconds for which sending the last checkpoint and the outputs is retried after the task's end."""
 CHECKPOINTS = "/v1/given/checkpoints/"
 OUTPUTS = "/v1/given/outputs/"
 NEWEST = "latest"
@@ -33,35 +33,35 @@ _FINISHED = contract.STEP_FOLDER.split("{", maxsplit=1)[0]
 
 
 class Operator:
-    """Whom things are sent to."""
+    """The operator that receives the uploads."""
 
     def __init__(self, endpoint: str, token: str, task: str = "", attempt: int = 0) -> None:
         self.endpoint = endpoint
         self.token = token
         self._who = "?" + urllib.parse.urlencode({"task": task, "attempt": attempt}) if task else ""
-        """A pod of an earlier attempt, on a node that was held for lost, is told apart by it."""
+        """Identifies this attempt, so that the operator can distinguish it from a pod of an earlier attempt on a lost node."""
 
     def send(self, path: str, folder: str) -> None:
-        """Send a folder's files. Raises `fetch.RefusedError` when it is not wanted, `OSError` when it may be later."""
+        """Send a folder's files. Raises `fetch.RefusedError` if the operator rejects them, `OSError` if a retry may succeed."""
         names = archive.files_below(folder)
         url = self.endpoint + path + self._who
         put(url, self.token, archive.pack(folder, names), archive.length(folder, names), "application/x-tar")
 
 
 class Carrying:
-    """Sends new checkpoints while the task runs. A thread of its own: the program never waits for it."""
+    """Sends new checkpoints while the task runs. It has its own thread, so the program never waits for it."""
 
     def __init__(self, operator: Operator, checkpoints: str, outputs: dict[str, str]) -> None:
         self._operator = operator
         self._root = Path(checkpoints)
         self._outputs = outputs
         self._sent: set[tuple[str, int]] = set()
-        """Name and sequence of those that the operator has, or does not want."""
+        """Name and sequence of the checkpoints that the operator has, or rejected."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin. What is there was brought from the operator."""
+        """Start the thread. Existing checkpoints came from the operator and are not sent."""
         self._sent = {(path.name, int(manifest["sequence"])) for path, manifest in folders.finished(self._root)}
         self._thread.start()
 
@@ -71,19 +71,19 @@ class Carrying:
             wait = EVERY if self.send_newest() else min(LONGEST, wait * 2)
 
     def send_newest(self) -> bool:
-        """Send the newest checkpoint unless the operator has it; False when it could not be sent."""
-        whole = [one for one in folders.finished(self._root) if one[0].name.startswith(_FINISHED)]
-        found = sorted(whole, key=lambda one: int(one[1]["sequence"]))
-        if not found:
+        """Send the newest checkpoint unless the operator has it; return False if it could not be sent."""
+        complete = [checkpoint for checkpoint in folders.finished(self._root) if checkpoint[0].name.startswith(_FINISHED)]
+        by_sequence = sorted(complete, key=lambda checkpoint: int(checkpoint[1]["sequence"]))
+        if not by_sequence:
             return True
-        path, manifest = found[-1]
+        path, manifest = by_sequence[-1]
         mark = (path.name, int(manifest["sequence"]))
         if mark in self._sent:
             return True
         try:
             self._send(path)
         except fetch.RefusedError as error:
-            # Sent again it would be refused again; the next one may not be.
+            # Sent again, it would be rejected again; the next checkpoint may be accepted.
             _say(f"the operator does not take checkpoint {path.name}: {error}")
         except OSError as error:
             _say(f"checkpoint {path.name} is not with the operator yet: {error}")
@@ -92,44 +92,44 @@ class Carrying:
         return True
 
     def _send(self, path: Path) -> None:
-        """From links of its own to the files: the program may delete old checkpoints meanwhile."""
-        aside = path.with_name(".sent-" + secrets.token_hex(6))
+        """Send hard links to the files, because the program may delete old checkpoints meanwhile."""
+        temporary = path.with_name(".sent-" + secrets.token_hex(6))
         try:
-            shutil.copytree(path, aside, copy_function=os.link)
-            self._operator.send(CHECKPOINTS + path.name, str(aside))
+            shutil.copytree(path, temporary, copy_function=os.link)
+            self._operator.send(CHECKPOINTS + path.name, str(temporary))
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
 
     def finish(self, succeeded: bool, patience: float = PATIENCE, pause: Callable[[float], None] = time.sleep) -> str:
-        """Send what is left: the last checkpoint, and after a success the outputs. What could not be sent, in words."""
+        """Send the remaining data: the last checkpoint, and after a success the outputs. Return what could not be sent."""
         self._ended.set()
         self._thread.join()
         end = time.monotonic() + patience
-        left = "" if _persist(self.send_newest, end, pause) else "the last checkpoint could not be brought to the operator"
+        failure = "" if _persist(self.send_newest, end, pause) else "the last checkpoint could not be brought to the operator"
         if not succeeded:
-            return left
+            return failure
         for name, folder in self._outputs.items():
             if archive.files_below(folder):
-                left = self._send_output(name, folder, end, pause) or left
-        return left
+                failure = self._send_output(name, folder, end, pause) or failure
+        return failure
 
     def _send_output(self, name: str, folder: str, end: float, pause: Callable[[float], None]) -> str:
-        words = ""
+        reason = ""
 
         def once() -> bool:
-            nonlocal words
+            nonlocal reason
             try:
                 self._operator.send(OUTPUTS + name, folder)
             except OSError as error:
-                words = str(error)
+                reason = str(error)
                 return False
             return True
 
         try:
             sent = _persist(once, end, pause)
         except fetch.RefusedError as error:
-            sent, words = False, str(error)
-        return "" if sent else f"the output {name} could not be brought to the operator: {words}"
+            sent, reason = False, str(error)
+        return "" if sent else f"the output {name} could not be brought to the operator: {reason}"
 
 
 def _persist(attempt: Callable[[], bool], end: float, pause: Callable[[float], None]) -> bool:
@@ -143,7 +143,7 @@ def _persist(attempt: Callable[[], bool], end: float, pause: Callable[[float], N
 
 
 def restore(endpoint: str, token: str, root: str, patience: float = fetch.PATIENCE) -> str:
-    """Bring the newest checkpoint of the run into its folder; its name, empty when there is none."""
+    """Fetch the newest checkpoint of the run into its folder; return its name, empty if there is none."""
     try:
         return fetch.patiently(lambda: _restored(endpoint, token, root), endpoint, patience)
     except fetch.RefusedError as error:
@@ -154,21 +154,21 @@ def restore(endpoint: str, token: str, root: str, patience: float = fetch.PATIEN
 
 def _restored(endpoint: str, token: str, root: str) -> str:
     os.makedirs(root, exist_ok=True)
-    aside = Path(root) / (".new-" + secrets.token_hex(6))
-    aside.mkdir()
+    temporary = Path(root) / (".new-" + secrets.token_hex(6))
+    temporary.mkdir()
     try:
         with fetch.opened(endpoint + CHECKPOINTS + NEWEST, token) as answer:
-            archive.unpack(answer, str(aside))
-        manifest = folders.read_manifest(aside)
-        if manifest is None or not folders.matches(aside, manifest, deep=True):
+            archive.unpack(answer, str(temporary))
+        manifest = folders.read_manifest(temporary)
+        if manifest is None or not folders.matches(temporary, manifest, deep=True):
             raise archive.BadArchiveError("the checkpoint came damaged")
         name = contract.STEP_FOLDER.format(step=manifest["step"])
         target = Path(root) / name
         if target.exists():
             folders.discard(target)
-        os.rename(aside, target)
+        os.rename(temporary, target)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     with open(os.path.join(root, contract.LATEST), "w", encoding="utf-8") as file:
         file.write(name + "\n")
     return name

@@ -1,4 +1,4 @@
-"""The metrics of a task, read where it runs: what it reports, writes for TensorBoard, prints.
+"""Collect the metrics of a task where it runs: its reports, its TensorBoard files, its output.
 
 Standard library only, Python 3.9 and newer.
 """
@@ -23,18 +23,18 @@ from fairway.runtime.eventfolder import AUTO, LOG, REPORT, SOURCES, TENSORBOARD,
 from fairway.runtime.growing import GrowingFile
 
 MOST = 10_000
-"""Points from lines that wait to be told; when nobody listens for long, the oldest go."""
+"""Maximum number of points from lines that wait to be sent; if they are not collected for long, the oldest are dropped."""
 HEARD = 1 << 20
-"""Bytes a second in which metrics are looked for without an expression."""
+"""Bytes per second that are searched for metrics without an expression."""
 LONGEST = 1 << 16
-"""Bytes of a line that has no end yet; what is longer is no line."""
+"""Maximum bytes kept of an unfinished line; longer data is not a line."""
 _ENDS = re.compile(rb"[\r\n]")
 
 Point = dict[str, Any]
 
 
 class Printed:
-    """Reads numbers from what the processes of a task print: by an expression, or, without one, by the usual formats."""
+    """Reads numbers from the output of a task's processes: with an expression, or, without one, in the usual formats."""
 
     def __init__(self, expression: str = "") -> None:
         self._points: deque[Point] = deque(maxlen=MOST)
@@ -50,18 +50,18 @@ class Printed:
             sys.stderr.write(f"fairway: metrics.pattern is not read: {error.message}; {error.fix}\n")
 
     def hear(self, rank: int, data: bytes) -> None:
-        """What a process printed next, in pieces of any size."""
+        """Process the next output of a process, in pieces of any size."""
         if self._pattern is None and (self._readers is None or not self._has_room(len(data))):
             self._begun.pop(rank, None)
             self._cut.add(rank)
             return
-        *lines, begun = _ENDS.split(self._begun.get(rank, b"") + data)
+        *lines, unfinished = _ENDS.split(self._begun.get(rank, b"") + data)
         if rank in self._cut and lines:
-            # The rest of a line whose beginning was passed over may look like another one.
+            # The rest of a line whose beginning was skipped may look like a complete line.
             self._cut.discard(rank)
             lines.pop(0)
         # A progress bar ends its lines with a carriage return.
-        self._begun[rank] = begun[:LONGEST]
+        self._begun[rank] = unfinished[:LONGEST]
         for line in lines:
             if self._pattern is None:
                 self._detect(rank, line)
@@ -76,7 +76,7 @@ class Printed:
             self._points.extend(_point(time.time(), step, values, rank, AUTO) for step, values in reader.read(line))
 
     def _has_room(self, size: int) -> bool:
-        """Whether so many bytes more may be looked at now: a program that prints a flood is not slowed down by it."""
+        """Return whether `size` more bytes may be searched now, so that a program with a flood of output is not slowed down."""
         now = time.monotonic()
         if now >= self._until:
             self._until, self._room = now + 1.0, HEARD
@@ -84,12 +84,12 @@ class Printed:
         return self._room >= 0
 
     def new_points(self) -> list[Point]:
-        """What was found since the last look."""
+        """Return the points found since the last call."""
         return [self._points.popleft() for _ in range(len(self._points))]
 
 
 class Measuring:
-    """One task's metrics from the best source that has spoken."""
+    """The metrics of one task, from the best source that has provided any."""
 
     def __init__(
         self,
@@ -100,9 +100,11 @@ class Measuring:
         work: str = "",
         without: Sequence[str] = (),
     ) -> None:
-        """`folder`: that of the attempt. `events`: where event files may appear, also those of others; empty: none are read.
+        """`folder`: that of the attempt.
 
-        `work`: below which the files of frameworks are looked for; empty: nowhere. `without`: names that are not detected.
+        `events`: where event files may appear, including those of other pods; empty: none are read.
+
+        `work`: folder below which files of frameworks are searched; empty: no search. `without`: names that are not detected.
         """
         paths = [os.path.join(folder, contract.METRICS_FILE.format(local_rank=rank)) for rank in range(ranks)]
         self._reports = [GrowingFile(Path(path)) for path in paths]
@@ -114,51 +116,51 @@ class Measuring:
         self._best = len(SOURCES)
 
     def new_points(self) -> list[Point]:
-        """What is new; of lesser sources nothing any more, once a better one has spoken."""
-        found: list[Point] = []
-        heard = self._printed.new_points() if self._printed is not None else []
-        lines = [point for point in heard if point["source"] == LOG]
+        """Return the new points. Lesser sources are ignored once a better one has provided points."""
+        new: list[Point] = []
+        printed = self._printed.new_points() if self._printed is not None else []
+        lines = [point for point in printed if point["source"] == LOG]
         for rank, points in enumerate((self._reported(), self._from_events(), lines)):
             if rank <= self._best and points:
                 self._best = rank
-                found += points
+                new += points
         if self._best >= SOURCES.index(AUTO):
-            found += self._detected([point for point in heard if point["source"] == AUTO])
-        return found
+            new += self._detected([point for point in printed if point["source"] == AUTO])
+        return new
 
     def _reported(self) -> list[Point]:
-        found = []
+        points = []
         for rank, file in enumerate(self._reports):
             for _, line in file.new_lines():
                 entry = metrics.parse(line)
                 if entry:
-                    found.append(_point(entry[0], entry[1], entry[2], rank, REPORT))
-        return found
+                    points.append(_point(entry[0], entry[1], entry[2], rank, REPORT))
+        return points
 
     def _from_events(self) -> list[Point]:
         if self._events is None or self._best < SOURCES.index(TENSORBOARD):
             return []
         self._events.look(lambda _path: 0)
-        found = []
+        points = []
         for path, file in self._events.files.items():
-            # The names of event files have the host in them; on a volume that pods share each tells of its own.
+            # Event files have the host in their names; on a volume that pods share, each pod reads only its own.
             if self._host in path.name:
-                found += [
+                points += [
                     _point(moment, step, values, 0, TENSORBOARD)
                     for moment, step, values in joined(file, self._events.prefix(path))
                 ]
-        return found
+        return points
 
     def _detected(self, lines: list[Point]) -> list[Point]:
-        found: list[tuple[str, Point]] = []
+        from_files: list[tuple[str, Point]] = []
         if self._files is not None:
-            found += [(kind, _point(*point, 0, AUTO)) for kind, point in self._files.new_points()]
-        kept = []
-        for kind, point in [*found, *((LINES, line) for line in lines)]:
+            from_files += [(kind, _point(*point, 0, AUTO)) for kind, point in self._files.new_points()]
+        accepted = []
+        for kind, point in [*from_files, *((LINES, line) for line in lines)]:
             step, values = self._sources.kept(kind, point["step"], point["metrics"])
             if values:
-                kept.append({**point, "step": step, "metrics": values})
-        return kept
+                accepted.append({**point, "step": step, "metrics": values})
+        return accepted
 
 
 def _point(moment: float, step: int | None, values: dict[str, float], rank: int, source: str) -> Point:

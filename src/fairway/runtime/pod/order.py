@@ -1,4 +1,4 @@
-"""What the container is told to do, as text in one variable. Standard library only, Python 3.9 and newer."""
+"""The pod order: the container's instructions, as text in one variable. Standard library only, Python 3.9 and newer."""
 
 from __future__ import annotations
 
@@ -10,52 +10,54 @@ from fairway.runtime import contract
 
 VARIABLE = "FAIRWAY_POD_ORDER"
 TOKEN = "FAIRWAY_TOKEN"
-"""Proves to the operator who speaks; our first process has it, the program does not."""
+"""Token that authenticates the pod to the operator; the pod's first process has it, the program does not."""
 
 
 class Start:
-    """One process: what to run, and what its environment has beyond the container's.
+    """One process: its command, and its environment in addition to the container's.
 
-    With nothing to run it is only the environment of what other pods start here.
+    Without a command it is only the environment for programs that other pods start here.
     """
 
     def __init__(self, argv: list[str], env: dict[str, str], gives_way: list[str]) -> None:
         self.argv = argv
         self.env = env
         self.gives_way = frozenset(gives_way)
-        """Names that are only defaults: what the container's environment has already stays."""
+        """Names of variables that are only defaults: a value in the container's environment takes precedence."""
 
     def environment(self, given: dict[str, str]) -> dict[str, str]:
-        """The whole environment; `PYTHONPATH` is joined in front of what is there."""
-        found = {**given, **{name: value for name, value in self.env.items() if name not in self.gives_way or name not in given}}
+        """Return the complete environment; `PYTHONPATH` is put in front of the existing one."""
+        result = {**given, **{name: value for name, value in self.env.items() if name not in self.gives_way or name not in given}}
         if contract.UNBUFFERED in given and contract.UNBUFFERED in self.gives_way:
-            found.pop(contract.LINES, None)
-        before = given.get("PYTHONPATH", "")
-        if before and "PYTHONPATH" in self.env:
-            found["PYTHONPATH"] = self.env["PYTHONPATH"] + os.pathsep + before
-        return found
+            result.pop(contract.LINES, None)
+        existing_path = given.get("PYTHONPATH", "")
+        if existing_path and "PYTHONPATH" in self.env:
+            result["PYTHONPATH"] = self.env["PYTHONPATH"] + os.pathsep + existing_path
+        return result
 
 
 class Remote:
-    """What a pod of an MPI run is told beyond the rest: other pods start ranks in it."""
+    """Additional instructions for a pod of an MPI run: other pods start ranks in it."""
 
     def __init__(self, port: int, attempt: int, task: str, number: int, ranks: int, must_reach: list[str] | None = None) -> None:
         self.port = port
-        """Where it listens."""
+        """Port to listen on."""
         self.attempt = attempt
-        """The gang's attempt: pods of another one have another key."""
+        """Attempt of the gang; each attempt has its own key."""
         self.task = task
-        """For whom the ranks in this pod speak: the run's first rank for the task that started it, others for their own pod."""
+        """The task for which the ranks in this pod report: the run's first rank reports for the task that started it, other ranks
+        for their own pod."""
         self.number = number
-        """Which attempt of that task it is."""
+        """Attempt of that task."""
         self.ranks = ranks
-        """How many ranks there are in this pod."""
+        """Number of ranks in this pod."""
         self.must_reach = must_reach or []
-        """Hosts of ranks that this pod starts: an MPI that does not know our agent starts them all here, and says nothing."""
+        """Hosts of ranks that this pod starts. An MPI that does not support Fairway's agent starts all of them here, without an
+        error."""
 
 
 class PodOrder:
-    """The task: folders and files to make, processes to start."""
+    """The task: folders and files to create, processes to start."""
 
     def __init__(
         self,
@@ -81,44 +83,44 @@ class PodOrder:
         """`worker-0`."""
         self.cwd = cwd
         self.attempt = attempt
-        """The attempt's own folder."""
+        """Folder of the attempt."""
         self.starts = starts
         self.files = files or {}
-        """Text files for the attempt's folder, by relative path."""
+        """Text files to create in the attempt's folder, by relative path."""
         self.folders = folders or []
-        """Others to make."""
+        """Further folders to create."""
         self.grace = grace
-        """Seconds that the processes get between SIGTERM and SIGKILL."""
+        """Seconds between SIGTERM and SIGKILL."""
         self.number = number
-        """Which attempt this is."""
+        """Number of the attempt."""
         self.checkpoints = checkpoints
-        """Where finished checkpoints appear."""
+        """Folder in which complete checkpoints appear."""
         self.remote = remote
-        """How it listens for what other pods want started here; None: it does not."""
+        """How to listen for programs that other pods start here; None: it does not listen."""
         self.environment = environment
-        """The folder that names the virtual environment of the processes; empty: the image's own interpreter."""
+        """Folder with the link to the virtual environment of the processes; empty: the image's own interpreter."""
         self.carries = carries
-        """Whether checkpoints and outputs are brought to the operator: the pod's disk goes with it."""
+        """Whether to send checkpoints and outputs to the operator, because the pod's disk is deleted with it."""
         self.outputs = outputs or {}
         """Folders of outputs, by name."""
         self.pattern = pattern
-        """An expression that finds metrics in what the processes print; empty: none are there."""
+        """Expression that finds metrics in the output of the processes; empty: none."""
         self.events = events
-        """Where TensorBoard's event files appear."""
+        """Folder in which TensorBoard's event files appear."""
         self.detects = detects
-        """Whether metrics are looked for in the usual lines and files."""
+        """Whether metrics are detected in the usual lines and files."""
         self.decided = decided or []
-        """Names that stop conditions ask for: those are not detected."""
+        """Names used by stop conditions; these are not detected."""
 
     def encode(self) -> str:
-        """As text."""
+        """Return the order as text."""
         starts = [[start.argv, start.env, sorted(start.gives_way)] for start in self.starts]
         plain: dict[str, Any] = {**vars(self), "starts": starts, "remote": self.remote and vars(self.remote)}
         return json.dumps(plain, separators=(",", ":"))
 
     @classmethod
     def decode(cls, text: str) -> PodOrder:
-        """What `encode` wrote."""
+        """Return the order that `encode` wrote."""
         plain = json.loads(text)
         plain["starts"] = [Start(argv, env, gives_way) for argv, env, gives_way in plain["starts"]]
         plain["remote"] = Remote(**plain["remote"]) if plain.get("remote") else None

@@ -1,4 +1,4 @@
-"""The processes of a task in a container: started together, ended together. Standard library only, Python 3.9 and newer."""
+"""The processes of a task in a container: started together, stopped together. Standard library only, Python 3.9 and newer."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fairway.runtime.pod.order import PodOrder, Start
 _PRINTING = threading.Lock()
 _PIPE = 1 << 20
 _GATHER = 0.005
-"""Seconds in which lines gather before they are passed on together; the pipe holds what comes meanwhile."""
+"""Seconds for which output is collected before it is forwarded; the pipe buffers what arrives meanwhile."""
 _SET_PIPE_SIZE = 1031
-"""`fcntl.F_SETPIPE_SZ`, which Python names since 3.10."""
+"""`fcntl.F_SETPIPE_SZ`, which Python has since 3.10."""
 
 
 class Process:
-    """One of them."""
+    """One process of a task."""
 
     def __init__(self, rank: int, handle: subprocess.Popen[bytes]) -> None:
         self.rank = rank
@@ -34,21 +34,21 @@ class Process:
 
 
 class Processes:
-    """All of them. The container's first process inherits what they leave behind, and reaps it."""
+    """All processes of a task. The container's first process inherits the orphans that they leave, and reaps them."""
 
     def __init__(self, order: PodOrder) -> None:
         self._order = order
         self._by_pid: dict[int, Process] = {}
         self._pumps: list[threading.Thread] = []
         self.culprit: Process | None = None
-        """The first that failed."""
+        """The first process that failed."""
         self.of_others: Callable[[int, int], None] = _nobody
-        """Told of the end of children that are none of these."""
+        """Called with the pid and status of ended children that are not processes of the task."""
         self.printed = Printed(order.pattern) if order.pattern or order.detects else None
-        """Who reads what they print; None: nobody."""
+        """Reader of metrics in the output; None: the output is not read."""
 
     def start(self, environment: dict[str, str]) -> None:
-        """Start all of them. Raises `OSError` when one cannot be; those before it run then."""
+        """Start all processes. Raises `OSError` if one cannot be started; those before it are running then."""
         alone = len(self._order.starts) == 1
         for rank, start in enumerate(self._order.starts):
             if not start.argv:
@@ -58,17 +58,20 @@ class Processes:
             self._by_pid[handle.pid] = Process(rank, handle)
 
     def _pump(self, rank: int, alone: bool) -> Callable[[IO[bytes]], None] | None:
-        """Who passes on what a process prints: nobody, where it is alone and nobody reads it."""
-        heard = self.printed
+        """Return the function that forwards a process's output; None if it is the only process and its output is not read."""
+        reader = self.printed
         if alone:
-            return None if heard is None else lambda source: _pass_on(source, heard)
+            return None if reader is None else lambda source: _pass_on(source, reader)
         mark = f"[{self._order.task}.{rank}] ".encode() if rank else b""
-        return lambda source: _pump(source, mark, rank, heard)
+        return lambda source: _pump(source, mark, rank, reader)
 
     def _spawn(
         self, start: Start, environment: dict[str, str], passing: Callable[[IO[bytes]], None] | None
     ) -> subprocess.Popen[bytes]:
-        """One that is alone prints to the container's own output; what several print goes there line by line, marked."""
+        """Start a process.
+
+        A single one writes to the container's own output; the output of several is forwarded line by line, with a mark.
+        """
         piped = passing is not None
         handle = subprocess.Popen(
             start.argv,
@@ -87,11 +90,11 @@ class Processes:
 
     @property
     def left(self) -> list[Process]:
-        """Those that run."""
+        """The processes that are running."""
         return [process for process in self._by_pid.values() if process.status is None]
 
     def reap(self) -> None:
-        """Take the exit codes of all children that ended, ours and those we inherited."""
+        """Reap all children that ended, those of the task and inherited ones."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -108,7 +111,7 @@ class Processes:
                 self.culprit = process
 
     def tell(self, number: int) -> None:
-        """Send a signal to each that runs, and, to end for good, to all it has started."""
+        """Send a signal to each running process; SIGKILL is sent to its whole process group."""
         for process in self.left:
             try:
                 if number == signal.SIGKILL:
@@ -119,13 +122,13 @@ class Processes:
                 continue
 
     def drain(self) -> None:
-        """Let everything that was printed reach the container's output."""
+        """Wait until all output has reached the container's output."""
         for pump in self._pumps:
             pump.join(timeout=5.0)
 
 
 def _pump(source: IO[bytes], mark: bytes, rank: int, heard: Printed | None) -> None:
-    """Pass lines on, each whole and with the mark of its process in front."""
+    """Forward complete lines, each with the mark of its process in front."""
     for line in source:
         with _PRINTING:
             sys.stdout.buffer.write(mark + line)
@@ -135,7 +138,7 @@ def _pump(source: IO[bytes], mark: bytes, rank: int, heard: Printed | None) -> N
 
 
 def _pass_on(source: IO[bytes], heard: Printed) -> None:
-    """Pass everything on as it comes, also lines that have no end yet."""
+    """Forward all output as it arrives, including unfinished lines."""
     handle = source.fileno()
     with contextlib.suppress(OSError):
         fcntl.fcntl(handle, _SET_PIPE_SIZE, _PIPE)
@@ -144,9 +147,9 @@ def _pass_on(source: IO[bytes], heard: Printed) -> None:
         sys.stdout.buffer.flush()
         heard.hear(0, data)
         if len(data) < _PIPE // 2:
-            # A program that prints line by line would otherwise wake us for each.
+            # A program that prints line by line would otherwise wake this thread for each line.
             time.sleep(_GATHER)
 
 
 def _nobody(_pid: int, _status: int) -> None:
-    """What was left behind by a program is reaped, and that is all."""
+    """Ignore the end of an orphan: it only has to be reaped."""

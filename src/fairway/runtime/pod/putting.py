@@ -1,4 +1,4 @@
-"""Sending something to the operator, as it is read. Standard library only, Python 3.9 and newer."""
+"""Upload data to the operator while it is read. Standard library only, Python 3.9 and newer."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from fairway.runtime.pod import archive, fetch, trust
 
 
 def put(url: str, token: str, body: Iterable[bytes], length: int, media_type: str, silence: float = fetch.SILENCE) -> None:
-    """Send so many bytes. Raises `fetch.RefusedError` when they are not wanted, `OSError` when they may be later."""
-    where = urllib.parse.urlsplit(url)
-    connection = trust.connection(where, silence)
+    """Send `length` bytes. Raises `fetch.RefusedError` if the operator rejects them, `OSError` if a retry may succeed."""
+    parts = urllib.parse.urlsplit(url)
+    connection = trust.connection(parts, silence)
     headers = {"Authorization": "Bearer " + token, "Content-Type": media_type, "Content-Length": str(length)}
     try:
         try:
-            connection.request("PUT", where.path + ("?" + where.query if where.query else ""), body, headers)
+            connection.request("PUT", parts.path + ("?" + parts.query if parts.query else ""), body, headers)
         except (BrokenPipeError, ssl.SSLEOFError):
-            pass  # Whoever refuses need not listen to the end: the answer is there.
+            pass  # A server may reject the request before it has read the body: its response is available.
         answer = connection.getresponse()
-        words = answer.read(2000).decode(errors="replace").strip()
+        detail = answer.read(2000).decode(errors="replace").strip()
     except (http.client.HTTPException, archive.BadArchiveError) as error:
         raise OSError(f"{type(error).__name__}: {error}") from error
     finally:
         connection.close()
     if answer.status >= 300:
-        raise fetch.refused(answer.status, words or answer.reason, where.path)
+        raise fetch.refused(answer.status, detail or answer.reason, parts.path)

@@ -1,9 +1,9 @@
-"""How one pod of a run starts a program in another: a connection on which both sides prove that they have the run's key.
+"""Protocol with which one pod of a run starts a program in another: both sides prove that they have the run's key.
 
-Neither side sends the key. Both send a number never used before, and answer the other's with a proof that only the key
-gives; from the two numbers each direction gets a key of its own, and every frame after that is signed and counted, so that
-nobody on the way can change, repeat or add one. Nothing is encrypted: what the ranks say to each other is not either.
-Standard library only, Python 3.9 and newer.
+Neither side sends the key. Each sends a random number that is used only once, and answers the other's with a proof that requires
+the key. From the two numbers each direction gets its own key, and every later frame is signed and counted, so that an attacker on
+the network can neither change, repeat nor insert one. Nothing is encrypted: the ranks' own communication is not either. Standard
+library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ import threading
 HELLO = b"fairway-remote-1"
 NONCE = PROOF = 32
 MOST = 1 << 20
-"""Bytes of a frame."""
+"""Maximum size of a frame in bytes."""
 
 START, INPUT, INPUT_END, SIGNAL, OUTPUT, ERRORS, EXIT = range(1, 8)
-"""Kinds of frames: the first four go to the program, the others come from it."""
+"""Kinds of frames: the first four are sent to the program, the others come from it."""
 
 REACHED, LOST = "reached", "lost"
-"""Folders of the attempt with a file for each host on which a program was started, or whose connection broke before its end."""
+"""Folders of the attempt with one file per host: on which a program was started, or whose connection broke before the program's
+end."""
 
 _HEAD = struct.Struct(">IB")
 
 
 class RefusedError(Exception):
-    """The other side is not who it should be, or does not keep to the rules."""
+    """Raised when the other side cannot authenticate itself, or violates the protocol."""
 
 
 def key_of(token: str, attempt: int) -> bytes:
-    """The key of one attempt of a run, from the run's token: processes of an earlier attempt have another."""
+    """Return the key of one attempt of a run, derived from the run's token: each attempt has its own."""
     return hmac.new(token.encode(), f"remote:{attempt}".encode(), hashlib.sha256).digest()
 
 
@@ -50,14 +51,14 @@ class Channel:
         self._lock = threading.Lock()
 
     def send(self, kind: int, data: bytes = b"") -> None:
-        """One frame. Raises `OSError` when the other side is gone."""
+        """Send one frame. Raises `OSError` if the other side is gone."""
         with self._lock:
             proof = _sign(self._sends, self._sent, kind, data)
             self._sent += 1
             self._connection.sendall(_HEAD.pack(len(data), kind) + data + proof)
 
     def receive(self) -> tuple[int, bytes] | None:
-        """The next frame; None at the end. Raises `RefusedError` for one that is not signed."""
+        """Return the next frame; None at the end. Raises `RefusedError` for a frame with a wrong signature."""
         head = _read(self._connection, _HEAD.size)
         if head is None:
             return None
@@ -74,41 +75,41 @@ class Channel:
         return kind, data
 
     def finish(self) -> None:
-        """Say that nothing more comes from here; what the other says is still heard."""
+        """Shut down sending; frames of the other side are still received."""
         self._connection.shutdown(socket.SHUT_WR)
 
 
 def accept(connection: socket.socket, key: bytes) -> Channel:
-    """The listener's side. Raises `RefusedError` when the caller has not the run's key."""
-    ours = os.urandom(NONCE)
-    connection.sendall(HELLO + ours)
+    """Authenticate as the listener. Raises `RefusedError` if the caller does not have the run's key."""
+    own_nonce = os.urandom(NONCE)
+    connection.sendall(HELLO + own_nonce)
     answer = _read(connection, NONCE + PROOF)
     if answer is None:
         raise RefusedError("the caller went away")
-    theirs, proof = answer[:NONCE], answer[NONCE:]
-    if not hmac.compare_digest(proof, _prove(key, b"caller", ours, theirs)):
+    peer_nonce, proof = answer[:NONCE], answer[NONCE:]
+    if not hmac.compare_digest(proof, _prove(key, b"caller", own_nonce, peer_nonce)):
         raise RefusedError("the caller has not this run's key")
-    connection.sendall(_prove(key, b"listener", ours, theirs))
-    return _channel(connection, key, ours, theirs, listens=True)
+    connection.sendall(_prove(key, b"listener", own_nonce, peer_nonce))
+    return _channel(connection, key, own_nonce, peer_nonce, listens=True)
 
 
 def call(connection: socket.socket, key: bytes) -> Channel:
-    """The caller's side. Raises `RefusedError` when the listener has not the run's key."""
+    """Authenticate as the caller. Raises `RefusedError` if the listener does not have the run's key."""
     hello = _read(connection, len(HELLO) + NONCE)
     if hello is None:
         raise RefusedError("the listener went away")
     if not hello.startswith(HELLO):
         raise RefusedError("the listener speaks another language")
-    theirs, ours = hello[len(HELLO) :], os.urandom(NONCE)
-    connection.sendall(ours + _prove(key, b"caller", theirs, ours))
+    peer_nonce, own_nonce = hello[len(HELLO) :], os.urandom(NONCE)
+    connection.sendall(own_nonce + _prove(key, b"caller", peer_nonce, own_nonce))
     proof = _read(connection, PROOF)
-    if proof is None or not hmac.compare_digest(proof, _prove(key, b"listener", theirs, ours)):
+    if proof is None or not hmac.compare_digest(proof, _prove(key, b"listener", peer_nonce, own_nonce)):
         raise RefusedError("the listener has not this run's key; is it of another run, or of an earlier attempt?")
-    return _channel(connection, key, theirs, ours, listens=False)
+    return _channel(connection, key, peer_nonce, own_nonce, listens=False)
 
 
 def note(attempt: str, what: str, host: str) -> None:
-    """Write down in the attempt's folder what became of the connection to a host: `REACHED` or `LOST`."""
+    """Record in the attempt's folder what happened to the connection to a host: `REACHED` or `LOST`."""
     if attempt:
         os.makedirs(os.path.join(attempt, what), exist_ok=True)
         with open(os.path.join(attempt, what, host), "w", encoding="utf-8"):
@@ -116,7 +117,7 @@ def note(attempt: str, what: str, host: str) -> None:
 
 
 def noted(attempt: str, what: str) -> set[str]:
-    """The hosts of which it was written down."""
+    """Return the hosts for which it was recorded."""
     try:
         return set(os.listdir(os.path.join(attempt, what)))
     except FileNotFoundError:
@@ -124,7 +125,7 @@ def noted(attempt: str, what: str) -> set[str]:
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """See within a minute that the other's machine is gone, also while nothing is said."""
+    """Enable TCP keep-alive, to detect within a minute that the other machine is gone, even on an idle connection."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):
@@ -145,14 +146,14 @@ def _sign(key: bytes, number: int, kind: int, data: bytes) -> bytes:
 
 
 def _read(connection: socket.socket, size: int) -> bytes | None:
-    """Exactly so many bytes; None when the other side ended before."""
-    found = bytearray()
-    while len(found) < size:
+    """Read exactly `size` bytes; None if the other side ended before."""
+    received = bytearray()
+    while len(received) < size:
         try:
-            part = connection.recv(size - len(found))
+            part = connection.recv(size - len(received))
         except ConnectionError:
             return None
         if not part:
             return None
-        found += part
-    return bytes(found)
+        received += part
+    return bytes(received)

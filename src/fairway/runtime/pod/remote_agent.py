@@ -1,7 +1,7 @@
 """`remote_agent.py HOST COMMAND...`: run a command in another pod of the run, as `ssh HOST COMMAND` would.
 
-Whoever starts ranks (`mpirun`) is told to use this in place of ssh. Input, output, signals and the exit code are passed on.
-Standard library only, Python 3.9 and newer.
+A launcher (`mpirun`) is configured to use this instead of ssh. Input, output, signals and the exit code are forwarded. Standard
+library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from fairway.runtime.pod import ending, remote
 from fairway.runtime.pod.remote import Channel
 
 PATIENCE = 900.0
-"""Seconds for the other pod to come up: its node may still fetch the image."""
+"""Seconds to wait for the other pod to start: its node may still be pulling the image."""
 PAUSE = 0.2
-"""Seconds between two tries."""
+"""Seconds between two connection attempts."""
 FAILED = 255
-"""What ssh exits with when it could not."""
+"""Exit code on failure, as that of ssh."""
 CHUNK = 1 << 16
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class UnreachableError(Exception):
-    """The other pod cannot be asked."""
+    """Raised when the other pod cannot be reached."""
 
 
 class LostError(Exception):
-    """The other pod is gone, and with it the program."""
+    """Raised when the other pod is gone, and with it the program."""
 
     def __init__(self, host: str) -> None:
-        # These words say to who reads the log that another pod is the cause.
+        # This wording marks another pod as the cause; `failure.peer` recognises it.
         super().__init__(f"the connection to {host} was lost: connection closed by peer")
         self.host = host
 
 
 def place_of(host: str, known: dict[str, int]) -> tuple[str, int]:
-    """The address of a host as it was named: whole, or by its first part alone. Raises `UnreachableError` for a stranger."""
+    """Return the address of a host, given by its full name or its first part. Raises `UnreachableError` if it is not known."""
     if host in known:
         return host, known[host]
-    found = [name for name in known if name.split(".")[0] == host.split(".")[0]]
-    if len(found) != 1:
+    matching = [name for name in known if name.split(".")[0] == host.split(".")[0]]
+    if len(matching) != 1:
         raise UnreachableError(f"{host} is no pod of this run; its pods are {', '.join(sorted(known)) or 'none'}")
-    return found[0], known[found[0]]
+    return matching[0], known[matching[0]]
 
 
 def connect(address: tuple[str, int], key: bytes, patience: float = PATIENCE) -> Channel:
-    """A connection to the listener there; a pod that is not up yet is waited for. Raises `UnreachableError`."""
+    """Connect to a listener; retry while its pod is not up yet. Raises `UnreachableError`."""
     until = time.monotonic() + patience
     while True:
         try:
@@ -74,10 +74,10 @@ def connect(address: tuple[str, int], key: bytes, patience: float = PATIENCE) ->
 
 
 def run(channel: Channel, command: str, host: str) -> int:
-    """Run it there; the exit code."""
+    """Run the command in the other pod; return its exit code."""
     channel.send(remote.START, json.dumps({"command": command}).encode())
     for number in PASSED_ON:
-        signal.signal(number, lambda given, _frame: _tell(channel, given))
+        signal.signal(number, lambda received, _frame: _tell(channel, received))
     threading.Thread(target=_feed, args=(channel,), daemon=True).start()
     while True:
         frame = channel.receive()
@@ -91,12 +91,12 @@ def run(channel: Channel, command: str, host: str) -> int:
 
 
 def _tell(channel: Channel, number: int) -> None:
-    # A thread of its own: the one that was interrupted may hold the channel.
+    # In its own thread, because the interrupted one may hold the channel's lock.
     threading.Thread(target=_try_to_send, args=(channel, remote.SIGNAL, bytes([number])), daemon=True).start()
 
 
 def _feed(channel: Channel) -> None:
-    """Pass on what is typed or piped in."""
+    """Forward the standard input."""
     while True:
         try:
             data = os.read(0, CHUNK)
@@ -120,18 +120,18 @@ def _print(descriptor: int, data: bytes) -> None:
 
 
 def main(arguments: list[str], environment: dict[str, str]) -> int:
-    """Do it, and say why not when it cannot be done."""
+    """Run the command, and print the reason if that is not possible."""
     if len(arguments) < 2:
         sys.stderr.write("usage: remote_agent.py HOST COMMAND...\n")
         return FAILED
     host, command = arguments[0], " ".join(arguments[1:])
     try:
-        place = place_of(host, json.loads(environment.get(contract.REMOTE_HOSTS, "{}")))
-        channel = connect(place, bytes.fromhex(environment.get(contract.REMOTE_KEY, "")))
-        remote.note(environment.get(contract.ATTEMPT_DIR, ""), remote.REACHED, place[0])
-        return run(channel, command, place[0])
+        address = place_of(host, json.loads(environment.get(contract.REMOTE_HOSTS, "{}")))
+        channel = connect(address, bytes.fromhex(environment.get(contract.REMOTE_KEY, "")))
+        remote.note(environment.get(contract.ATTEMPT_DIR, ""), remote.REACHED, address[0])
+        return run(channel, command, address[0])
     except LostError as error:
-        # Open MPI 5 says so too, ends its job, and exits with 0.
+        # Open MPI 5 reports this too, but stops its job and exits with 0.
         remote.note(environment.get(contract.ATTEMPT_DIR, ""), remote.LOST, error.host)
         sys.stderr.write(f"fairway: {error}\n")
         return FAILED

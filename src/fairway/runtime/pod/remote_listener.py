@@ -1,7 +1,7 @@
-"""Runs in this pod what another pod of the same run asks for. Standard library only, Python 3.9 and newer.
+"""Run programs in this pod on request of another pod of the same run.
 
-Only pods of MPI runs listen. A program that was started this way has the task's own environment, and lives no longer than
-the connection that asked for it.
+Only pods of MPI runs listen. A program started this way has the task's own environment, and lives no longer than the connection
+that requested it. Standard library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from fairway.runtime.pod import remote
 from fairway.runtime.pod.remote import Channel
 
 PATIENCE = 10.0
-"""Seconds for a caller to prove who it is."""
+"""Seconds that a caller has to authenticate itself."""
 LAST_CHANCE = 5.0
 """Seconds between SIGTERM and SIGKILL for a program whose caller is gone."""
 WAITING = 256
-"""Callers at the same time, proved or not."""
+"""Maximum number of concurrent callers, authenticated or not."""
 CHUNK = 1 << 16
 
 
 class Session:
-    """One program, for one caller."""
+    """One program, run for one caller."""
 
     def __init__(self, channel: Channel, handle: subprocess.Popen[bytes]) -> None:
         self.channel = channel
@@ -38,7 +38,7 @@ class Session:
         self.outputs: list[threading.Thread] = []
 
     def tell(self, number: int) -> None:
-        """Send a signal to the program and what it has started."""
+        """Send a signal to the program's process group."""
         if not self.ended.is_set():
             try:
                 os.killpg(self.handle.pid, number)
@@ -46,7 +46,7 @@ class Session:
                 return
 
     def end(self) -> None:
-        """Nobody waits for it any more: ask it to end, then make it."""
+        """Stop the program, because its caller is gone: SIGTERM first, then SIGKILL."""
         self.tell(signal.SIGTERM)
         if not self.ended.wait(LAST_CHANCE):
             self.tell(signal.SIGKILL)
@@ -67,23 +67,23 @@ class Listener:
         self.port = self._socket.getsockname()[1]
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start to accept connections."""
         threading.Thread(target=self._serve, daemon=True).start()
 
     @property
     def busy(self) -> bool:
-        """Whether programs run that others asked for."""
+        """Whether programs of other pods are running."""
         return bool(self._sessions)
 
     def tell(self, number: int) -> None:
-        """Send a signal to every program that others asked for: this pod ends, and their callers must see that it does."""
+        """Send a signal to every program of other pods: this pod ends, and the callers must notice that it does."""
         self._ends = True
         for session in list(self._sessions.values()):
             session.tell(number)
 
     def reaped(self, pid: int, status: int) -> None:
-        """Told by whoever waits for children: a program has ended."""
-        with self._lock:  # it may have ended before it was written down
+        """Record that a program has ended; called by the code that reaps children."""
+        with self._lock:  # it may have ended before it was registered
             session = self._sessions.pop(pid, None)
         if session is not None:
             session.status = status
@@ -103,10 +103,10 @@ class Listener:
             connection.settimeout(PATIENCE)
             remote.keep_alive(connection)
             channel = remote.accept(connection, self._key)
-            asked = channel.receive()
+            request = channel.receive()
             connection.settimeout(None)
-            if asked is not None and asked[0] == remote.START:
-                self._run(channel, json.loads(asked[1])["command"])
+            if request is not None and request[0] == remote.START:
+                self._run(channel, json.loads(request[1])["command"])
         except (remote.RefusedError, OSError, ValueError, KeyError) as error:
             sys.stderr.write(f"fairway: somebody who wanted to start a program here was turned away: {error}\n")
         finally:
@@ -131,24 +131,24 @@ class Listener:
             pump = threading.Thread(target=_pass_on, args=(stream, channel, kind), daemon=True)
             pump.start()
             session.outputs.append(pump)
-        obeying = threading.Thread(target=_obey, args=(session,), daemon=True)
-        obeying.start()
+        request_thread = threading.Thread(target=_obey, args=(session,), daemon=True)
+        request_thread.start()
         session.ended.wait()
         for pump in session.outputs:
-            pump.join(timeout=1.0)  # what it has left running may hold the pipe for ever
+            pump.join(timeout=1.0)  # processes that it left running may hold the pipe for ever
         if self._ends:
-            return  # its caller is to see a pod that is lost, not a program that failed
+            return  # its caller must see a lost pod, not a failed program
         try:
             channel.send(remote.EXIT, json.dumps(_end(session.status)).encode())
             channel.finish()
         except OSError:
-            return  # nobody is there to hear it
-        # What the caller has sent must be read before the end, or the network would throw away our last frame with it.
-        obeying.join(timeout=PATIENCE)
+            return  # the caller is gone
+        # Data from the caller must be read before the end, or the network would discard the last frame with it.
+        request_thread.join(timeout=PATIENCE)
 
 
 def _listening(port: int) -> socket.socket:
-    """For other pods, on every address that this one has."""
+    """Open a socket for other pods on all addresses of this one."""
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
     return socket.create_server(("", port), backlog=128)
@@ -171,7 +171,7 @@ def _pass_on(stream: IO[bytes], channel: Channel, kind: int) -> None:
 
 
 def _obey(session: Session) -> None:
-    """Do what the caller says until it is gone; then end the program."""
+    """Execute the caller's requests until it is gone; then stop the program."""
     stdin = session.handle.stdin
     assert stdin is not None
     try:
@@ -196,4 +196,4 @@ def _write(stdin: IO[bytes], data: bytes) -> None:
         stdin.write(data)
         stdin.flush()
     except (BrokenPipeError, ValueError):
-        return  # it reads no more
+        return  # the program no longer reads its input

@@ -1,9 +1,9 @@
-"""`python -m fairway.runtime.pod.samples --folder FOLDER --url URL`: brings the requests that a replica samples to the operator.
+"""`python -m fairway.runtime.pod.samples --folder FOLDER --url URL`: upload the requests that a replica samples to the operator.
 
-It runs beside the replica, in the same pod, and ends after it. Each complete file is sent, the oldest first, and removed when the
-operator has answered that it is on its disk. While the operator is away files wait; the replica removes the oldest when they are
-too many. Told to end, which a kubelet does when the replica is over, it also sends what the replica was writing, as far as whole
-requests go. Standard library only, Python 3.9 and newer. The token is in `FAIRWAY_GIVEN_TOKEN`.
+It runs next to the replica, in the same pod, and ends after it. Each complete file is sent, oldest first, and removed when the
+operator has confirmed that it is on its disk. While the operator is not reachable, files wait; the replica removes the oldest
+when there are too many. On SIGTERM, which the kubelet sends when the replica has ended, it also sends the complete requests of
+the file that the replica was writing. The token is in `FAIRWAY_GIVEN_TOKEN`. Standard library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fairway.runtime.pod import fetch
 from fairway.runtime.pod.putting import put
 
 EVERY = 1.0
-"""Seconds between two looks."""
+"""Interval in seconds between checks for new files."""
 LONGEST = 30.0
-"""Seconds between two tries, at the most."""
+"""Maximum seconds between two retries."""
 PATIENCE = 20.0
-"""Seconds for which what is left is tried to be sent: meanwhile nobody else has what the pod had."""
+"""Seconds for which sending the remaining files is retried at the end; until then only the pod has them."""
 SILENCE = 10.0
-"""Seconds without an answer after which a connection counts as broken."""
+"""Seconds without a response after which a connection counts as broken."""
 COMPLETE = ".jsonl"
 HALF = ".jsonl.part"
 MEDIA_TYPE = "application/jsonl"
@@ -36,17 +36,20 @@ _TO_END = (signal.SIGTERM, signal.SIGINT)
 
 
 class Sending:
-    """Sends what lies in a folder."""
+    """Sends the files of a folder."""
 
     def __init__(self, folder: str, url: str, token: str) -> None:
         self._folder = folder
         self._url = url
         self._token = token
         self._unwanted: set[str] = set()
-        """What the operator refused: sent again it would be refused again."""
+        """Files that the operator rejected; it would reject them again."""
 
     def run(self, told: Callable[[float], bool], pause: Callable[[float], None] = time.sleep) -> bool:
-        """Send until told to end, and then what is left; whether everything is sent. `told` waits for so many seconds."""
+        """Send files until `told` returns true, then the remaining ones; return whether all were sent.
+
+        `told` waits for the given seconds and returns whether to end.
+        """
         wait = EVERY
         while not told(wait):
             wait = EVERY if self.send(COMPLETE) else min(LONGEST, wait * 2)
@@ -58,7 +61,7 @@ class Sending:
         return not self._unwanted
 
     def send(self, *endings: str) -> bool:
-        """Send the files that end so, the oldest first; False when one could not be sent, and may be later."""
+        """Send the files with these endings, oldest first; return False if one could not be sent but may be later."""
         try:
             names = sorted(name for name in os.listdir(self._folder) if name.endswith(endings))
         except FileNotFoundError:
@@ -75,11 +78,11 @@ class Sending:
                     put(f"{self._url}/{sent_as}", self._token, _blocks(file, size), size, MEDIA_TYPE, SILENCE)
             os.unlink(path)
         except FileNotFoundError:
-            return True  # The replica has made room.
+            return True  # The replica has deleted it to make room.
         except fetch.RefusedError as error:
             _say(f"the operator does not take {name}: {error}")
             if error.missing:
-                return False  # It may not know of this pod yet.
+                return False  # The operator may not have seen this pod yet.
             self._unwanted.add(name)
         except OSError as error:
             _say(f"{name} is not with the operator yet: {error}")
@@ -102,14 +105,14 @@ def _say(words: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Send until told to end."""
+    """Send files until a signal arrives."""
     parser = argparse.ArgumentParser(prog="fairway-samples", description="Bring sampled requests to the operator.")
     parser.add_argument("--folder", required=True)
     parser.add_argument("--url", required=True, help="below it each file has its name")
-    given = parser.parse_args(arguments)
-    # Blocked, a signal waits until it is asked for: nothing that is being sent breaks off.
+    options = parser.parse_args(arguments)
+    # While blocked, a signal stays pending until `sigtimedwait`, so no transfer is interrupted.
     signal.pthread_sigmask(signal.SIG_BLOCK, _TO_END)
-    sending = Sending(given.folder, given.url, fetch.token())
+    sending = Sending(options.folder, options.url, fetch.token())
     if sending.run(lambda seconds: signal.sigtimedwait(_TO_END, seconds) is not None):
         return 0
     _say("not all samples could be brought to the operator; what is left goes with the pod")

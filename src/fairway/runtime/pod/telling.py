@@ -1,7 +1,7 @@
-"""What the operator is told while the task runs: new metrics and checkpoints. Standard library only, Python 3.9 and newer.
+"""Report new metrics and checkpoints to the operator while the task runs. Standard library only, Python 3.9 and newer.
 
-The program writes files, as everywhere; this reads them and sends what is new. Whatever cannot be sent is sent later:
-the files keep it, and nothing in the program waits.
+The program writes files, as everywhere; this thread reads them and sends new data. Data that cannot be sent is sent later: the
+files keep it, and the program never waits.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from fairway.runtime.pod import trust
 from fairway.runtime.pod.measuring import Measuring, Point
 
 EVERY = 1.0
-"""Seconds between two looks."""
+"""Interval in seconds between reports."""
 PATIENCE = 5.0
-"""Seconds for an answer."""
+"""Timeout of a request, in seconds."""
 MOST = 1000
-"""Points a message."""
+"""Maximum number of points per message."""
 PATH = "/v1/told"
 LONGEST_ANSWER = 2000
 COMPLAINTS = 20
-"""Refusals that are printed, at the most."""
+"""Maximum number of rejections that are printed."""
 
 
 class Telling:
-    """Tells the operator. A thread of its own, so that a slow network holds nobody up."""
+    """Sends reports to the operator, in a thread of its own, so that a slow network delays nothing."""
 
     def __init__(self, task: str, attempt: int, measuring: Measuring, checkpoints: str, endpoint: str, token: str) -> None:
-        # Two pods may speak for one task; by this and by its number a message is known that comes a second time.
+        # Two pods may report for one task. The sender and the number identify a message that arrives twice.
         self._head = {"task": task, "attempt": attempt, "sender": os.urandom(8).hex()}
         self._number = 0
         self._measuring = measuring
@@ -46,16 +46,16 @@ class Telling:
         self._unsent: list[Point] = []
         self._complained: set[str] = set()
         self._message: dict[str, Any] | None = None
-        """What was sent, and not answered: it is sent again as it was."""
+        """The message that was sent but not confirmed; it is sent again unchanged."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def finish(self) -> None:
-        """Send what is left, and end. An operator that cannot be reached costs a few seconds, not the run."""
+        """Send the remaining data and stop. An operator that cannot be reached costs a few seconds, not the run."""
         self._ended.set()
         self._thread.join(timeout=3 * PATIENCE)
 
@@ -65,7 +65,7 @@ class Telling:
         self.tell()
 
     def tell(self) -> bool:
-        """Send what is new; False when it could not be sent, and is kept."""
+        """Send new data; return False if it could not be sent, in which case it is kept."""
         self._unsent += self._measuring.new_points()
         while True:
             self._message = self._message or self._next()
@@ -76,15 +76,15 @@ class Telling:
             self._message = None
 
     def _next(self) -> dict[str, Any] | None:
-        """A message of what is new; None when nothing is."""
+        """Return a message with the new data; None if there is none."""
         checkpoint = self._newest_checkpoint()
         if not self._unsent and checkpoint is None:
             return None
-        now, self._unsent = self._unsent[:MOST], self._unsent[MOST:]
+        batch, self._unsent = self._unsent[:MOST], self._unsent[MOST:]
         if checkpoint is not None:
             self._told_checkpoint = str(checkpoint["name"])
         self._number += 1
-        return {**self._head, "number": self._number, "points": now, "checkpoint": checkpoint}
+        return {**self._head, "number": self._number, "points": batch, "checkpoint": checkpoint}
 
     def _newest_checkpoint(self) -> dict[str, Any] | None:
         if not self._checkpoints:
@@ -94,8 +94,8 @@ class Telling:
                 name = file.read().strip()
             if not name or name == self._told_checkpoint:
                 return None
-            made = os.stat(os.path.join(self._checkpoints, name, contract.MANIFEST)).st_mtime
-            return {"name": name, "step": int(name.rpartition("-")[2]), "time": made}
+            modified = os.stat(os.path.join(self._checkpoints, name, contract.MANIFEST)).st_mtime
+            return {"name": name, "step": int(name.rpartition("-")[2]), "time": modified}
         except (OSError, ValueError):
             return None
 
@@ -110,7 +110,7 @@ class Telling:
                 self._complain(answer.read(LONGEST_ANSWER))
                 return True
         except urllib.error.HTTPError as error:
-            # What the operator does not understand, it will not understand later either.
+            # A message that the operator cannot process now will not be processed later either.
             if not 400 <= error.code < 500:
                 return False
             self._complain(error.read(LONGEST_ANSWER))
@@ -119,8 +119,8 @@ class Telling:
             return False
 
     def _complain(self, answer: bytes) -> None:
-        """Print what the operator did not take, once for each reason, so that the run's log has it."""
-        words = answer.decode(errors="replace").strip()
-        if words and words not in self._complained and len(self._complained) < COMPLAINTS:
-            self._complained.add(words)
-            sys.stderr.write(f"fairway: the operator left out what the task told: {words}\n")
+        """Print what the operator rejected, once for each reason, so that the run's log contains it."""
+        reasons = answer.decode(errors="replace").strip()
+        if reasons and reasons not in self._complained and len(self._complained) < COMPLAINTS:
+            self._complained.add(reasons)
+            sys.stderr.write(f"fairway: the operator left out what the task told: {reasons}\n")

@@ -1,6 +1,7 @@
-"""How a pod verifies the operator: by a certificate of the authority in `FAIRWAY_OPERATOR_CA` (PEM).
+"""Verification of the operator by pods, with a certificate of the authority in `FAIRWAY_OPERATOR_CA` (PEM).
 
-Standard library only, Python 3.9 and newer. An `http` address is asked without TLS: pods of an earlier version have such.
+An `http` endpoint is used without TLS: pods of an earlier version have such endpoints. Standard library only, Python 3.9 and
+newer.
 """
 
 from __future__ import annotations
@@ -15,22 +16,25 @@ AUTHORITY = "FAIRWAY_OPERATOR_CA"
 
 
 def context(authority: str = "") -> ssl.SSLContext:
-    """How a connection to the operator is made; without an authority of its own, by those of the image."""
+    """Return the TLS context for the operator; without an authority, those of the image are trusted."""
     authority = authority or os.environ.get(AUTHORITY, "")
     return ssl.create_default_context(cadata=authority) if authority else ssl.create_default_context()
 
 
 def urlopen(request: urllib.request.Request, timeout: float, authority: str = "") -> http.client.HTTPResponse:
-    """The operator's answer; `authority` (PEM) goes before the variable. No proxy is asked: the token is for it alone."""
+    """Send a request to the operator; `authority` (PEM) takes precedence over the variable.
+
+    No proxy is used: the token is only for the operator.
+    """
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if request.type == "https":
         handlers.append(urllib.request.HTTPSHandler(context=context(authority)))
-    found: http.client.HTTPResponse = urllib.request.build_opener(*handlers).open(request, timeout=timeout)
-    return found
+    response: http.client.HTTPResponse = urllib.request.build_opener(*handlers).open(request, timeout=timeout)
+    return response
 
 
 def connection(where: urllib.parse.SplitResult, timeout: float) -> http.client.HTTPConnection:
-    """A connection to the operator."""
+    """Return a connection to the operator."""
     host = where.hostname or ""
     if where.scheme == "https":
         return http.client.HTTPSConnection(host, where.port or 443, timeout=timeout, context=context())

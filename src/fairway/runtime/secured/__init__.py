@@ -1,1 +1,1 @@
-"""TLS of what the operator asks pods: a pod's certificate, the port that shows it, the side that dials. Standard library only."""
+"""TLS for requests of the operator to pods: the pod's certificate, its port, and the client side. Standard library only."""

@@ -1,7 +1,8 @@
-"""The certificate by which the operator knows a pod: asked of the operator, renewed before it ends, never on a disk.
+"""The certificate with which a pod authenticates itself to the operator.
 
-Standard library only, Python 3.9 and newer. The pod proves itself by a token that its kubelet made for this pod and for the
-operator. The operator makes key and certificate, and sends both over TLS, after the pod has verified it.
+The pod requests it from the operator and renews it before it expires; it is never written to a disk. The pod authenticates the
+request with a token that its kubelet issued for this pod and the operator. The operator creates key and certificate and sends
+both over TLS, after the pod has verified the operator. Standard library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -23,76 +24,79 @@ from fairway.runtime.pod import trust
 PATH = "/v1/leaf"
 TOKEN_FOLDER = "/var/run/secrets/fairway-operator"
 TOKEN = f"{TOKEN_FOLDER}/token"
-"""Where a kubelet keeps the pod's token current."""
+"""File in which the kubelet keeps the pod's token up to date."""
 SOONEST, LATEST = 1.0, 86400.0
-"""Seconds until a certificate is renewed, at the least and at the most."""
+"""Minimum and maximum seconds until a certificate is renewed."""
 LOOK = 60.0
-"""Seconds between two looks whether the operator has another authority."""
+"""Interval in seconds between checks whether the operator's authority has changed."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 15.0
-"""Seconds until the operator is asked again when it did not answer: doubled each time."""
+"""First and maximum delay in seconds before a failed request is retried; doubled each time."""
 SILENCE = 10.0
-"""Seconds without an answer after which a connection counts as broken."""
+"""Seconds without a response after which a connection counts as broken."""
 _LARGEST = 64 << 10
 
 
 def token_of(path: str = TOKEN) -> str:
-    """The pod's token. Raises `OSError` where there is none yet."""
+    """Return the pod's token. Raises `OSError` if there is none yet."""
     with open(path, encoding="ascii") as file:
         return file.read().strip()
 
 
 def authority_of(path: str) -> str:
-    """The operator's authority in a file, in PEM. Raises `OSError` where there is none yet."""
+    """Return the operator's authority from a file, in PEM. Raises `OSError` if there is none yet."""
     with open(path, encoding="ascii") as file:
         return file.read()
 
 
 def own_authority() -> str:
-    """The operator's authority that the pod was made with, in PEM."""
+    """Return the operator's authority with which the pod was created, in PEM."""
     return os.environ.get(trust.AUTHORITY, "")
 
 
 class Leaf:
-    """The certificate that a server context shows. Before the first one came no handshake succeeds."""
+    """The certificate of a server context. Before the first one is issued, no handshake succeeds."""
 
     def __init__(self, url: str, token: Callable[[], str] = token_of, authority: Callable[[], str] = own_authority) -> None:
-        """`url`: of the operator, without the path."""
+        """`url`: the operator's endpoint, without the path."""
         self._url = url.rstrip("/") + PATH
         self._token = token
         self._authority = authority
         self._trusted = ""
-        """The authority by which the operator was verified last."""
+        """The authority with which the operator was verified last."""
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        """It stays the same when the certificate is renewed: connections that are open go on."""
+        """It stays the same object when the certificate is renewed, so open connections are not affected."""
         self.context.minimum_version = ssl.TLSVersion.TLSv1_3
 
     async def keep(self) -> None:
-        """Renew it for as long as this runs. While the operator does not answer it is asked again."""
+        """Renew the certificate until cancelled. Failed requests are retried."""
         wait = FIRST_WAIT
         while True:
             try:
-                after = await self.renew()
+                delay = await self.renew()
             except (OSError, http.client.HTTPException, ValueError) as error:
                 _say(f"no certificate from {self._url}: {error}; asked again")
                 await asyncio.sleep(wait)
                 wait = min(LONGEST_WAIT, wait * 2)
             else:
                 wait = FIRST_WAIT
-                await self._until_due(after)
+                await self._until_due(delay)
 
     async def renew(self) -> float:
-        """Show a new certificate; seconds until the next one is due. Raises `OSError`, `HTTPException` or `ValueError`."""
-        pem, after = _read(await _aside(self._ask))
-        # In the thread of the event loop: a context must not change while a handshake begins.
+        """Install a new certificate; return the seconds until the next one is due.
+
+        Raises `OSError`, `HTTPException` or `ValueError`.
+        """
+        pem, delay = _read(await _aside(self._ask))
+        # In the thread of the event loop, because a context must not change while a handshake begins.
         _show(self.context, pem)
-        return min(LATEST, max(SOONEST, after))
+        return min(LATEST, max(SOONEST, delay))
 
     async def _until_due(self, after: float) -> None:
-        """Wait; not on, where the operator has another authority: its next question would find an old certificate."""
+        """Wait until the certificate is due, or until the operator's authority changes: the old certificate is not valid then."""
         loop = asyncio.get_running_loop()
         due = loop.time() + after
-        while (left := due - loop.time()) > 0 and not self._has_other_authority():
-            await asyncio.sleep(min(LOOK, left))
+        while (remaining := due - loop.time()) > 0 and not self._has_other_authority():
+            await asyncio.sleep(min(LOOK, remaining))
 
     def _has_other_authority(self) -> bool:
         try:
@@ -112,22 +116,22 @@ class Leaf:
                 body: bytes = answer.read(_LARGEST)
         except urllib.error.HTTPError as error:
             with error:
-                words = error.read(_LARGEST).decode(errors="replace").strip()
-            raise OSError(f"HTTP {error.code}: {words or error.reason}") from None
+                detail = error.read(_LARGEST).decode(errors="replace").strip()
+            raise OSError(f"HTTP {error.code}: {detail or error.reason}") from None
         return body
 
 
 def _read(body: bytes) -> tuple[bytes, float]:
-    """Key and certificate in PEM, and the seconds until the next are due."""
-    said = json.loads(body)
+    """Return key and certificate in PEM, and the seconds until the next are due."""
+    answer = json.loads(body)
     try:
-        return str(said["pem"]).encode(), float(said["renew_after"])
+        return str(answer["pem"]).encode(), float(answer["renew_after"])
     except (KeyError, TypeError) as error:
         raise ValueError("the operator's answer has no `pem` and `renew_after`") from error
 
 
 def _show(context: ssl.SSLContext, pem: bytes) -> None:
-    """The standard library takes files alone; this one lies in memory, and has no name."""
+    """Load the certificate from an anonymous file in memory, because the standard library accepts only files."""
     file = os.memfd_create("fairway-leaf")
     try:
         os.write(file, pem)
@@ -137,29 +141,29 @@ def _show(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 async def _aside(work: Callable[[], bytes]) -> bytes:
-    """What `work` returns, in a thread that does not keep the process from ending."""
+    """Run `work` in a daemon thread, which does not keep the process alive, and return its result."""
     loop = asyncio.get_running_loop()
-    came: asyncio.Future[bytes] = loop.create_future()
+    future: asyncio.Future[bytes] = loop.create_future()
 
     def hand(result: bytes | None, error: Exception | None) -> None:
-        if came.done():
+        if future.done():
             return
         if error is not None:
-            came.set_exception(error)
+            future.set_exception(error)
         else:
-            came.set_result(result or b"")
+            future.set_result(result or b"")
 
     def run() -> None:
-        result, failed = None, None
+        result, failure = None, None
         try:
             result = work()
         except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
-            failed = error
+            failure = error
         with contextlib.suppress(RuntimeError):  # The loop is closed.
-            loop.call_soon_threadsafe(hand, result, failed)
+            loop.call_soon_threadsafe(hand, result, failure)
 
     threading.Thread(target=run, name="fairway-leaf", daemon=True).start()
-    return await came
+    return await future
 
 
 def _say(words: str) -> None:

@@ -1,6 +1,6 @@
-"""Connections to pods that stay open between questions: a handshake costs more than a question. Standard library only.
+"""Persistent connections to pods: a handshake costs more than a request. Standard library only.
 
-A certificate is verified when a connection is opened. One that is renewed meanwhile changes nothing for it.
+A certificate is verified when a connection is opened. Its later renewal does not affect the connection.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Callable, TypeVar
 from fairway.runtime.secured.peer import Peer, dial
 
 IDLE = 15.0
-"""Seconds without a question after which a connection is closed."""
+"""Seconds without a request after which a connection is closed."""
 
 Answer = TypeVar("Answer")
 
@@ -39,22 +39,22 @@ class _Line:
 
 
 class Lines:
-    """Asks pods, each one question at a time."""
+    """Sends requests to pods, one at a time to each pod."""
 
     def __init__(self, trusted: ssl.SSLContext | None, limit: int) -> None:
-        """`trusted` verifies pods; `limit`: bytes of an answer that are kept before they are looked at."""
+        """`trusted` verifies pods; `limit`: maximum bytes of an answer that are buffered before they are read."""
         self._trusted = trusted
         self._limit = limit
         self._kept: dict[tuple[Peer, bytes], _Line] = {}
-        """By pod and greeting."""
+        """Connections by pod and greeting."""
 
     async def ask(
         self, peer: Peer, greeting: bytes, question: bytes, read: Callable[[asyncio.StreamReader], Awaitable[Answer]]
     ) -> Answer:
-        """What `read` makes of the answer; `greeting` goes before the first question of a connection.
+        """Send a request and return what `read` returns for the answer; `greeting` precedes the first request of a connection.
 
-        Raises what `read` and the network raise. A connection that a pod closed since the last question is opened anew once:
-        ask what may be asked twice.
+        Raises the exceptions of `read` and of the network. If the pod closed the connection since the last request, the request
+        is sent once more on a new connection, so it must be idempotent.
         """
         line = self._kept.setdefault((peer, greeting), _Line())
         async with line.asking:
@@ -65,12 +65,12 @@ class Lines:
                     line.hang_up()
             line.hang_up()
             line.reader, line.writer = await dial(peer, self._trusted, self._limit)
-            # A line that was given up while it waited is not in the table any more.
+            # A connection that was closed while this call waited is no longer in the table.
             self._kept[peer, greeting] = line
             return await self._ask(line, greeting + question, read)
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Close all connections."""
         for line in self._kept.values():
             line.hang_up()
         self._kept.clear()
@@ -84,7 +84,7 @@ class Lines:
             line.writer.write(question)
             answer = await read(line.reader)
         except BaseException:
-            # Also one that is cancelled: what comes later would be taken for the answer to the next question.
+            # Also on cancellation: otherwise a late answer would be taken for that of the next request.
             line.hang_up()
             raise
         line.idle = asyncio.get_running_loop().call_later(IDLE, self._give_up, line)
@@ -93,4 +93,4 @@ class Lines:
     def _give_up(self, line: _Line) -> None:
         if not line.asking.locked():
             line.hang_up()
-            self._kept = {key: one for key, one in self._kept.items() if one is not line}
+            self._kept = {key: kept_line for key, kept_line in self._kept.items() if kept_line is not line}

@@ -1,4 +1,4 @@
-"""A port of a pod, by TLS, for asyncio. Standard library only, Python 3.9 and newer."""
+"""A TLS port of a pod, for asyncio. Standard library only, Python 3.9 and newer."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from collections.abc import Awaitable
 from typing import Callable
 
 Met = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""Called with each connection whose handshake is over."""
+"""Called with each connection after its handshake."""
 
 HANDSHAKE = 10.0
-"""Seconds that a handshake may take."""
+"""Maximum seconds for a handshake."""
 MOST_GREETING = 64
-"""Connections within their handshake; for one more the oldest is closed."""
+"""Maximum number of concurrent handshakes; one more closes the oldest."""
 BACKLOG = 100
 PAUSE = 0.1
-"""Seconds until the next try when no connection can be accepted: there are too many open files."""
+"""Seconds until the next attempt when no connection can be accepted because too many files are open."""
 
 
 class Listener:
-    """With a context it takes TLS alone: a connection without is closed, and nothing of it is read as a request."""
+    """Accepts connections.
+
+    With a context it accepts only TLS: any other connection is closed, and none of its data is read as a request.
+    """
 
     def __init__(self, context: ssl.SSLContext | None, met: Met, limit: int) -> None:
-        """`limit`: bytes that a reader keeps before they are looked at."""
+        """`limit`: maximum bytes that a reader buffers."""
         self._context = context
         self._met = met
         self._limit = limit
@@ -33,19 +36,19 @@ class Listener:
         self._greeting: dict[asyncio.Task[None], socket.socket] = {}
 
     async def open(self, port: int) -> int:
-        """Listen; returns the port."""
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        listening = socket.create_server(("", port), family=family, dualstack_ipv6=both, backlog=BACKLOG)
+        """Start to listen, and return the port."""
+        dual_stack = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual_stack else socket.AF_INET
+        listening = socket.create_server(("", port), family=family, dualstack_ipv6=dual_stack, backlog=BACKLOG)
         listening.setblocking(False)
         self._accepting = asyncio.get_running_loop().create_task(self._accept(listening))
-        # Not before the loop has let go of it.
+        # Closed only after the event loop has released it.
         self._accepting.add_done_callback(lambda _task: listening.close())
-        found: int = listening.getsockname()[1]
-        return found
+        bound_port: int = listening.getsockname()[1]
+        return bound_port
 
     def close(self) -> None:
-        """Accept nothing more. Connections that are open go on."""
+        """Stop accepting connections. Open connections are not affected."""
         if self._accepting is not None:
             self._accepting.cancel()
         for connection in self._greeting.values():
@@ -76,11 +79,11 @@ class Listener:
         try:
             limit = HANDSHAKE if self._context is not None else None
             await loop.connect_accepted_socket(protocol, connection, ssl=self._context, ssl_handshake_timeout=limit)
-        except OSError:  # No handshake, or none that succeeded.
+        except OSError:  # The handshake failed, or the connection broke.
             connection.close()
 
 
 def _cut(connection: socket.socket) -> None:
-    """End a handshake. Who waits for it closes the connection."""
-    with contextlib.suppress(OSError):  # The other side was first.
+    """Abort a handshake. The task that waits for it closes the connection."""
+    with contextlib.suppress(OSError):  # The other side has closed it already.
         connection.shutdown(socket.SHUT_RDWR)

@@ -1,8 +1,8 @@
-"""`python -m fairway.runtime.secured.load --operator URL --port PORT --replica PORT`: says over TLS how busy a replica is.
+"""`python -m fairway.runtime.secured.load --operator URL --port PORT --replica PORT`: report a replica's load over TLS.
 
-It runs beside the replica, in the same pod, and asks it over loopback: what the replica answers crosses the network encrypted,
-and by the pod's certificate the operator knows which pod says it. The replica needs neither key nor token, whatever image it
-runs. Standard library only, Python 3.9 and newer.
+It runs next to the replica, in the same pod, and queries it over loopback. The replica's answer crosses the network encrypted,
+and the pod's certificate identifies the pod to the operator. The replica needs neither key nor token, whatever image it uses.
+Standard library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from fairway.runtime.secured.listener import Listener
 PATH = b"/fairway/load"
 HOST = "127.0.0.1"
 LARGEST = 64 << 10
-"""Bytes of an answer that are passed on."""
+"""Maximum size in bytes of a forwarded answer."""
 SILENCE = 3.0
-"""Seconds for an answer of the replica."""
+"""Timeout in seconds for an answer of the replica."""
 IDLE = 60.0
-"""Seconds without a question after which a connection is closed."""
+"""Seconds without a request after which a connection is closed."""
 _HEAD = 8192
 
 
 class Reporter:
-    """Passes one question on, and no other: the port leads to nothing else of the replica."""
+    """Forwards the load request and no other: the port gives no other access to the replica."""
 
     def __init__(self, replica: int) -> None:
         self._replica = replica
 
     async def met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer at one connection until it is closed, or idle."""
+        """Answer requests on one connection until it is closed or idle."""
         loop = asyncio.get_running_loop()
         idle = loop.call_later(IDLE, writer.transport.abort)
         try:
@@ -41,19 +41,19 @@ class Reporter:
                 head = await reader.readuntil(b"\r\n\r\n")
                 idle.cancel()
                 idle = loop.call_later(IDLE, writer.transport.abort)
-                asked = head.split(b" ", 2)[:2] == [b"GET", PATH]
-                status, body = await self._ask() if asked else (b"404 Not Found", b"")
+                is_load_request = head.split(b" ", 2)[:2] == [b"GET", PATH]
+                status, body = await self._ask() if is_load_request else (b"404 Not Found", b"")
                 writer.write(b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (status, len(body)))
                 writer.write(body)
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return  # Who asked is gone, or sends no request.
+            return  # The client is gone, or does not send a request.
         finally:
             idle.cancel()
             writer.close()
 
     async def _ask(self) -> tuple[bytes, bytes]:
-        """Status and body of the replica's answer; 503 when it gives none in time."""
+        """Return status and body of the replica's answer; 503 if there is none in time."""
         try:
             reader, writer = await asyncio.open_connection(HOST, self._replica, limit=LARGEST)
         except OSError:
@@ -64,10 +64,10 @@ class Reporter:
             head = await reader.readuntil(b"\r\n\r\n")
             body = bytearray()
             while len(body) <= LARGEST:
-                more = await reader.read(LARGEST)
-                if not more:
+                chunk = await reader.read(LARGEST)
+                if not chunk:
                     break
-                body += more
+                body += chunk
             if head.split(b" ", 2)[1:2] != [b"200"] or len(body) > LARGEST:
                 return b"503 Service Unavailable", b""
             return b"200 OK", bytes(body)
@@ -79,28 +79,28 @@ class Reporter:
 
 
 async def serve(operator: str, port: int, replica: int) -> None:
-    """Answer until told to end."""
+    """Answer requests until SIGTERM or SIGINT."""
     leaf, ended, loop = Leaf(operator), asyncio.Event(), asyncio.get_running_loop()
-    for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, ended.set)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, ended.set)
     listener = Listener(leaf.context, Reporter(replica).met, _HEAD)
     await listener.open(port)
-    keeping = loop.create_task(leaf.keep())
+    renewal = loop.create_task(leaf.keep())
     try:
         await ended.wait()
     finally:
-        keeping.cancel()
+        renewal.cancel()
         listener.close()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The entry point."""
+    """Run the program."""
     parser = argparse.ArgumentParser(prog="fairway-load", description="Say over TLS how busy a replica is.")
     parser.add_argument("--operator", required=True, help="who gives the certificate (https)")
     parser.add_argument("--port", type=int, required=True, help="where the operator asks")
     parser.add_argument("--replica", type=int, required=True, help="the port of the replica, in this pod")
-    given = parser.parse_args(arguments)
-    asyncio.run(serve(given.operator, given.port, given.replica))
+    options = parser.parse_args(arguments)
+    asyncio.run(serve(options.operator, options.port, options.replica))
     return 0
 
 

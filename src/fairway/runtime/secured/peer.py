@@ -1,4 +1,4 @@
-"""The pod that the operator dials. Standard library only, Python 3.9 and newer."""
+"""A pod to which the operator connects. Standard library only, Python 3.9 and newer."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Peer:
-    """Where a pod listens, and the name that its certificate must have."""
+    """The address of a pod, and the name that its certificate must have."""
 
     address: str
     """`HOST:PORT`."""
     name: str = ""
-    """Empty: the pod was made by a version that speaks without TLS."""
+    """Name in the certificate; empty: the pod was created by a version without TLS."""
 
 
 async def dial(
     peer: Peer, trusted: ssl.SSLContext | None, limit: int = 1 << 16
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to the pod; where it has a name, after its certificate was verified. Raises `OSError` or `ValueError`.
+    """Connect to the pod; if it has a name, verify its certificate. Raises `OSError` or `ValueError`.
 
-    A pod with a name is never asked without TLS, whatever it answers.
+    A pod with a name is never contacted without TLS, whatever it answers.
     """
     host, _, text = peer.address.rpartition(":")
     port = int(text)

@@ -1,1 +1,1 @@
-"""A folder to put in front of PYTHONPATH: its `sitecustomize` makes an interpreter that starts wait for its program's turn."""
+"""A folder for the front of PYTHONPATH: its `sitecustomize` makes a new interpreter wait as a spare for its program."""

@@ -1,10 +1,10 @@
-"""Whole lines from every Python process of a task, then the user's own `sitecustomize`.
+"""Make every Python process of a task write complete lines, then load the user's own `sitecustomize`.
 
-Fairway sets `PYTHONUNBUFFERED`, so that output is seen at once. Unbuffered, `print` writes a line and its end in two calls, and
-the lines of processes that share a stream are torn. Line buffering is as prompt and writes a line in one call.
+Fairway sets `PYTHONUNBUFFERED`, so that output appears immediately. Unbuffered, `print` writes a line and its end in two calls,
+and the lines of processes that share a stream are mixed up. Line buffering is as prompt and writes a line in one call.
 
-Python imports this by itself, in every process of a task: it must be quick, so `importlib` itself is not loaded. Standard library
-only, Python 3.9 and newer.
+Python imports this module by itself, in every process of a task. It must be fast, so `importlib` itself is not loaded. Standard
+library only, Python 3.9 and newer.
 """
 
 import _frozen_importlib
@@ -13,27 +13,27 @@ import os
 import sys
 
 LINES = "FAIRWAY_LINES"
-"""As `fairway.runtime.contract` has it; this file is also alone."""
+"""The same as in `fairway.runtime.contract`, which is not available where this file is used on its own."""
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
 
 def is_ours() -> bool:
-    """Whether output is unbuffered because of Fairway: not by the user's variable, and not by `python -u`."""
+    """Return whether output is unbuffered because of Fairway, not because of the user's variable or `python -u`."""
     if not os.environ.get(LINES):
         return False
-    words = iter(getattr(sys, "orig_argv", [])[1:])
-    for word in words:
-        if not word.startswith("-") or word[:2] in ("-c", "-m") or word in ("-", "--"):
+    arguments = iter(getattr(sys, "orig_argv", [])[1:])
+    for argument in arguments:
+        if not argument.startswith("-") or argument[:2] in ("-c", "-m") or argument in ("-", "--"):
             break
-        if not word.startswith("--") and word[:2] not in _WITH_VALUE and "u" in word:
+        if not argument.startswith("--") and argument[:2] not in _WITH_VALUE and "u" in argument:
             return False
-        if word in _WITH_VALUE:
-            next(words, None)
+        if argument in _WITH_VALUE:
+            next(arguments, None)
     return True
 
 
 def buffer_lines() -> None:
-    """Let the standard streams write whole lines."""
+    """Make the standard streams write complete lines."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -41,15 +41,15 @@ def buffer_lines() -> None:
 
 
 def load_next() -> None:
-    """The `sitecustomize` that Python would have found without this one. Raises `ImportError` when there is none."""
-    own = os.path.dirname(os.path.abspath(__file__))
-    path = [folder for folder in sys.path if os.path.abspath(folder) != own]
-    found = _frozen_importlib_external.PathFinder.find_spec("sitecustomize", path)
-    if found is None or found.loader is None:
+    """Load the `sitecustomize` that Python would have found without this one. Raises `ImportError` if there is none."""
+    own_folder = os.path.dirname(os.path.abspath(__file__))
+    path = [folder for folder in sys.path if os.path.abspath(folder) != own_folder]
+    spec = _frozen_importlib_external.PathFinder.find_spec("sitecustomize", path)
+    if spec is None or spec.loader is None:
         raise ImportError("no sitecustomize of the user", name="sitecustomize")
-    module = _frozen_importlib.module_from_spec(found)
+    module = _frozen_importlib.module_from_spec(spec)
     sys.modules["sitecustomize"] = module
-    found.loader.exec_module(module)
+    spec.loader.exec_module(module)
 
 
 if __name__ == "sitecustomize":

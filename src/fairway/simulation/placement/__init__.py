@@ -1,1 +1,1 @@
-"""How well policies place tasks, on recorded nodes and pods: filling a cluster, and arrivals with departures."""
+"""Placement experiments with recorded nodes and pods: filling a cluster, and arrivals with departures."""

@@ -1,4 +1,4 @@
-"""Tasks that come and go: Poisson arrivals of the mix, exponential lifetimes of mean 1, and who does not fit is turned away."""
+"""Churn experiment: Poisson arrivals of the mix, exponential lifetimes of mean 1; tasks that do not fit are rejected."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fairway.simulation.placement.player import Player, milli_of
 from fairway.state.node import Node
 
 ARRIVALS = 45_000
-"""At load 1."""
+"""Number of arrivals at load 1."""
 WARM_UP = 2.0
-"""Lifetimes before anything is measured."""
+"""Warm-up before measuring starts, in mean lifetimes."""
 POINTS = 100
 
 
 class Arrival(NamedTuple):
-    """A task that comes and stays for a while."""
+    """A task that arrives and stays for a while."""
 
     time: float
     shape: Shape
@@ -31,15 +31,18 @@ class Arrival(NamedTuple):
 
 
 def arrivals(nodes: Sequence[Node], pods: Sequence[Shape], load: float, seed: int, count: int | None = None) -> list[Arrival]:
-    """Arrivals that ask for `load` times the GPUs there are, once the first lifetimes are over."""
-    chance = np.random.default_rng(seed)
+    """Return arrivals that request `load` times the existing GPUs, once the first lifetimes are over."""
+    random = np.random.default_rng(seed)
     number = round(ARRIVALS * load) if count is None else count
     capacity = sum(len(node.devices) for node in nodes) * WHOLE
     rate = load * capacity / (sum(map(milli_of, pods)) / len(pods))
-    times = np.cumsum(chance.exponential(1.0 / rate, number))
-    chosen = chance.integers(0, len(pods), number)
-    stays = chance.exponential(1.0, number)
-    return [Arrival(*each) for each in zip(times.tolist(), (pods[at] for at in chosen.tolist()), stays.tolist(), strict=True)]
+    times = np.cumsum(random.exponential(1.0 / rate, number))
+    chosen = random.integers(0, len(pods), number)
+    stays = random.exponential(1.0, number)
+    return [
+        Arrival(*fields)
+        for fields in zip(times.tolist(), (pods[index] for index in chosen.tolist()), stays.tolist(), strict=True)
+    ]
 
 
 def churn(
@@ -53,32 +56,32 @@ def churn(
     count: int | None = None,
     progress: Progress = silent,
 ) -> ChurnResult:
-    """Play the arrivals of a seed: they are the same whatever the policy. `count` arrivals, or as many as are usual."""
-    coming = arrivals(nodes, pods, load, seed, count)
+    """Simulate the arrivals of a seed, which do not depend on the policy. `count` arrivals, or the default number."""
+    incoming = arrivals(nodes, pods, load, seed, count)
     player = Player(nodes, policy, knowledge(mix, pods))
-    meter = _Meter(sum(len(node.devices) for node in nodes) * WHOLE, coming[-1].time if coming else 0.0)
+    meter = _Meter(sum(len(node.devices) for node in nodes) * WHOLE, incoming[-1].time if incoming else 0.0)
     leaving: list[tuple[float, int, Seat]] = []
-    for number, arrival in enumerate(coming):
+    for number, arrival in enumerate(incoming):
         if number % 256 == 0:
-            progress(number, len(coming))
+            progress(number, len(incoming))
         while leaving and leaving[0][0] <= arrival.time:
             time, _, seat = heapq.heappop(leaving)
             player.give((seat,))
             meter.change(time, -milli_of(seat.shape))
-        found = player.place(arrival.shape)
-        meter.offer(arrival, taken=found is not None)
-        if found is not None:
+        placed = player.place(arrival.shape)
+        meter.offer(arrival, taken=placed is not None)
+        if placed is not None:
             meter.change(arrival.time, milli_of(arrival.shape))
-            heapq.heappush(leaving, (arrival.time + arrival.stay, number, found))
-    progress(len(coming), len(coming))
-    known = mix if isinstance(mix, str) else "own"
+            heapq.heappush(leaving, (arrival.time + arrival.stay, number, placed))
+    progress(len(incoming), len(incoming))
+    mix_name = mix if isinstance(mix, str) else "own"
     return ChurnResult(
-        policy, known, load, seed, meter.allocation(), meter.rejected(), player.kinds(), player.pace(), meter.series()
+        policy, mix_name, load, seed, meter.allocation(), meter.rejected(), player.kinds(), player.pace(), meter.series()
     )
 
 
 class _Meter:
-    """The mean over time of what is allocated, once the cluster is warm."""
+    """Measures the mean allocation over time, after the warm-up."""
 
     def __init__(self, capacity: int, until: float) -> None:
         self._capacity = capacity

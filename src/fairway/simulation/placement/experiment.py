@@ -1,4 +1,4 @@
-"""The published experiment: pods arrive one by one, none departs, and who does not fit is turned away."""
+"""The published experiment: pods arrive one by one, none departs, and pods that do not fit are rejected."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from fairway.simulation.traces import Order, check
 from fairway.state.node import Node
 
 Progress = Callable[[int, int], None]
-"""Told how many of how many are done."""
+"""Called with the number of steps done and the total."""
 
 
 def silent(_done: int, _total: int) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 def run(
     nodes: Sequence[Node], pods: Sequence[Shape], order: Order, policy: str, mix: str | Mix = "given", progress: Progress = silent
 ) -> PlacementResult:
-    """Fill the nodes with the pods, in that order.
+    """Fill the nodes with the pods, in the given order.
 
-    `mix` is what the policy knows of the workload: `given` (that of the pod list, as published), `learned` (from what has arrived
-    so far), or a mix of one's own.
+    `mix` is what the policy knows of the workload: `given` (that of the pod list, as published), `learned` (from the arrivals so
+    far), or a custom mix.
     """
     check(nodes, pods, order)
     names = sorted(node.name for node in nodes)
@@ -60,7 +60,7 @@ def run(
 
 
 def knowledge(mix: str | Mix, pods: Sequence[Shape]) -> Mix | None:
-    """What a policy is told: a mix, or None when it has to learn."""
+    """Return the mix that a policy gets, or None if it has to learn it."""
     if isinstance(mix, Mix):
         return mix
     if mix not in ("given", "learned"):
@@ -69,7 +69,7 @@ def knowledge(mix: str | Mix, pods: Sequence[Shape]) -> Mix | None:
 
 
 def changed(nodes: Sequence[Node], add: Sequence[tuple[str, int]] = (), remove: Collection[str] = ()) -> list[Node]:
-    """Other nodes, to see what would be: so many more like a named one, and some of them gone."""
+    """Return a modified list of nodes for what-if runs: with more nodes like a named one, and without others."""
     by_name = {node.name: node for node in nodes}
     unknown = [name for name in (*(name for name, _ in add), *remove) if name not in by_name]
     if unknown:
@@ -85,7 +85,7 @@ def _copy(node: Node, number: int) -> Node:
 
 
 class _Meter:
-    """Counts what arrived and what sits where, on its own."""
+    """Tracks arrivals and placements independently of the policy."""
 
     def __init__(self, nodes: Sequence[Node], mix: Mix) -> None:
         self._machines = {node.name: Machine(node, model_of(node), 0) for node in nodes}
@@ -98,11 +98,11 @@ class _Meter:
 
     @property
     def allocated(self) -> float:
-        """Percent."""
+        """Allocated GPUs in percent."""
         return 100.0 * self._used / self.capacity if self.capacity else 0.0
 
     def see(self, shape: Shape, seat: Seat | None) -> None:
-        """A task came, and sits there or nowhere."""
+        """Record a task that arrived, and its seat, None if it was rejected."""
         self._arrived += milli_of(shape)
         if seat is not None:
             machine = self._machines[seat.node]
@@ -116,13 +116,15 @@ class _Meter:
             self._bins.setdefault(round(100.0 * self._arrived / self.capacity), []).append((self.allocated, share))
 
     def curves(self) -> tuple[dict[int, float], dict[int, float]]:
-        """Allocation and fragmentation by percent arrived."""
-        means = {at: np.mean(points, axis=0) for at, points in sorted(self._bins.items())}
-        return {at: float(mean[0]) for at, mean in means.items()}, {at: float(mean[1]) for at, mean in means.items()}
+        """Return allocation and fragmentation by percent arrived."""
+        means = {percent: np.mean(points, axis=0) for percent, points in sorted(self._bins.items())}
+        return {percent: float(mean[0]) for percent, mean in means.items()}, {
+            percent: float(mean[1]) for percent, mean in means.items()
+        }
 
     def _measure(self, machine: Machine) -> float:
         state = machine.state()._replace(tags=frozenset())
-        found = self._known.get(state)
-        if found is None:
-            found = self._known[state] = self._typical.fragments(state)
-        return found
+        fragments = self._known.get(state)
+        if fragments is None:
+            fragments = self._known[state] = self._typical.fragments(state)
+        return fragments

@@ -1,4 +1,4 @@
-"""What a simulation of placement found, as plain data."""
+"""Results of placement simulations, as plain data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long decisions took, in CPU time of this process."""
+    """Speed of decisions, in CPU time of this process."""
 
     decisions: int
     per_second: float
@@ -17,7 +17,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """Tasks of a kind: how many came, how many found no place."""
+    """Number of tasks of a kind that arrived, and that were rejected."""
 
     arrived: int
     rejected: int
@@ -25,36 +25,36 @@ class Turned:
 
 @dataclass(frozen=True, slots=True)
 class PlacementResult:
-    """A cluster that was filled: nobody left, and who did not fit was turned away."""
+    """Result of filling a cluster: no task left, and tasks that did not fit were rejected."""
 
     policy: str
     mix: str
     nodes: int
     gpus: int
     curve: dict[int, float]
-    """Percent of GPUs allocated, by percent of GPUs that arrived so far; the mean over the arrivals of that percent."""
+    """Percent of GPUs allocated, by percent of GPUs that have arrived; the mean over the arrivals of that percent."""
     fragmentation: dict[int, float]
-    """Percent of idle GPUs that tasks of the mix could not use on the average, at the same points."""
+    """Mean percent of idle GPUs that tasks of the mix could not use, at the same points."""
     allocated: float
-    """Percent, at the end."""
+    """Percent of GPUs allocated at the end."""
     kinds: dict[str, Turned]
-    """`cpu`, `share`, and `N-gpu`."""
+    """By kind: `cpu`, `share`, and `N-gpu`."""
     pace: Pace
 
 
 @dataclass(frozen=True, slots=True)
 class ChurnResult:
-    """A cluster where tasks come and go; who did not fit was turned away."""
+    """Result of a cluster with arrivals and departures; tasks that did not fit were rejected."""
 
     policy: str
     mix: str
     load: float
-    """Offered GPUs over GPUs there are."""
+    """Offered GPUs divided by the existing GPUs."""
     seed: int
     allocation: float
-    """Percent of GPUs, the mean over time."""
+    """Mean percent of allocated GPUs over time."""
     rejected_gpus: float
-    """Percent of the offered GPUs that were turned away."""
+    """Percent of the offered GPUs that were rejected."""
     kinds: dict[str, Turned]
     pace: Pace
     series: list[tuple[float, float]] = field(default_factory=list)

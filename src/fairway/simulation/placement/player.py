@@ -1,4 +1,4 @@
-"""A cluster on which tasks are placed one by one, with a stopwatch."""
+"""A cluster on which tasks are placed one by one, with timing of the decisions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairway.state.node import Node
 
 
 class Player:
-    """Places tasks by a policy. `mix` is what the policy knows; without one it learns from what comes."""
+    """Places tasks with a policy. `mix` is what the policy knows of the workload; without it the policy learns from arrivals."""
 
     def __init__(self, nodes: Sequence[Node], policy: str, mix: Mix | None, ranks: Mapping[str, int] | None = None) -> None:
         self._cluster = Cluster(nodes, policy, mix, ranks)
@@ -28,7 +28,7 @@ class Player:
         self._rejected: Counter[str] = Counter()
 
     def place(self, shape: Shape) -> Seat | None:
-        """A place for one task, taken; None when it is turned away."""
+        """Place one task and return its seat; None if it is rejected."""
         gang = self._gangs.get(shape)
         if gang is None:
             gang = self._gangs[shape] = Gang((Part("task", shape),))
@@ -37,37 +37,37 @@ class Player:
             mix = self._learner.see(shape)
             if mix is not None:
                 self._cluster.learn(mix)
-        found = self._cluster.try_place(gang)
+        seats = self._cluster.try_place(gang)
         self._took.append(time.process_time_ns() - began)
         kind = kind_of(shape)
         self._arrived[kind] += 1
-        if found is None:
+        if seats is None:
             self._rejected[kind] += 1
             return None
-        return found[0]
+        return seats[0]
 
     def give(self, seats: Iterable[Seat]) -> None:
-        """They leave."""
+        """Release the seats."""
         self._cluster.give(seats)
 
     def kinds(self) -> dict[str, Turned]:
-        """How many came, and how many were turned away."""
+        """Return the numbers of arrivals and rejections by kind."""
         return {kind: Turned(self._arrived[kind], self._rejected[kind]) for kind in sorted(self._arrived)}
 
     def pace(self) -> Pace:
-        """How long it took."""
-        took = np.array(self._took or [0]) / 1000.0
-        total = float(took.sum()) / 1e6
-        p50, p99 = np.percentile(took, [50, 99])
+        """Return the speed of the decisions."""
+        microseconds = np.array(self._took or [0]) / 1000.0
+        total = float(microseconds.sum()) / 1e6
+        p50, p99 = np.percentile(microseconds, [50, 99])
         return Pace(len(self._took), len(self._took) / total if total else 0.0, float(p50), float(p99))
 
 
 def kind_of(shape: Shape) -> str:
-    """`cpu`, `share`, or `N-gpu`."""
+    """Return the kind of a task: `cpu`, `share`, or `N-gpu`."""
     tag = tag_of(shape)
     return "cpu" if not tag else tag if tag == "share" else f"{tag}-gpu"
 
 
 def milli_of(shape: Shape) -> int:
-    """Thousandths of GPUs that it asks for."""
+    """Return the requested thousandths of GPUs."""
     return shape.gpus * shape.gpu_milli

@@ -1,1 +1,1 @@
-"""A recorded queue, played again under another policy or on other machines."""
+"""Replay of a recorded queue under another policy or on other machines."""

@@ -1,4 +1,4 @@
-"""Room by displacing: of those who may be displaced, the fewest and highest that let a gang start."""
+"""Make room by preemption: choose the fewest runs, of the highest levels, that let a gang start."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from fairway.simulation.queue.floor import Places
 from fairway.simulation.queue.hall import Active, Hall
 
 Way = tuple[list[Active], Places]
-"""Who leaves, and the places that the gang then gets."""
+"""The runs to preempt, and the places that the gang then gets."""
 
 
 def cheapest(hall: Hall, gpus: int, levels: Mapping[int, int]) -> Way | None:
-    """The cheapest way to start a gang of so many GPUs when only those with a level here may leave; None when there is none.
+    """Return the cheapest way to start a gang of this many GPUs by preemption; None if there is none.
 
-    One is cheaper than another when the lowest level among those who leave is higher, then when they hold fewer GPUs.
+    Only runs with a level here may be preempted. A way is cheaper if the lowest level among its preempted runs is higher, then if
+    they hold fewer GPUs.
     """
     by_node: dict[int, list[Active]] = {}
     for index in levels:
@@ -40,7 +41,7 @@ def _on_one(hall: Hall, gpus: int, levels: Mapping[int, int], by_node: dict[int,
 
 
 def _enough(free: int, gpus: int, order: list[tuple[Active, int]]) -> list[Active]:
-    """The first of them until so many GPUs are free, without those who need not leave after all; empty when all are too few."""
+    """Return the first runs until enough GPUs are free, except those that turn out not to be needed; empty if too few."""
     leaving: list[tuple[Active, int]] = []
     for victim, held in order:
         if free >= gpus:
@@ -59,7 +60,7 @@ def _enough(free: int, gpus: int, order: list[tuple[Active, int]]) -> list[Activ
 
 
 def _on_many(hall: Hall, gpus: int, by_node: dict[int, list[Active]]) -> Way | None:
-    """Whole nodes: those where the fewest GPUs must be left."""
+    """Choose whole nodes: those where the fewest GPUs must be vacated."""
     size = hall.floor.nodes.gpus
     count = -(-gpus // size)
     ways: list[tuple[int, int]] = []

@@ -9,13 +9,13 @@ from fairway.state.queue import DEFAULT_QUEUE
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What was asked, when, and how long it took."""
+    """The request of a job, its time of submission, and how long it ran."""
 
     submitted: float
     gpus: int
     duration: float
-    """Seconds of running that it needs. Only policies called oracles may look at it."""
+    """Required run time in seconds. Only policies called oracles may use it."""
     name: str = ""
     user: str = ""
     queue: str = DEFAULT_QUEUE
-    """Only the scheduler itself knows of queues."""
+    """Queue of the job; only the production scheduler uses it."""

@@ -1,4 +1,4 @@
-"""Nodes with equal numbers of GPUs, counted and not named: enough to see who fits."""
+"""Nodes with equal numbers of GPUs, counted and not named: enough to determine which gangs fit."""
 
 from __future__ import annotations
 
@@ -7,42 +7,45 @@ from dataclasses import dataclass
 from fairway.errors import UsageError
 
 Places = tuple[tuple[int, int], ...]
-"""Which nodes, and how many GPUs on each."""
+"""Indices of nodes, and the number of GPUs on each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """So many nodes with so many GPUs each."""
+    """A number of nodes with an equal number of GPUs each."""
 
     count: int
     gpus: int
 
     @classmethod
     def parse(cls, text: str) -> Nodes:
-        """`14x8`: 14 nodes with 8 GPUs each."""
+        """Parse `14x8`: 14 nodes with 8 GPUs each."""
         count, cross, gpus = text.partition("x")
         if not cross or not count.isdecimal() or not gpus.isdecimal() or not int(count) or not int(gpus):
             raise UsageError(f'"{text}" is not nodes x GPUs', fix="write 14x8 for 14 nodes with 8 GPUs each")
         return cls(int(count), int(gpus))
 
     def changed(self, add: int = 0, remove: int = 0) -> Nodes:
-        """With some more, or fewer."""
+        """Return nodes with a changed count."""
         if self.count + add - remove < 1:
             raise UsageError(f"{self.count} nodes and {add} more, less {remove}, leave none", fix="remove fewer")
         return Nodes(self.count + add - remove, self.gpus)
 
     @property
     def total(self) -> int:
-        """GPUs in all."""
+        """Total number of GPUs."""
         return self.count * self.gpus
 
     def whole(self, gpus: int) -> int:
-        """How many GPUs a gang takes: a gang that is larger than a node takes whole nodes."""
+        """Return the number of GPUs that a gang takes: a gang that is larger than a node takes whole nodes."""
         return gpus if gpus <= self.gpus else -(-gpus // self.gpus) * self.gpus
 
 
 class Floor:
-    """What is free. A gang that fits on a node gets places on one node, the fullest that will do; a larger one whole nodes."""
+    """The free GPUs.
+
+    A gang that fits on a node gets places on one node, the fullest that has room; a larger one gets whole nodes.
+    """
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
@@ -50,16 +53,16 @@ class Floor:
         self.idle = nodes.total
 
     def find(self, gpus: int) -> Places | None:
-        """Places for a gang; nothing is taken."""
+        """Return places for a gang without taking them; None if there are none."""
         size = self.nodes.gpus
         if gpus > self.idle:
             return None
         if gpus <= size:
-            best, left = -1, size + 1
+            best, least_free = -1, size + 1
             for index, free in enumerate(self.free):
-                if gpus <= free < left:
-                    best, left = index, free
-                    if left == gpus:
+                if gpus <= free < least_free:
+                    best, least_free = index, free
+                    if least_free == gpus:
                         break
             return ((best, gpus),) if best >= 0 else None
         count = -(-gpus // size)
@@ -67,23 +70,23 @@ class Floor:
         return tuple((index, size) for index in empty) if len(empty) == count else None
 
     def still(self, places: Places) -> bool:
-        """Whether these are free."""
+        """Return whether these places are free."""
         return all(self.free[index] >= gpus for index, gpus in places)
 
     def take(self, places: Places) -> None:
-        """Use them."""
+        """Take the places."""
         for index, gpus in places:
             self.free[index] -= gpus
             self.idle -= gpus
 
     def give(self, places: Places) -> None:
-        """Give them back."""
+        """Release the places."""
         for index, gpus in places:
             self.free[index] += gpus
             self.idle += gpus
 
     def copy(self) -> Floor:
-        """Another with the same places free."""
+        """Return a copy with the same free places."""
         other = Floor(self.nodes)
         other.free, other.idle = list(self.free), self.idle
         return other

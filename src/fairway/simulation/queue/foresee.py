@@ -1,4 +1,4 @@
-"""Forecasts of starts in a simulated queue, held against what then happened."""
+"""Forecasts of starts in a simulated queue, compared with what then happened."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from fairway.simulation.queue.scheduled import Scheduled, key_of
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What was said of one wait, and how long it lasted."""
+    """The forecast of one wait, and its actual length."""
 
     said: forecast.Forecast
     naive: float
-    """The mean of all waits that had ended by then."""
+    """The mean of all waits that had ended when the forecast was made."""
     waited: float
 
     @property
     def held(self) -> bool:
-        """Whether the range was right."""
+        """Whether the wait ended within the forecast range."""
         return self.said.low - forecast.GRAIN <= self.waited <= self.said.high + forecast.GRAIN
 
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """How good the forecasts were. Errors are in hours."""
+    """Accuracy of the forecasts. Errors are in hours."""
 
     policy: str
     forecasts: int
@@ -42,33 +42,34 @@ class Foresight:
     naive_median_error_h: float
     naive_p90_error_h: float
     covered: float
-    """The part of the waits that ended within the range that was stated."""
+    """Part of the waits that ended within the forecast range."""
     median_width_h: float
     guesses: tuple[Guess, ...]
     unsaid: int
-    """Waits of which no range was stated: they were not over within the time looked at in most plays, or nobody could say."""
+    """Number of waits without a forecast: in most simulations they did not end within the horizon, or no forecast was
+    possible."""
 
 
 class Seer(Protocol):
-    """Says when a job will start, and learns from what becomes of it."""
+    """Forecasts when a job will start, and learns from the outcome."""
 
     def ended(self, entry: Entry) -> None:
-        """A job is over, and its duration known."""
+        """Record a job that is over, with its known duration."""
 
     def look(self, hall: Hall) -> None:
-        """Something has happened."""
+        """Process the current state after an event."""
 
     def say(self, hall: Hall, index: int) -> forecast.Forecast | None:
-        """When the job that begins to wait will start."""
+        """Return a forecast of when the job that begins to wait will start."""
 
     def learn(self, said: forecast.Forecast, waited: float) -> None:
-        """The job has started after so long, or waits still though its range is over."""
+        """Record that the job started after this wait, or still waits although its range is over."""
 
 
 def foresee(
     hall: Hall, index: int, history: durations.History, calibration: forecast.Calibration, policy: Callable[[], Policy]
 ) -> forecast.Forecast | None:
-    """When the waiting job will start, by playing the queue forward with durations drawn from the history."""
+    """Forecast when the waiting job will start, by simulating the queue with durations drawn from the history."""
 
     def run(part: forecast.Part) -> float | None:
         lasting = {
@@ -95,7 +96,7 @@ def _wait_of(index: int, hall: Hall) -> float | None:
 
 
 class _Imagining:
-    """Plays the simulated queue itself forward. For policies on counted places."""
+    """Forecasts by simulating the queue itself. For policies on counted places."""
 
     def __init__(self, policy: str) -> None:
         self._policy = policy
@@ -106,7 +107,7 @@ class _Imagining:
         self._history = durations.record(self._history, entry.user, entry.name, entry.gpus, entry.duration)
 
     def look(self, hall: Hall) -> None:
-        """Nothing to be done."""
+        """Do nothing."""
 
     def say(self, hall: Hall, index: int) -> forecast.Forecast | None:
         return foresee(hall, index, self._history, self._calibration, lambda: policy_named(self._policy))
@@ -116,35 +117,37 @@ class _Imagining:
 
 
 class _Stating:
-    """Asks the scheduler of production as `why` does: what it says is stated by the same code, and learnt from by it."""
+    """Forecasts with the production scheduler, as `why` does: the same code makes the forecasts and learns from them."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
     def ended(self, entry: Entry) -> None:
-        """The scheduler has learnt that by itself."""
+        """Do nothing: the scheduler learns this by itself."""
 
     def look(self, hall: Hall) -> None:
         statements.settle(self._scheduler.ledger, hall.now)
 
     def say(self, hall: Hall, index: int) -> forecast.Forecast | None:
         ledger, key = self._scheduler.ledger, key_of(index)
-        found = future.prospect(future.situation(ledger, key, hall.now), ledger.memory.calibration, lambda: False)
-        if found.forecast is not None:
-            statements.say(ledger.memory, key, found.forecast, hall.now)
-        return found.forecast
+        prospect = future.prospect(future.situation(ledger, key, hall.now), ledger.memory.calibration, lambda: False)
+        if prospect.forecast is not None:
+            statements.say(ledger.memory, key, prospect.forecast, hall.now)
+        return prospect.forecast
 
     def learn(self, said: forecast.Forecast, waited: float) -> None:
-        """Done when something happens."""
+        """Do nothing: `look` does this."""
 
 
 def assess(
     entries: Sequence[Entry], nodes: Nodes, policy: str = "timeshare", every: int = 1, progress: Progress | None = None
 ) -> Foresight:
-    """Play the queue, and forecast the end of every so-many-th wait that does not end at once."""
+    """Replay the queue, and forecast the end of every n-th wait (`every`) that does not end immediately."""
     replay = Replay(entries, nodes, policy_named(policy))
-    playing = replay.hall.policy
-    watcher = _Watcher(policy, every, _Stating(playing.scheduler) if isinstance(playing, Scheduled) else _Imagining(policy))
+    replayed_policy = replay.hall.policy
+    watcher = _Watcher(
+        policy, every, _Stating(replayed_policy.scheduler) if isinstance(replayed_policy, Scheduled) else _Imagining(policy)
+    )
     over = 0
     while replay.step() is not None:
         for record in replay.records[over:]:
@@ -157,7 +160,7 @@ def assess(
 
 
 class _Watcher:
-    """Asks for a forecast when a wait begins, and learns when it ends."""
+    """Requests a forecast when a wait begins, and learns from it when the wait ends."""
 
     def __init__(self, policy: str, every: int, seer: Seer) -> None:
         self._policy, self._every, self.seer = policy, every, seer
@@ -169,34 +172,34 @@ class _Watcher:
         self._unsaid = 0
 
     def look(self, hall: Hall) -> None:
-        """Something has happened."""
+        """Process the current state after an event."""
         self.seer.look(hall)
-        for index, (began, said, naive) in list(self._waiting.items()):
+        for index, (began, predicted, naive) in list(self._waiting.items()):
             waited = hall.now - began
             over = _is_over(index, began, hall)
-            if said is not None and index not in self._learnt and (over or waited > said.high + forecast.GRAIN):
-                self.seer.learn(said, waited)
+            if predicted is not None and index not in self._learnt and (over or waited > predicted.high + forecast.GRAIN):
+                self.seer.learn(predicted, waited)
                 self._learnt.add(index)
             if over:
                 self._waits.append(waited)
                 self._learnt.discard(index)
                 del self._waiting[index]
-                if said is not None:
-                    self._guesses.append(Guess(said, naive, waited))
+                if predicted is not None:
+                    self._guesses.append(Guess(predicted, naive, waited))
         for index, job in hall.waiting.items():
             if index not in self._waiting:
                 self._begin(hall, index, job.waiting_since)
 
     def _begin(self, hall: Hall, index: int, since: float) -> None:
         self._begun += 1
-        said = None
+        predicted = None
         if self._begun % self._every == 0 and self._waits:
-            said = self.seer.say(hall, index)
-            self._unsaid += said is None
-        self._waiting[index] = (since, said, statistics.fmean(self._waits) if self._waits else 0.0)
+            predicted = self.seer.say(hall, index)
+            self._unsaid += predicted is None
+        self._waiting[index] = (since, predicted, statistics.fmean(self._waits) if self._waits else 0.0)
 
     def sum_up(self) -> Foresight:
-        """The figures."""
+        """Return the results."""
         guesses = self._guesses
         errors = sorted(abs(guess.said.median - guess.waited) / 3600 for guess in guesses)
         naive = sorted(abs(guess.naive - guess.waited) / 3600 for guess in guesses)
@@ -216,7 +219,7 @@ class _Watcher:
 
 
 def _is_over(index: int, began: float, hall: Hall) -> bool:
-    """Whether the wait that began then has ended; the job may wait again already."""
+    """Return whether the wait that began then has ended; the job may already wait again."""
     job = hall.waiting.get(index)
     return job is None or job.waiting_since != began
 

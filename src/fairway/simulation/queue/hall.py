@@ -1,4 +1,4 @@
-"""Who waits and who runs at one moment of a simulated queue, and what it means to start and to leave."""
+"""State of a simulated queue at one moment: the waiting and running jobs, and the effects of starting and stopping them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairway.simulation.queue.entry import Entry
 from fairway.simulation.queue.floor import Floor, Nodes, Places
 
 RESTART_COST = 120.0
-"""Seconds that a run which had to leave holds its GPUs for nothing when it starts again."""
+"""Seconds for which a preempted run holds its GPUs without progress when it starts again."""
 
 
 @dataclass(slots=True)
@@ -22,62 +22,62 @@ class Active:
     entry: Entry
     waiting_since: float
     since: float | None = None
-    """Since when it runs, this time."""
+    """Start of the current turn; None if it waits."""
     done: float = 0.0
     """Seconds of useful work in earlier turns."""
     owed: float = 0.0
-    """Seconds that the present or next turn begins with for nothing."""
+    """Seconds without progress at the start of the current or next turn."""
     held: float = 0.0
-    """Seconds that it held GPUs in earlier turns."""
+    """Seconds for which it held GPUs in earlier turns."""
     places: Places = ()
     evictions: int = 0
     moves: int = 0
-    """Evictions after which it went on elsewhere at once."""
+    """Evictions after which it continued elsewhere immediately."""
     started: float | None = None
-    """When it started first."""
+    """Time of the first start."""
     turn: int = 0
 
     def worked(self, now: float) -> float:
-        """Seconds of useful work so far."""
+        """Return the seconds of useful work so far."""
         return self.done if self.since is None else self.done + max(0.0, now - self.since - self.owed)
 
     def served(self, now: float) -> float:
-        """GPU-seconds it held so far."""
+        """Return the GPU-seconds held so far."""
         return (self.held if self.since is None else self.held + now - self.since) * self.entry.gpus
 
     def left(self, now: float) -> float:
-        """Seconds of useful work to come. Only for oracles."""
+        """Return the remaining seconds of useful work. Only for oracles."""
         return self.entry.duration - self.worked(now)
 
     def standing(self, now: float) -> Standing:
-        """As the rule of time-sharing sees it."""
+        """Return the job's standing for the time-sharing rule."""
         return Standing(self.index, self.entry.gpus, self.served(now), self.entry.submitted, self.since, self.waiting_since)
 
 
 class Policy(Protocol):
-    """Decides who runs, by `hall.start` and `hall.stop`."""
+    """Decides which jobs run, with `hall.start` and `hall.stop`."""
 
     def arrives(self, job: Active, hall: Hall) -> None:
-        """It waits from now on: it is new, or had to leave."""
+        """Called when a job starts to wait: it is new, or was preempted."""
 
     def departs(self, job: Active, hall: Hall) -> None:
-        """It waits no longer: it is about to run."""
+        """Called when a job is about to run."""
 
     def runs(self, job: Active, hall: Hall) -> None:
-        """It ran already when the policy came."""
+        """Called for a job that was already running when the policy was created."""
 
     def ends(self, job: Active, hall: Hall) -> None:
-        """It ran, and is done."""
+        """Called when a running job is done."""
 
     def decide(self, hall: Hall) -> None:
-        """Something has happened, or the time of `next_look` has come."""
+        """Decide after an event, or at the time of `next_look`."""
 
     def next_look(self, hall: Hall) -> float | None:
-        """When to decide at the latest, if nothing happens before."""
+        """Return the latest time of the next decision if no event occurs before; None if none is needed."""
 
 
 class Hall:
-    """The moment. Time passes by `pass_to`."""
+    """The state of a simulated queue. `pass_to` advances the time."""
 
     def __init__(self, nodes: Nodes, policy: Policy, restart_cost: float = RESTART_COST) -> None:
         self.now = 0.0
@@ -89,12 +89,12 @@ class Hall:
         self._ends: list[tuple[float, int, int]] = []
 
     def admit(self, job: Active) -> None:
-        """A job is new here."""
+        """Add a new job."""
         self.waiting[job.index] = job
         self.policy.arrives(job, self)
 
     def start(self, job: Active, places: Places) -> None:
-        """Run it there from now on."""
+        """Run a job on these places from now on."""
         self.policy.departs(job, self)
         del self.waiting[job.index]
         self.running[job.index] = job
@@ -105,7 +105,7 @@ class Hall:
         self._expect(job)
 
     def stop(self, job: Active) -> None:
-        """It must leave: its work is kept, and coming again costs it."""
+        """Preempt a job: its work is kept, and its restart costs `restart_cost`."""
         assert job.since is not None
         del self.running[job.index]
         job.done, job.held = job.worked(self.now), job.held + self.now - job.since
@@ -117,7 +117,7 @@ class Hall:
         self.policy.arrives(job, self)
 
     def next_end(self) -> float | None:
-        """When the next of those that run is done."""
+        """Return the time at which the next running job is done; None if none is running."""
         while self._ends:
             time, index, turn = self._ends[0]
             job = self.running.get(index)
@@ -127,7 +127,7 @@ class Hall:
         return None
 
     def pass_to(self, now: float) -> list[Active]:
-        """Let time pass; those that are done by then leave, and are returned. No end may lie before."""
+        """Advance the time; remove and return the jobs that are done by then. No job may be done before `now`."""
         self.now = now
         over: list[Active] = []
         while (end := self.next_end()) is not None and end <= now:
@@ -138,7 +138,7 @@ class Hall:
         return over
 
     def imagine(self, lasting: dict[int, float], policy: Policy) -> Hall:
-        """The same moment, in which each job lasts as long as is said here (seconds of useful work to come)."""
+        """Return a copy of the state in which each job has the remaining run time given here (seconds of useful work)."""
         other = Hall(self.floor.nodes, policy, self.restart_cost)
         other.now, other.floor = self.now, self.floor.copy()
         for job in (*self.running.values(), *self.waiting.values()):

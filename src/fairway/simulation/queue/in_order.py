@@ -1,4 +1,4 @@
-"""Policies that never interrupt: first in, first out; the shortest first; and backfilling behind a reservation."""
+"""Policies that never preempt: first in, first out; shortest first; and backfilling behind a reservation."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ Key = tuple[float, int]
 
 
 class Line:
-    """Those who wait, in an order that does not change while they wait."""
+    """The waiting jobs, in an order that does not change while they wait."""
 
     def __init__(self, key: Callable[[Active], float]) -> None:
         self._key = key
         self._order: list[Key] = []
 
     def arrives(self, job: Active, hall: Hall) -> None:
-        """It stands in line."""
+        """Insert the job."""
         insort(self._order, (self._key(job), job.index))
 
     def departs(self, job: Active, hall: Hall) -> None:
-        """It leaves the line."""
+        """Remove the job."""
         del self._order[bisect_left(self._order, (self._key(job), job.index))]
 
     def jobs(self, hall: Hall) -> list[Active]:
-        """Those who wait, the first first."""
+        """Return the waiting jobs in order."""
         return [hall.waiting[index] for _, index in self._order]
 
     def runs(self, job: Active, hall: Hall) -> None:
-        """Nothing to note: who runs is looked at anew each time."""
+        """Do nothing: the running jobs are examined at each decision."""
 
     def ends(self, job: Active, hall: Hall) -> None:
-        """Nothing to note here either."""
+        """Do nothing."""
 
     def next_look(self, hall: Hall) -> float | None:
-        """Nothing changes by itself."""
+        """Return None: decisions depend only on events."""
         return None
 
 
 class InOrder(Line):
-    """Who is first starts first; whoever stands behind one that does not fit waits too, unless `skip` is set."""
+    """Starts jobs in order. Jobs behind one that does not fit wait too, unless `skip` is set."""
 
     def __init__(self, key: Callable[[Active], float], *, skip: bool) -> None:
         super().__init__(key)
         self._skip = skip
 
     def decide(self, hall: Hall) -> None:
-        """Start what may start."""
+        """Start the jobs that may start."""
         blocked = hall.floor.nodes.total + 1
         for job in self.jobs(hall):
             if job.entry.gpus >= blocked:
@@ -64,17 +64,17 @@ class InOrder(Line):
 
 
 class Backfill(Line):
-    """First in, first out with EASY backfilling, by the true durations: an oracle.
+    """First in, first out with EASY backfilling, using the true durations: an oracle.
 
-    The first that does not fit gets the places that are free soonest. Those behind it start where they are gone again by
-    then, or where they take nothing of those places.
+    The first job that does not fit gets a reservation for the places that become free soonest. Later jobs start if they end
+    before the reservation, or if they use none of its places.
     """
 
     def __init__(self) -> None:
         super().__init__(_submitted)
 
     def decide(self, hall: Hall) -> None:
-        """Start the first, keep places for the next, and fill behind it."""
+        """Start the first jobs, reserve places for the next, and backfill behind it."""
         jobs = self.jobs(hall)
         for position, job in enumerate(jobs):
             places = hall.floor.find(job.entry.gpus)
@@ -86,30 +86,30 @@ class Backfill(Line):
     def _fill(self, hall: Hall, first: Active, behind: list[Active]) -> None:
         if not hall.floor.idle:
             return
-        at, then = _reserve(hall, first)
+        reserved_at, later_floor = _reserve(hall, first)
         for job in behind:
             gpus = job.entry.gpus
-            if hall.now + job.entry.duration <= at:
+            if hall.now + job.entry.duration <= reserved_at:
                 places = hall.floor.find(gpus)
             else:
-                places = _spare(hall.floor, then, gpus)
-                then.take(places or ())
+                places = _spare(hall.floor, later_floor, gpus)
+                later_floor.take(places or ())
             if places is not None:
                 hall.start(job, places)
 
 
 def fifo() -> InOrder:
-    """Strictly first in, first out."""
+    """Return the policy strictly first in, first out."""
     return InOrder(_submitted, skip=False)
 
 
 def skip() -> InOrder:
-    """First in, first out, but whatever fits may pass."""
+    """Return the policy first in, first out, in which a job that fits may pass."""
     return InOrder(_submitted, skip=True)
 
 
 def sjf() -> InOrder:
-    """The shortest first, whatever fits may pass: an oracle."""
+    """Return the policy shortest first, in which a job that fits may pass: an oracle."""
     return InOrder(lambda job: job.entry.duration, skip=True)
 
 
@@ -118,21 +118,21 @@ def _submitted(job: Active) -> float:
 
 
 def _reserve(hall: Hall, job: Active) -> tuple[float, Floor]:
-    """When there will be room for it, and what will be free beside it then."""
-    then = hall.floor.copy()
-    at = hall.now
+    """Return the time at which there will be room for the job, and what else will be free then."""
+    later_floor = hall.floor.copy()
+    ready_at = hall.now
     for other in sorted(hall.running.values(), key=lambda other: (other.left(hall.now), other.index)):
-        places = then.find(job.entry.gpus)
+        places = later_floor.find(job.entry.gpus)
         if places is not None:
             break
-        then.give(other.places)
-        at = hall.now + other.left(hall.now)
-    then.take(then.find(job.entry.gpus) or ())
-    return at, then
+        later_floor.give(other.places)
+        ready_at = hall.now + other.left(hall.now)
+    later_floor.take(later_floor.find(job.entry.gpus) or ())
+    return ready_at, later_floor
 
 
 def _spare(today: Floor, then: Floor, gpus: int) -> Places | None:
-    """Places that are free now and are not missed then."""
+    """Return places that are free now and not needed by the reservation."""
     both = today.copy()
     both.free = [min(pair) for pair in zip(today.free, then.free, strict=True)]
     both.idle = sum(both.free)

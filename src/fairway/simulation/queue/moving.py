@@ -1,4 +1,4 @@
-"""Room by moving: when enough GPUs are free but scattered, a few runs are started anew elsewhere, and nobody has to wait."""
+"""Make room by moving: if enough GPUs are free but scattered, restart a few runs elsewhere, so that no run has to wait."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from fairway.simulation.queue.floor import Places
 from fairway.simulation.queue.hall import Active, Hall
 
 MOST_TRIALS = 4
-"""So many nodes, or sets of nodes, are tried, those first where the fewest GPUs must be moved."""
+"""Maximum number of nodes, or sets of nodes, that are tried, starting with those where the fewest GPUs must be moved."""
 
 
 def make_room(hall: Hall, job: Active) -> bool:
-    """Start the job by moving others, if that can be done with all of them running on; nothing happens otherwise."""
+    """Start the job by moving others, if all of them can continue running; otherwise do nothing."""
     size = hall.floor.nodes.gpus
     need = min(job.entry.gpus, size)
     count = -(-job.entry.gpus // size)
@@ -27,15 +27,15 @@ def make_room(hall: Hall, job: Active) -> bool:
             for other, _ in targets:
                 hall.stop(other)
             hall.start(job, places)
-            for other, where in targets:
-                hall.start(other, where)
+            for other, target in targets:
+                hall.start(other, target)
                 other.moves += 1
             return True
     return False
 
 
 def _ways(hall: Hall, need: int) -> list[tuple[int, int, list[Active]]]:
-    """By node: GPUs that must be moved away from it, and whose; the fewest first."""
+    """Return, by node, the number of GPUs that must be moved away and the runs that hold them, fewest first."""
     movable: dict[int, list[Active]] = {}
     for other in hall.running.values():
         if len(other.places) == 1 and timeshare.may_move(other.standing(hall.now), hall.now):
@@ -49,7 +49,7 @@ def _ways(hall: Hall, need: int) -> list[tuple[int, int, list[Active]]]:
 
 
 def _fewest(movable: list[Active], lacking: int) -> list[Active] | None:
-    """The smallest one that is enough by itself, or else small ones until it is enough."""
+    """Return the smallest run that is enough by itself, or else small runs until they are enough."""
     if lacking <= 0:
         return []
     by_size = sorted(movable, key=lambda other: (other.entry.gpus, other.index))
@@ -66,16 +66,16 @@ def _fewest(movable: list[Active], lacking: int) -> list[Active] | None:
 
 
 def _targets(hall: Hall, places: Places, moved: list[Active]) -> list[tuple[Active, Places]] | None:
-    """Where those who move would go; None when one of them would find no room."""
+    """Return the new places of the moved runs; None if one of them would find no room."""
     floor = hall.floor.copy()
     for other in moved:
         floor.give(other.places)
     floor.take(places)
     targets: list[tuple[Active, Places]] = []
     for other in sorted(moved, key=lambda other: (-other.entry.gpus, other.index)):
-        found = floor.find(other.entry.gpus)
-        if found is None:
+        target = floor.find(other.entry.gpus)
+        if target is None:
             return None
-        floor.take(found)
-        targets.append((other, found))
+        floor.take(target)
+        targets.append((other, target))
     return targets

@@ -1,4 +1,4 @@
-"""What came of a simulated queue, as plain data."""
+"""Results of a simulated queue, as plain data."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class Record:
 
     entry: Entry
     started: float
-    """When it started first."""
+    """Time of the first start."""
     ended: float
     evictions: int
     moves: int
-    """How many of them only moved it to other GPUs."""
+    """Number of evictions that only moved it to other GPUs."""
 
     @property
     def completion(self) -> float:
-        """Seconds from asking to the end."""
+        """Seconds from submission to the end."""
         return self.ended - self.entry.submitted
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All jobs of a queue under one policy. Times are in hours where the name says so."""
+    """All jobs of a queue under one policy. Times whose names end in `_h` are in hours."""
 
     policy: str
     nodes: int
@@ -40,27 +40,27 @@ class Outcome:
     median_jct_h: float
     p99_jct_h: float
     average_wait_h: float
-    """Time that a job was there beyond what it needs to run: waiting, and what interruptions cost it."""
+    """Time in the system beyond the required run time: waiting, and the cost of interruptions."""
     average_first_wait_h: float
-    """Time until it ran for the first time."""
+    """Time until the first start."""
     utilisation: float
-    """GPUs held, from the first job's coming until the last one's."""
+    """Part of the GPUs held, from the arrival of the first job until that of the last."""
     makespan_h: float
     preemptions: int
     preemptions_per_job: float
     moves: int
     records: tuple[Record, ...]
     busy: tuple[tuple[float, int], ...]
-    """GPUs held from this time on, in seconds."""
+    """(time, GPUs held from then on), in seconds."""
 
     def figures(self) -> dict[str, object]:
-        """All but the single jobs."""
+        """Return all values except the individual jobs."""
         left_out = ("records", "busy")
         return {name: getattr(self, name) for name in self.__slots__ if name not in left_out}
 
 
 def summarise(policy: str, nodes: tuple[int, int], records: Sequence[Record], busy: Sequence[tuple[float, int]]) -> Outcome:
-    """The figures of a queue that is done. There must be at least one job."""
+    """Return the outcome of a queue that is done. There must be at least one job."""
     completions = sorted(record.completion for record in records)
     count = len(records)
     first = min(record.entry.submitted for record in records)
@@ -89,7 +89,7 @@ def summarise(policy: str, nodes: tuple[int, int], records: Sequence[Record], bu
 
 
 def average_busy(busy: Sequence[tuple[float, int]], start: float, end: float) -> float:
-    """GPUs held on average between two times."""
+    """Return the mean number of GPUs held between two times."""
     total, held, since = 0.0, 0, start
     for time, gpus in busy:
         if time >= end:
@@ -100,7 +100,7 @@ def average_busy(busy: Sequence[tuple[float, int]], start: float, end: float) ->
 
 
 def usage_curve(outcome: Outcome, points: int = 200) -> list[tuple[float, float]]:
-    """The part of the GPUs that is held, averaged over equal spans of time: (hours since the first job came, 0 to 1)."""
+    """Return the part of the GPUs held, averaged over equal spans of time: (hours since the first job arrived, 0 to 1)."""
     start = min(record.entry.submitted for record in outcome.records)
     span = max(1.0, outcome.makespan_h * HOUR) / points
     total = outcome.nodes * outcome.gpus_per_node

@@ -1,7 +1,7 @@
-"""Policies that look again every ten minutes and give the machines to those with the smallest key, interrupting the others.
+"""Policies that decide again every ten minutes and give the machines to the jobs with the smallest key, preempting the others.
 
-With true durations as the key this is the oracle that ours is measured against. It is work-conserving: what is left over
-after choosing by key is filled in the order of the key, and whoever can stay where it is stays.
+With true durations as the key, this is the oracle to which Fairway's policy is compared. It is work-conserving: GPUs that remain
+after choosing by key are filled in the order of the key, and jobs that can keep their places keep them.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from fairway.simulation.queue.floor import Floor, Places
 from fairway.simulation.queue.hall import Active, Hall
 
 QUANTUM = 600.0
-"""Seconds between two looks at the latest; arrivals and ends are looked at when they happen."""
+"""Maximum seconds between two decisions; arrivals and ends cause decisions immediately."""
 
 
 class Ranked:
-    """Those with the smallest key run. The key of one that waits must not change while it waits."""
+    """Runs the jobs with the smallest key. The key of a job must not change while it waits."""
 
     def __init__(self, key: Callable[[Active, float], float]) -> None:
         self._key = key
         self._waiting: list[tuple[float, int]] = []
 
     def arrives(self, job: Active, hall: Hall) -> None:
-        """It stands among those who wait."""
+        """Add the job to the waiting ones."""
         insort(self._waiting, (self._key(job, hall.now), job.index))
 
     def departs(self, job: Active, hall: Hall) -> None:
-        """It is not among them any more."""
+        """Remove the job from the waiting ones."""
         del self._waiting[bisect_left(self._waiting, (self._key(job, hall.now), job.index))]
 
     def runs(self, job: Active, hall: Hall) -> None:
-        """Nothing to note: who runs is looked at anew each time."""
+        """Do nothing: the running jobs are examined at each decision."""
 
     def ends(self, job: Active, hall: Hall) -> None:
-        """Nothing to note here either."""
+        """Do nothing."""
 
     def next_look(self, hall: Hall) -> float | None:
-        """After the quantum, while anybody waits."""
+        """Return the time after one quantum, while any job waits."""
         return hall.now + QUANTUM if hall.waiting else None
 
     def decide(self, hall: Hall) -> None:
-        """Choose, see who can stay, place the rest."""
+        """Choose jobs, keep those that can stay, and place the rest."""
         if not hall.waiting:
             return
         ranks = sorted((self._key(job, hall.now), job.index) for job in hall.running.values())
@@ -54,7 +54,7 @@ class Ranked:
             hall.start(hall.waiting[index], places)
 
     def _assign(self, hall: Hall, ranks: list[tuple[float, int]]) -> tuple[set[int], dict[int, Places]]:
-        """Who stays, and who starts where: those chosen first, then whoever fits beside them."""
+        """Return the jobs that stay, and those that start with their places: chosen jobs first, then jobs that also fit."""
         floor = Floor(hall.floor.nodes)
         chosen = self._choose(hall, ranks)
         stays = {index for index in chosen if index in hall.running}
@@ -78,7 +78,7 @@ class Ranked:
         return heapq.merge(ranks, tuple(self._waiting))
 
     def _choose(self, hall: Hall, ranks: list[tuple[float, int]]) -> list[int]:
-        """By key, as many as there are GPUs for, in the order of the key."""
+        """Return the first jobs in the order of the key that the GPUs suffice for."""
         nodes = hall.floor.nodes
         free = nodes.total
         chosen: list[int] = []
@@ -94,12 +94,12 @@ class Ranked:
 
 
 def srtf() -> Ranked:
-    """The shortest remaining time first, by the true durations: the oracle."""
+    """Return the policy shortest remaining time first, with the true durations: the oracle."""
     return Ranked(lambda job, now: job.left(now))
 
 
 def las() -> Ranked:
-    """The least attained service first: who has had the fewest GPU-seconds of work."""
+    """Return the policy least attained service first: the job with the fewest GPU-seconds of work."""
     return Ranked(lambda job, now: job.worked(now) * job.entry.gpus)
 
 

@@ -1,4 +1,4 @@
-"""Plays a recorded queue again: jobs come when they came, and a policy decides who runs."""
+"""Replay a recorded queue: jobs arrive at their recorded times, and a policy decides which run."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "fairway": scheduled.Scheduled,
     "timeshare": shared.Shared,
 }
-"""By name. `backfill` and those called oracles know the true durations; the others know nothing of them.
+"""Policies by name. `backfill` and those called oracles use the true durations; the others do not.
 
-`fairway` is the scheduler that runs in production; `timeshare` its rule of taking turns alone, on counted places.
+`fairway` is the scheduler that runs in production; `timeshare` is only its time-sharing rule, on counted places.
 """
 
 Progress = Callable[[int, int], None]
-"""Is told how many jobs are over, and of how many."""
+"""Called with the number of jobs that are over, and the total."""
 
 
 def policy_named(name: str) -> Policy:
-    """A new one of that name."""
+    """Return a new policy of that name."""
     if name not in POLICIES:
         raise UsageError(f'there is no policy "{name}"', fix=f"use one of {', '.join(POLICIES)}")
     return POLICIES[name]()
@@ -45,12 +45,12 @@ def replay(
     restart_cost: float = RESTART_COST,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Play the queue to its end. Every interruption costs `restart_cost` seconds, in which the job holds its GPUs."""
+    """Replay the queue to its end. Every preemption costs `restart_cost` seconds, during which the job holds its GPUs."""
     return Replay(entries, nodes, policy_named(policy), restart_cost).run(policy, progress)
 
 
 class Replay:
-    """A queue on the way."""
+    """A replay in progress."""
 
     def __init__(self, entries: Sequence[Entry], nodes: Nodes, policy: Policy, restart_cost: float = RESTART_COST) -> None:
         _check(entries, nodes)
@@ -62,7 +62,7 @@ class Replay:
         self._look: float | None = None
 
     def step(self) -> list[Active] | None:
-        """Go on to the next thing that happens; the jobs that have come. None: all is over."""
+        """Advance to the next event; return the jobs that have arrived. None: the replay is over."""
         times = [time for time in (self.hall.next_end(), self._look) if time is not None]
         if self._to_come:
             times.append(self._to_come[-1].entry.submitted)
@@ -85,13 +85,13 @@ class Replay:
         return arrived
 
     def run(self, name: str, progress: Progress | None = None) -> Outcome:
-        """Go on to the end."""
+        """Replay to the end."""
         total = len(self._to_come) + len(self.hall.waiting) + len(self.hall.running) + len(self.records)
-        told = -1
+        reported = -1
         while self.step() is not None:
-            if progress is not None and len(self.records) != told:
-                told = len(self.records)
-                progress(told, total)
+            if progress is not None and len(self.records) != reported:
+                reported = len(self.records)
+                progress(reported, total)
         nodes = self.hall.floor.nodes
         return summarise(name, (nodes.count, nodes.gpus), self.records, self.busy)
 

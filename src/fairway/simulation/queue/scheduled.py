@@ -1,4 +1,4 @@
-"""The production scheduler on the virtual clock: it is told what happens, and what it decides is done at once."""
+"""The production scheduler on the virtual clock: it receives the events, and its decisions are executed immediately."""
 
 from __future__ import annotations
 
@@ -17,44 +17,48 @@ from fairway.state.node import Device, Node
 from fairway.state.queue import DEFAULT_QUEUE, Queue
 
 MOST_ROUNDS = 100
-"""So often at most it decides at one moment: whoever is told to leave has left before the next round."""
+"""Maximum number of decisions at one moment: runs that must leave have left before the next round."""
 ROTATING = Queue(DEFAULT_QUEUE, time_slice=LEAST_RUN)
-"""The one queue of a trace that names none: its runs take turns."""
+"""The queue for a trace without queues: its runs take turns."""
 _NAMESPACE = "simulated"
 
 
 class Scheduled:
-    """Runs can resume; a gang that is larger than a node takes whole nodes."""
+    """Policy of the production scheduler. Runs can resume; a gang that is larger than a node takes whole nodes."""
 
     def __init__(self, queues: Sequence[Queue] = (ROTATING,), grace: float = 0.0) -> None:
-        """`grace`: seconds from being told to leave until a run has saved and left; it works on meanwhile."""
+        """`grace`: seconds between an eviction and the time when the run has saved and left; it keeps working meanwhile."""
         self.scheduler = Scheduler()
         self._queues = tuple(queues)
         self._grace = grace
         self._nodes: Nodes | None = None
         self._wake: float | None = None
         self._leaving: dict[int, float] = {}
-        """When those who were told to leave will have left."""
+        """Time at which each evicted run will have left."""
 
     def arrives(self, job: Active, hall: Hall) -> None:
-        """It asks for places."""
+        """Submit the job to the scheduler."""
         self._know(hall.floor.nodes)
         self.scheduler.apply(Asked(_request(job, hall.floor.nodes)), hall.now)
 
     def departs(self, job: Active, hall: Hall) -> None:
-        """The scheduler itself has started it."""
+        """Do nothing: the scheduler itself has started it."""
 
     def runs(self, job: Active, hall: Hall) -> None:
-        """Not to be had: a scheduler is taken over with its memory, not in the middle of things."""
+        """Raise `UsageError`: a scheduler is restored from its memory, not from a running queue."""
         raise UsageError("the scheduler cannot take over a queue that is on its way", fix="forecast with the policy timeshare")
 
     def ends(self, job: Active, hall: Hall) -> None:
-        """It has left for good."""
+        """Report the end of the job to the scheduler."""
         self._leaving.pop(job.index, None)
         self.scheduler.apply(Left(key_of(job.index), hall.now, finished=True), hall.now)
 
     def next_look(self, hall: Hall) -> float | None:
-        """When the scheduler wants to be woken, and after each turn while anybody waits; and when somebody has left."""
+        """Return the time of the next decision.
+
+        It is the scheduler's wake-up time, the end of the current turn while any job waits, or the time when an evicted run has
+        left.
+        """
         times = list(self._leaving.values())
         if hall.waiting:
             times.append(hall.now + LEAST_RUN)
@@ -63,7 +67,7 @@ class Scheduled:
         return min(times, default=None)
 
     def decide(self, hall: Hall) -> None:
-        """Let it decide, and do what it says, until it is content."""
+        """Execute the scheduler's decisions until there are no more."""
         self._let_go(hall)
         for _ in range(MOST_ROUNDS):
             decision = self.scheduler.decide(hall.now)
@@ -77,7 +81,7 @@ class Scheduled:
                 return
 
     def _let_go(self, hall: Hall) -> bool:
-        """Those have left whose grace is over; whether there were any."""
+        """Stop the evicted runs whose grace is over; return whether there were any."""
         over = [index for index, at in self._leaving.items() if at <= hall.now]
         for index in over:
             del self._leaving[index]
@@ -95,7 +99,7 @@ class Scheduled:
 
 
 def key_of(index: int) -> JobKey:
-    """How the scheduler knows a job."""
+    """Return the scheduler's key of a job."""
     return JobKey(_NAMESPACE, str(index))
 
 

@@ -1,4 +1,4 @@
-"""Our policy on counted places: the order and the time-sharing of `plan.scheduling.timeshare`, nothing known of durations."""
+"""Fairway's policy on counted places: the order and the time-sharing of `plan.scheduling.timeshare`, without known durations."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fairway.simulation.queue.hall import Active, Hall
 
 Rank = tuple[int, float, int]
 LineKey = tuple[int, int]
-"""The level, and the GPUs: those who stand in one line wait for the same."""
+"""The level and the number of GPUs: the jobs of one line wait for the same thing."""
 
 
 class Shared:
-    """Starts in order of rank; whoever does not fit may take the places of others as the rule allows.
+    """Starts jobs in order of rank; a job that does not fit may preempt others if the rule allows.
 
-    With `moves`, a run that keeps running may be started anew elsewhere when only that lets another one start.
+    With `moves`, a run that keeps running may be restarted elsewhere if only that lets another one start.
     """
 
     def __init__(self, *, moves: bool = True) -> None:
@@ -26,13 +26,13 @@ class Shared:
         self._lines: dict[LineKey, list[tuple[float, int]]] = {}
         self._where: dict[int, LineKey] = {}
         self._looks: list[tuple[float, int]] = []
-        """When the rule may see a job differently: a heap; only those that `_due` names count."""
+        """A heap of the times at which the rule may rank a job differently; only entries that match `_due` count."""
         self._due: dict[int, float] = {}
         self._ready: dict[int, int] = {}
-        """Those who run and have had their turn, with their levels."""
+        """The levels of running jobs that have had their turn."""
 
     def arrives(self, job: Active, hall: Hall) -> None:
-        """It stands in the line of its level and size."""
+        """Insert the job into the line of its level and size."""
         self._ready.pop(job.index, None)
         standing = job.standing(hall.now)
         key = (timeshare.level_of(standing, hall.now), job.entry.gpus)
@@ -41,26 +41,26 @@ class Shared:
         self._look_at(standing, job.index, hall)
 
     def departs(self, job: Active, hall: Hall) -> None:
-        """It runs, and stands in no line any more."""
+        """Remove the job from its line."""
         self._step_out(job)
         self._look_at(replace(job.standing(hall.now), since=hall.now), job.index, hall)
 
     def runs(self, job: Active, hall: Hall) -> None:
-        """It has its turn already."""
+        """Register a job that is already running."""
         self._see(job, hall)
 
     def ends(self, job: Active, hall: Hall) -> None:
-        """It is done."""
+        """Forget a job that is done."""
         self._ready.pop(job.index, None)
         self._due.pop(job.index, None)
 
     def next_look(self, hall: Hall) -> float | None:
-        """When the level of anybody changes or a turn has lasted long enough, while anybody waits."""
+        """Return the next time at which a level changes or a turn has lasted long enough, while any job waits."""
         self._look_again(hall)
         return self._looks[0][0] if hall.waiting and self._looks else None
 
     def decide(self, hall: Hall) -> None:
-        """Go through the lines in order of rank until nothing more can start."""
+        """Process the lines in order of rank until no further job can start."""
         self._look_again(hall)
         heads = [(*self._head(key), key) for key in self._lines]
         heapq.heapify(heads)
@@ -74,10 +74,10 @@ class Shared:
             if outcome is None:
                 blocked.append(key)
                 continue
-            again = [key, *outcome, *(blocked if outcome else ())]
+            affected = [key, *outcome, *(blocked if outcome else ())]
             if outcome:
                 blocked = []
-            for line in dict.fromkeys(again):
+            for line in dict.fromkeys(affected):
                 if line in self._lines:
                     heapq.heappush(heads, (*self._head(line), line))
 
@@ -93,7 +93,7 @@ class Shared:
             self._due[index] = look
 
     def _look_again(self, hall: Hall) -> None:
-        """Those whose time has come: who waits may stand in another line now."""
+        """Update the jobs whose time has come: a waiting job may now belong to another line."""
         while self._looks and self._looks[0][0] <= hall.now:
             look, index = heapq.heappop(self._looks)
             if self._due.get(index) != look:
@@ -118,14 +118,14 @@ class Shared:
             del self._lines[key]
 
     def _try(self, hall: Hall, job: Active, level: int) -> list[LineKey] | None:
-        """Start it if the rule allows; the lines in which those it displaced stand now. None: it must wait."""
+        """Start a job if the rule allows; return the lines of the jobs that it preempted. None: it must wait."""
         places = hall.floor.find(job.entry.gpus)
         if places is not None:
             hall.start(job, places)
             return []
-        found = displacing.cheapest(hall, job.entry.gpus, {key: other for key, other in self._ready.items() if other > level})
-        if found is not None:
-            victims, places = found
+        way = displacing.cheapest(hall, job.entry.gpus, {key: other for key, other in self._ready.items() if other > level})
+        if way is not None:
+            victims, places = way
             for victim in victims:
                 hall.stop(victim)
             hall.start(job, places)

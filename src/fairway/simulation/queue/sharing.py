@@ -1,4 +1,4 @@
-"""Queues side by side: what each got of the GPUs, held against what was its due."""
+"""Sharing between queues: the GPUs that each queue got, compared with its fair share."""
 
 from __future__ import annotations
 
@@ -17,50 +17,53 @@ from fairway.state.queue import Queue
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What was so for a while."""
+    """A constant state for some time."""
 
     at: float
     lasted: float
     held: Mapping[str, int]
-    """GPUs that runs of a queue hold."""
+    """GPUs held, by queue."""
     wanted: Mapping[str, int]
-    """GPUs that its runs hold or wait for."""
+    """GPUs that runs hold or wait for, by queue."""
     least: Mapping[str, int]
-    """GPUs that the smallest of its runs that wait asks for."""
+    """GPUs requested by the smallest waiting run, by queue."""
 
     def is_full(self, queue: str, gpus: float) -> bool:
-        """Whether the queue holds so many GPUs, or as many of them as runs of its sizes can make use of."""
+        """Return whether the queue holds this many GPUs, or as many of them as runs of its sizes can use."""
         return self.held[queue] + self.least.get(queue, 0) > gpus
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one queue got in all."""
+    """Totals of one queue."""
 
     queue: str
     held_h: float
     """GPU-hours that its runs held."""
     due_h: float
-    """GPU-hours that were its due of those that all queues held: at each moment its part by weight, or what it wanted where that
-    was less; what one does not want is the others' by weight. So nobody is denied what nobody asks for."""
+    """Fair share of the GPU-hours that all queues held.
+
+    At each moment it is the queue's part by weight, or its demand if that is less; what a queue does not need is divided among
+    the others by weight. So GPUs without demand are not counted as missing.
+    """
     part: float
-    """Of the GPU-hours that all queues held."""
+    """Part of the GPU-hours that all queues held."""
 
     @property
     def off(self) -> float:
-        """How far it is from its due, as a part of that."""
+        """Deviation from the fair share, as a fraction of it."""
         return abs(self.held_h - self.due_h) / self.due_h if self.due_h else 0.0
 
 
 def watch(entries: Sequence[Entry], nodes: Nodes, queues: Sequence[Queue], until: float, grace: float) -> Iterator[Moment]:
-    """Play the queues with the scheduler of production until then. Who must leave has left after `grace` seconds."""
+    """Replay the queues with the production scheduler until the given time. Evicted runs have left after `grace` seconds."""
     replay = Replay(entries, nodes, Scheduled(queues, grace))
-    before = Moment(0.0, 0.0, Counter(), Counter(), {})
+    moment = Moment(0.0, 0.0, Counter(), Counter(), {})
     while replay.step() is not None and replay.hall.now < until:
-        if replay.hall.now > before.at:
-            yield replace(before, lasted=replay.hall.now - before.at)
-        before = _seen(replay.hall)
-    yield replace(before, lasted=until - before.at)
+        if replay.hall.now > moment.at:
+            yield replace(moment, lasted=replay.hall.now - moment.at)
+        moment = _seen(replay.hall)
+    yield replace(moment, lasted=until - moment.at)
 
 
 def _seen(hall: Hall) -> Moment:
@@ -75,7 +78,7 @@ def _seen(hall: Hall) -> Moment:
 
 
 def shares(moments: Sequence[Moment], queues: Sequence[Queue]) -> dict[str, Share]:
-    """What each queue got in that time, by name."""
+    """Return the totals of each queue in that time, by name."""
     held, due = Counter[str](), Counter[str]()
     for moment in moments:
         for name, gpus in dues(moment, queues).items():
@@ -87,22 +90,22 @@ def shares(moments: Sequence[Moment], queues: Sequence[Queue]) -> dict[str, Shar
 
 
 def dues(moment: Moment, queues: Sequence[Queue]) -> dict[str, float]:
-    """How many of the GPUs that are held at that moment are due to each queue: dealt out by weight to those who want them."""
-    found = {queue.name: 0.0 for queue in queues}
-    left = float(sum(moment.held.values()))
+    """Return the fair share of each queue in the GPUs held at that moment: divided by weight among the queues with demand."""
+    due = {queue.name: 0.0 for queue in queues}
+    remaining = float(sum(moment.held.values()))
     wanting = [queue for queue in queues if moment.wanted[queue.name]]
-    while wanting and left > 0:
-        each = left / sum(queue.weight for queue in wanting)
-        content = [queue for queue in wanting if moment.wanted[queue.name] <= each * queue.weight]
-        for queue in content or wanting:
-            found[queue.name] = min(float(moment.wanted[queue.name]), each * queue.weight)
-        if not content:
+    while wanting and remaining > 0:
+        per_weight = remaining / sum(queue.weight for queue in wanting)
+        satisfied = [queue for queue in wanting if moment.wanted[queue.name] <= per_weight * queue.weight]
+        for queue in satisfied or wanting:
+            due[queue.name] = min(float(moment.wanted[queue.name]), per_weight * queue.weight)
+        if not satisfied:
             break
-        left -= sum(found[queue.name] for queue in content)
-        wanting = [queue for queue in wanting if queue not in content]
-    return found
+        remaining -= sum(due[queue.name] for queue in satisfied)
+        wanting = [queue for queue in wanting if queue not in satisfied]
+    return due
 
 
 def back_after(moments: Sequence[Moment], queue: str, gpus: float, since: float) -> float | None:
-    """Seconds from `since` until the queue has so many GPUs for the first time; None: it never had."""
+    """Return the seconds from `since` until the queue first holds this many GPUs; None if it never does."""
     return next((moment.at - since for moment in moments if moment.at >= since and moment.is_full(queue, gpus)), None)

@@ -1,1 +1,1 @@
-"""What simulations found, for people and programs: data, tables, and a page with plots. Nothing here reads or writes files."""
+"""Results of simulations, for people and programs: data, tables, and pages with charts. Nothing here reads or writes files."""

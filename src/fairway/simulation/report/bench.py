@@ -10,7 +10,7 @@ from fairway.views.bench import BenchView
 
 
 def bench_page(view: BenchView) -> Page:
-    """Throughput and latency over the number of connections, and latency over throughput."""
+    """Return a page with throughput by number of connections, and latency by throughput."""
     answered = [point for point in view.points if point.answered]
     rows = [
         [

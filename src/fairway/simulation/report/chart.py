@@ -1,4 +1,4 @@
-"""Line charts as SVG, by our own hand: title, axes, marks, legend. Colours come from the page's style (`--s0` ... `--s7`)."""
+"""Line charts as SVG, without a library: title, axes, ticks, legend. Colours come from the page's style (`--s0` ... `--s7`)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fairway.simulation.report.scales import Scale
 WIDTH, HEIGHT = 760.0, 400.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 34.0, 42.0, 52.0
 COLOURS = 8
-"""More lines than colours differ by their dashes."""
+"""Number of colours; further lines differ by their dashes."""
 _DASHES = ("", "7 4", "2 3")
 _LETTER = 7.0
-"""How wide a letter of the legend is, about."""
+"""Approximate width of a letter in the legend."""
 _KEY = 34.0
-"""What the mark of an entry and the gap after it take."""
+"""Width of a legend mark and the gap after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Chart:
 
     title: str
     note: str
-    """A sentence that says what to look for."""
+    """A sentence about what to look for."""
     x: Scale
     y: Scale
     x_title: str
@@ -42,7 +42,7 @@ class Chart:
 
 
 def draw(chart: Chart) -> str:
-    """The chart as one `svg` element."""
+    """Return the chart as one `svg` element."""
     rows = _legend_rows(chart.lines)
     top = TOP + 18.0 * (len(rows) - 1)
     height = HEIGHT + top - TOP
@@ -54,7 +54,7 @@ def draw(chart: Chart) -> str:
         *_legend(rows),
         *frame.grid(),
         *frame.titles(height),
-        # What comes first in the list is drawn last, so that nothing lies over it.
+        # The first line is drawn last, so that nothing covers it.
         *reversed([frame.curve(number, line) for number, line in enumerate(chart.lines)]),
         "</svg>",
     ]
@@ -62,7 +62,7 @@ def draw(chart: Chart) -> str:
 
 
 class _Frame:
-    """Where the plot lies within the picture."""
+    """Position of the plot within the picture."""
 
     def __init__(self, chart: Chart, top: float, bottom: float) -> None:
         self._chart = chart
@@ -96,19 +96,19 @@ class _Frame:
         ]
 
     def curve(self, number: int, line: Line) -> str:
-        places = [(self.x(at), self.y(value)) for at, value in line.points]
-        path = " ".join(f"{'L' if place else 'M'}{x:.1f} {y:.1f}" for place, (x, y) in enumerate(_thinned(places)))
+        points = [(self.x(time), self.y(value)) for time, value in line.points]
+        path = " ".join(f"{'L' if index else 'M'}{x:.1f} {y:.1f}" for index, (x, y) in enumerate(_thinned(points)))
         return f'<path class="curve" {_style(number)} d="{path}"><title>{escape(line.name)}</title></path>'
 
 
 def _thinned(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Without those in the middle of a straight line: they cannot be seen."""
+    """Return the points without those in the middle of a straight line, which cannot be seen."""
     kept: list[tuple[float, float]] = []
-    for place in places:
-        if len(kept) > 1 and (kept[-2][0] == kept[-1][0] == place[0] or kept[-2][1] == kept[-1][1] == place[1]):
-            kept[-1] = place
+    for point in places:
+        if len(kept) > 1 and (kept[-2][0] == kept[-1][0] == point[0] or kept[-2][1] == kept[-1][1] == point[1]):
+            kept[-1] = point
         else:
-            kept.append(place)
+            kept.append(point)
     return kept
 
 
@@ -118,7 +118,7 @@ def _style(number: int) -> str:
 
 
 def _legend_rows(lines: Sequence[Line]) -> list[list[tuple[int, Line, float]]]:
-    """The entries with their place in the row; another row where one is full."""
+    """Return the legend entries with their position in the row; a new row starts when one is full."""
     rows: list[list[tuple[int, Line, float]]] = [[]]
     x = LEFT
     for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""What simulations found as plain data, with the keys that programs lean on."""
+"""Results of simulations as plain data, with the keys on which programs rely."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _DIGITS = 4
 
 
 def figures(results: Sequence[Result]) -> dict[str, object]:
-    """One object for one policy; `{"policies": [...]}`, in the order asked for, for several."""
-    found = [_one(result) for result in results]
-    return found[0] if len(found) == 1 else {"policies": found}
+    """Return one object for one policy; `{"policies": [...]}`, in the requested order, for several."""
+    objects = [_one(result) for result in results]
+    return objects[0] if len(objects) == 1 else {"policies": objects}
 
 
 def _one(result: Result) -> dict[str, object]:
@@ -64,7 +64,7 @@ def _shared(result: PlacementResult | ChurnResult) -> dict[str, object]:
 
 
 def _curve(points: dict[int, float]) -> dict[str, object]:
-    return {str(at): _rounded(value) for at, value in points.items()}
+    return {str(percent): _rounded(value) for percent, value in points.items()}
 
 
 def _rounded(value: object) -> object:

@@ -1,4 +1,4 @@
-"""A page of charts: one file of HTML that loads nothing from anywhere, for light and for dark screens."""
+"""A page of charts: a single HTML file that loads nothing else, for light and dark screens."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ footer { color: var(--dim); font-size: .85rem; }
 
 
 MOST_NAMED = 3
-"""Policies that a title names besides the first."""
+"""Maximum number of policies that a title names after the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What stands on a page, from top to bottom."""
+    """Content of a page, from top to bottom."""
 
     title: str
     summary: str
     facts: dict[str, str] = field(default_factory=dict)
-    """What was simulated: names and values."""
+    """Parameters of the simulation: names and values."""
     tables: tuple[tuple[str, str, Table], ...] = ()
-    """Title, a sentence, and the table."""
+    """Title, a sentence, and the table, for each table."""
     charts: tuple[Chart, ...] = ()
 
 
 def write_page(page: Page, command: str = "") -> str:
-    """The page as text. It is also well-formed XML."""
+    """Return the page as text. It is also well-formed XML."""
     made_by = f"<footer>made by <code>{escape(command)}</code></footer>" if command else ""
     parts = [
         "<!DOCTYPE html>",
         '<html xmlns="http://www.w3.org/1999/xhtml" lang="en">',
         '<head><meta charset="utf-8"/>',
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
-        # Not even by mistake does it ask for anything.
+        # The page cannot load anything, not even by mistake.
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>",
         f"<title>{escape(page.title)}</title><style>{escape(STYLE)}</style></head>",
         f"<body><header><h1>{escape(page.title)}</h1><p>{escape(page.summary)}</p>{_facts(page.facts)}</header>",
@@ -85,8 +85,10 @@ def _table(title: str, note: str, table: Table) -> str:
     columns, rows = table
     head = "".join(f"<th>{escape(column.title)}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    words = f"<h2>{escape(title)}</h2><p>{escape(note)}</p>"
-    return f'<section>{words}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>'
+    heading = f"<h2>{escape(title)}</h2><p>{escape(note)}</p>"
+    return (
+        f'<section>{heading}<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></section>'
+    )
 
 
 def _figure(chart: Chart) -> str:
@@ -96,7 +98,7 @@ def _figure(chart: Chart) -> str:
 
 
 def side_by_side(names: Sequence[str]) -> str:
-    """`fairway against fgd and best-fit`; a number stands for those that would make it long."""
+    """Return `fairway against fgd and best-fit`; a number replaces names that would make it long."""
     first, *others = names
     if not others:
         return first

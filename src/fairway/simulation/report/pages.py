@@ -1,4 +1,4 @@
-"""The pages of the simulations: which charts tell what was found."""
+"""Pages of the simulations: the charts for each kind of result."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fairway.simulation.report.chart import Chart, Line
 from fairway.simulation.report.page import Page, side_by_side
 
 CLOSE_FROM = 85
-"""Percent of the GPUs asked for, from which policies differ."""
+"""Percent of requested GPUs from which policies differ."""
 QUANTILES = 200
-"""Points of a distribution."""
+"""Number of points of a distribution."""
 SPANS = 120
-"""Of equal length, over which use is averaged: what is shorter is noise in a picture."""
+"""Number of equal spans over which use is averaged; shorter ones would be noise in a chart."""
 PERCENT = scales.linear(0.0, 100.0, " %")
 
 
 def placement_page(results: Sequence[PlacementResult], facts: dict[str, str]) -> Page:
-    """A cluster that was filled."""
+    """Return the page of a cluster that was filled."""
     names = [result.policy for result in results]
     return Page(
         title=f"Placement: {side_by_side(names)}",
@@ -72,10 +72,10 @@ def _arrived_axis(results: Sequence[PlacementResult], since: int) -> scales.Scal
 
 
 def churn_page(results: Sequence[ChurnResult], facts: dict[str, str]) -> Page:
-    """A cluster where tasks come and go."""
+    """Return the page of a cluster with arrivals and departures."""
     series = [Line(result.policy, [point for point in result.series if point[0] >= WARM_UP]) for result in results]
     values = [value for line in series for _, value in line.points] or [0.0, 100.0]
-    longest = max((at for line in series for at, _ in line.points), default=WARM_UP)
+    longest = max((time for line in series for time, _ in line.points), default=WARM_UP)
     return Page(
         title=f"Placement under churn: {side_by_side([result.policy for result in results])}",
         summary="Tasks come at random and leave after a while. Who does not fit when it comes is turned away.",
@@ -105,7 +105,7 @@ def _turned_away(results: Sequence[PlacementResult] | Sequence[ChurnResult]) -> 
 
 
 def queue_page(results: Sequence[Outcome], facts: dict[str, str]) -> Page:
-    """A queue that was played again."""
+    """Return the page of a replayed queue."""
     first = results[0]
     completions = [record.completion for result in results for record in result.records]
     nodes = f"{first.nodes} x {first.gpus_per_node} GPUs"
@@ -122,7 +122,9 @@ def queue_page(results: Sequence[Outcome], facts: dict[str, str]) -> Page:
                 y=PERCENT,
                 x_title="from asking to the end",
                 y_title="jobs done",
-                lines=tuple(Line(r.policy, distribution([record.completion for record in r.records])) for r in results),
+                lines=tuple(
+                    Line(outcome.policy, distribution([record.completion for record in outcome.records])) for outcome in results
+                ),
             ),
             Chart(
                 title="Queueing",
@@ -131,7 +133,7 @@ def queue_page(results: Sequence[Outcome], facts: dict[str, str]) -> Page:
                 y=PERCENT,
                 x_title="waited, or held up by interruptions",
                 y_title="jobs",
-                lines=tuple(Line(r.policy, distribution(waits_of(r))) for r in results),
+                lines=tuple(Line(outcome.policy, distribution(waits_of(outcome))) for outcome in results),
             ),
             Chart(
                 title="Utilisation",
@@ -140,20 +142,23 @@ def queue_page(results: Sequence[Outcome], facts: dict[str, str]) -> Page:
                 y=PERCENT,
                 x_title="days",
                 y_title="GPUs held",
-                lines=tuple(Line(r.policy, [(at / 24.0, 100.0 * part) for at, part in usage_curve(r, SPANS)]) for r in results),
+                lines=tuple(
+                    Line(outcome.policy, [(hours / 24.0, 100.0 * part) for hours, part in usage_curve(outcome, SPANS)])
+                    for outcome in results
+                ),
             ),
         ),
     )
 
 
 def waits_of(result: Outcome) -> list[float]:
-    """Seconds that each job was there beyond what it needed to run."""
+    """Return the seconds that each job spent in the system beyond its required run time."""
     return [max(0.0, record.completion - record.entry.duration) for record in result.records]
 
 
 def distribution(values: Sequence[float]) -> list[tuple[float, float]]:
-    """The value below which each part of the values lies: (value, percent), both rising, from the smallest to 100 percent."""
+    """Return the quantiles of the values: (value, percent), both increasing, from the smallest value to 100 percent."""
     ordered = sorted(values)
     last = len(ordered) - 1
-    places = sorted({round(last * number / QUANTILES) for number in range(QUANTILES + 1)})
-    return [(ordered[place], 100.0 * (place + 1) / len(ordered)) for place in places]
+    indices = sorted({round(last * number / QUANTILES) for number in range(QUANTILES + 1)})
+    return [(ordered[index], 100.0 * (index + 1) / len(ordered)) for index in indices]

@@ -1,4 +1,4 @@
-"""Axes: where a value lies, which values are marked, and what is written there."""
+"""Axes: the position of a value, the values with ticks, and their labels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 TICKS = 7
-"""About so many marks on an axis."""
+"""Approximate number of ticks on an axis."""
 _MOMENTS = (
     (1.0, "1 s"), (10.0, "10 s"), (60.0, "1 min"), (600.0, "10 min"), (3600.0, "1 h"), (6 * 3600.0, "6 h"),
     (86400.0, "1 day"), (7 * 86400.0, "1 week"), (30 * 86400.0, "1 month"), (90 * 86400.0, "3 months"),
@@ -16,7 +16,7 @@ _MOMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """An axis from `low` to `high`; `part` says how far along a value lies, from 0 to 1."""
+    """An axis from `low` to `high`; `part` is the position of a value along it, from 0 to 1."""
 
     low: float
     high: float
@@ -24,7 +24,7 @@ class Scale:
     logarithmic: bool = False
 
     def part(self, value: float) -> float:
-        """Where the value lies; what is outside lies at the nearer end."""
+        """Return the position of a value; a value outside is at the nearer end."""
         inside = min(self.high, max(self.low, value))
         if self.logarithmic:
             return math.log(inside / self.low) / math.log(self.high / self.low)
@@ -32,7 +32,7 @@ class Scale:
 
 
 def linear(low: float, high: float, unit: str = "", *, exact: bool = False) -> Scale:
-    """An axis with marks at round numbers; it begins and ends at marks too, unless its ends are to be exact."""
+    """Return an axis with ticks at round numbers. It begins and ends at ticks too, unless its ends must be exact."""
     if not high > low:
         low, high = low - 1.0, high + 1.0
     step = _round_step((high - low) / TICKS)
@@ -45,10 +45,10 @@ def linear(low: float, high: float, unit: str = "", *, exact: bool = False) -> S
 
 
 def moments(shortest: float, longest: float) -> Scale:
-    """A logarithmic axis of lengths of time in seconds, a second at the least."""
-    after = next((place for place, (seconds, _) in enumerate(_MOMENTS) if seconds > shortest), len(_MOMENTS) - 1)
+    """Return a logarithmic axis of durations in seconds, starting at one second or more."""
+    after = next((index for index, (seconds, _) in enumerate(_MOMENTS) if seconds > shortest), len(_MOMENTS) - 1)
     first = min(max(0, after - 1), len(_MOMENTS) - 2)
-    last = next((place for place, (seconds, _) in enumerate(_MOMENTS) if seconds >= longest), len(_MOMENTS) - 1)
+    last = next((index for index, (seconds, _) in enumerate(_MOMENTS) if seconds >= longest), len(_MOMENTS) - 1)
     ticks = _MOMENTS[first : max(first + 1, last) + 1]
     return Scale(ticks[0][0], ticks[-1][0], ticks, logarithmic=True)
 

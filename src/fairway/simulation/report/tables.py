@@ -1,4 +1,4 @@
-"""What simulations found as tables: a row a policy, so that they stand side by side."""
+"""Results of simulations as tables: one row per policy, for comparison."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fairway.views.table import Column
 Table = tuple[tuple[Column, ...], list[list[str]]]
 
 MARKS = (95, 100, 110, 120, 130)
-"""Percent of GPUs asked for, at which the published experiment is read."""
+"""Percent of requested GPUs at which the published experiment is evaluated."""
 FRAGMENTED_AT = 80
-"""Where fragmentation is read: later on, what is idle is of no use to most whatever the policy."""
+"""Percent at which fragmentation is evaluated; later, most tasks cannot use the idle GPUs under any policy."""
 
 
 def placement_table(results: Sequence[PlacementResult], *, wide: bool = False) -> Table:
-    """Percent of the GPUs that are allocated at the marks, and how fast it was decided."""
+    """Return the percent of GPUs allocated at the marks, and the speed of the decisions."""
     kinds = kinds_of(results) if wide else []
     titles = ["POLICY", *(f"@{mark}%" for mark in MARKS), "END%", f"FRAG@{FRAGMENTED_AT}%", "DECISIONS/S", "P99"]
     titles += [f"{kind.upper()} REJECTED" for kind in kinds]
@@ -30,7 +30,7 @@ def placement_table(results: Sequence[PlacementResult], *, wide: bool = False) -
 
 
 def churn_table(results: Sequence[ChurnResult], *, wide: bool = False) -> Table:
-    """Percent of the GPUs that are allocated on average, and percent of the offered ones that were turned away."""
+    """Return the mean percent of GPUs allocated, and the percent of offered GPUs that were rejected."""
     kinds = kinds_of(results) if wide else []
     titles = [
         "POLICY",
@@ -54,7 +54,7 @@ def churn_table(results: Sequence[ChurnResult], *, wide: bool = False) -> Table:
 
 
 def queue_table(results: Sequence[Outcome], *, wide: bool = False) -> Table:
-    """Hours from asking to the end, hours of waiting, and what interruptions there were."""
+    """Return the hours from submission to the end, the hours of waiting, and the preemptions."""
     titles = ["POLICY", "AVERAGE H", "MEDIAN H", "P99 H", "WAIT H", "UTILISATION%", "PREEMPTIONS", "PER JOB"]
     titles += ["FIRST WAIT H", "MAKESPAN H", "MOVES", "JOBS", "NODES"] if wide else []
     rows = []
@@ -70,19 +70,19 @@ def queue_table(results: Sequence[Outcome], *, wide: bool = False) -> Table:
 
 
 def columns_of(titles: Sequence[str]) -> tuple[Column, ...]:
-    """Columns with these titles: numbers at the right, the first at the left."""
-    return tuple(Column(title, right=place > 0, always=place == 0) for place, title in enumerate(titles))
+    """Return columns with these titles: the first is left-aligned, numbers are right-aligned."""
+    return tuple(Column(title, right=index > 0, always=index == 0) for index, title in enumerate(titles))
 
 
 def kinds_of(results: Sequence[PlacementResult] | Sequence[ChurnResult]) -> list[str]:
-    """The kinds of tasks that came, in order of name."""
+    """Return the kinds of tasks that arrived, in order of name."""
     return list(dict.fromkeys(kind for result in results for kind in result.kinds))
 
 
 def turned(result: PlacementResult | ChurnResult, kinds: Sequence[str]) -> list[str]:
-    """How many of each kind were turned away, of how many."""
-    found = [result.kinds.get(kind) for kind in kinds]
-    return [f"{kind.rejected:,} of {kind.arrived:,}" if kind is not None else "-" for kind in found]
+    """Return how many tasks of each kind were rejected, and how many arrived."""
+    counts = [result.kinds.get(kind) for kind in kinds]
+    return [f"{kind.rejected:,} of {kind.arrived:,}" if kind is not None else "-" for kind in counts]
 
 
 def _pace(result: PlacementResult | ChurnResult) -> list[str]:

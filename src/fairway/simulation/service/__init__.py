@@ -1,1 +1,1 @@
-"""Services on a virtual clock: load, replicas that start, answer, fail and die, and the rules of others to compare with."""
+"""Simulation of services on a virtual clock: load, replicas that start, answer and fail, and other autoscalers to compare."""

@@ -1,4 +1,4 @@
-"""What a run came to."""
+"""Results of a service simulation."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from fairway.simulation.service.world import Moment, World
 
 @dataclass(frozen=True, slots=True)
 class ServiceOutcome:
-    """One run in figures."""
+    """The figures of one simulation."""
 
     late: float
-    """The part of the answers that took longer than the objective."""
+    """Part of the answers that took longer than the objective."""
     replica_hours: float
     changes: int
-    """How often another number of replicas was wanted."""
+    """How often the desired number of replicas changed."""
     reversals: int
-    """How often it went the other way than the time before."""
+    """How often it changed in the opposite direction to the previous change."""
     most: int
 
 
 def outcome(world: World, objective: float) -> ServiceOutcome:
-    """The whole run."""
+    """Return the results of a whole simulation."""
     moments = world.moments
     answers = sum(moment.answered for moment in moments)
     late = sum(int((moment.took > objective).sum()) for moment in moments)
     numbers = [moment.wanted for moment in moments]
     moves = [after - before for before, after in itertools.pairwise(numbers) if after != before]
-    turns = sum((one > 0) != (other > 0) for one, other in itertools.pairwise(moves))
+    turns = sum((earlier > 0) != (later > 0) for earlier, later in itertools.pairwise(moves))
     return ServiceOutcome(
         late=late / answers if answers else 0.0,
         replica_hours=sum(moment.live for moment in moments) * world.tick / 3600.0,
@@ -43,15 +43,18 @@ def outcome(world: World, objective: float) -> ServiceOutcome:
 
 
 def recovery(moments: Sequence[Moment], begin: float, end: float, objective: float, window: float = 5.0) -> float:
-    """Seconds from `begin` until the 95th percentile of the last few seconds is within the objective and stays so to `end`."""
+    """Return the seconds from `begin` until the latency objective is met for good.
+
+    It is met when the 95th percentile of the last few seconds is within the objective, and stays so until `end`.
+    """
     last = begin
     times = [moment for moment in moments if begin <= moment.time < end]
     first = 0
     for index, moment in enumerate(times):
         while times[first].time <= moment.time - window:
             first += 1
-        took = np.concatenate([one.took for one in times[first : index + 1]])
-        waiting = not len(took)
-        if waiting or float(np.quantile(took, 0.95)) > objective:
+        durations = np.concatenate([recent.took for recent in times[first : index + 1]])
+        waiting = not len(durations)
+        if waiting or float(np.quantile(durations, 0.95)) > objective:
             last = moment.time
     return last - begin

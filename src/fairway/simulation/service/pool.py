@@ -1,4 +1,4 @@
-"""The ready replicas of one revision as one queue: requests wait for each other, never for a moment when none is there."""
+"""The ready replicas of one revision as a single queue: a request waits only while the capacity is used up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ METRIC = "accuracy"
 
 @dataclass(slots=True)
 class Pool:
-    """Counters of one revision as a router keeps them, and its queue."""
+    """Counters of one revision, as in a router, and its queue."""
 
     version: Version
     queue: float = 0.0
@@ -33,18 +33,18 @@ class Pool:
     mirror_client_errors: int = 0
     outputs: OutputComparison = OutputComparison()
     non_finite: int = 0
-    """Answers that held NaN or infinity, in the last moment."""
+    """Answers with NaN or infinity in the last tick."""
     busy: float = 0.0
-    """Of each replica, in the last moment."""
+    """Busy seconds of each replica in the last tick."""
     partial: float = 0.0
-    """Of a request that is nearly answered."""
+    """Completed part of a request in progress."""
 
     def serve(
         self, coming: int, replicas: int, span: float, chance: np.random.Generator, slowness: np.ndarray | None = None
     ) -> tuple[int, np.ndarray]:
-        """Takes what comes and answers what it can: how many, and how long each took.
+        """Accept the new requests and answer as many as possible; return how many, and how long each took.
 
-        `slowness`: how many times as long as usual single answers take now, as recorded; None: as the version's spread says.
+        `slowness`: the recorded durations of single answers relative to the mean; None: drawn from the version's spread.
         """
         self.arrived += coming
         version = self.version
@@ -66,13 +66,13 @@ class Pool:
         return served, wait + slowness / version.rate
 
     def answer(self, served: int, took: np.ndarray, chance: np.random.Generator, *, copies: bool, bad: float = 0.0) -> None:
-        """Counts the answers. `bad`: the part of the requests that any version refuses."""
+        """Count the answers. `bad`: part of the requests that any version rejects."""
         failed = int(chance.binomial(served, self.version.errors)) if self.version.errors else 0
         refuses = 1.0 - (1.0 - self.version.refused) * (1.0 - bad)
         refused = int(chance.binomial(served - failed, refuses)) if refuses else 0
         good = served - failed - refused
         self.non_finite = int(chance.binomial(good, self.version.non_finite)) if self.version.non_finite else 0
-        # A router counts the time of successful answers; which of them were refused makes no difference here.
+        # A router counts the time of successful answers; it does not matter here which ones were rejected.
         took = took[refused:]
         self.bars += np.bincount(np.searchsorted(_BOUNDS, took), minlength=BARS)
         self.latency_sum += float(took.sum())
@@ -89,7 +89,7 @@ class Pool:
         self.reported += served - failed
 
     def _compare(self, good: int, chance: np.random.Generator) -> None:
-        """Counts the answers to copies beside those that clients got."""
+        """Count the comparison of answers to copies with those that clients got."""
         version = self.version
         relaid, reclassified = (int(chance.binomial(good, part)) for part in (version.relaid, version.reclassified))
         differing = max(relaid, reclassified, int(chance.binomial(good, version.differs)))
@@ -99,7 +99,7 @@ class Pool:
         self.outputs = self.outputs.plus(compared)
 
     def load(self) -> RevisionLoad:
-        """The counters as a router says them."""
+        """Return the counters as a router reports them."""
         return RevisionLoad(
             arrived=self.arrived,
             answered=self.answered,

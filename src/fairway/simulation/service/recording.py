@@ -1,6 +1,6 @@
-"""Traffic as it was recorded of real replicas: how many came, how many of them were refused, and what the others took.
+"""Recorded traffic of real replicas: how many requests arrived, how many were rejected, and how long the others took.
 
-The recording is played again and again from any place. What is slow in it is slow for every version at that moment.
+The recording is repeated from any position. A slow moment in it is slow for every version.
 """
 
 from __future__ import annotations
@@ -13,41 +13,46 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What happened in each tick."""
+    """Recorded values of each tick."""
 
     tick: float
     came: np.ndarray
     refused: np.ndarray
     took: tuple[np.ndarray, ...] = field(repr=False)
-    """Seconds of single answers; those of the tick before where there were none."""
+    """Durations of single answers in seconds; a tick without answers has those of the previous tick."""
 
     @classmethod
     def read(cls, text: str) -> Recording:
-        """From the text of a recording."""
-        found = json.loads(text)
-        took: list[np.ndarray] = []
-        for _, _, latencies in found["ticks"]:
-            mine = np.array(latencies, dtype=np.float64) * found["unit"]
-            took.append(mine if len(mine) or not took else took[-1])
-        first = next(latencies for latencies in took if len(latencies))
-        came, refused = (np.array([line[place] for line in found["ticks"]], dtype=np.float64) for place in (0, 1))
-        return cls(found["tick"], came, refused, tuple(each if len(each) else first for each in took))
+        """Parse the text of a recording."""
+        data = json.loads(text)
+        durations: list[np.ndarray] = []
+        for _, _, latencies in data["ticks"]:
+            seconds = np.array(latencies, dtype=np.float64) * data["unit"]
+            durations.append(seconds if len(seconds) or not durations else durations[-1])
+        first = next(latencies for latencies in durations if len(latencies))
+        arrivals, refused = (np.array([line[column] for line in data["ticks"]], dtype=np.float64) for column in (0, 1))
+        return cls(
+            data["tick"],
+            arrivals,
+            refused,
+            tuple(tick_latencies if len(tick_latencies) else first for tick_latencies in durations),
+        )
 
     def at(self, time: float) -> int:
-        """The tick that is played at that time."""
+        """Return the index of the tick at that time."""
         return int(time / self.tick) % len(self.came)
 
     def rate(self, time: float) -> float:
-        """How many come at that time, as a part of the average."""
+        """Return the arrivals at that time, as a fraction of the mean."""
         return float(self.came[self.at(time)] / self.came.mean())
 
     def bad(self, time: float) -> float:
-        """The part of them that any version refuses."""
-        place = self.at(time)
-        return float(self.refused[place] / self.came[place]) if self.came[place] else 0.0
+        """Return the part of the requests that any version rejects at that time."""
+        index = self.at(time)
+        return float(self.refused[index] / self.came[index]) if self.came[index] else 0.0
 
     def slowness(self, time: float) -> np.ndarray:
-        """What single answers took at that time, as a part of the average of all."""
+        """Return the durations of single answers at that time, as fractions of the overall mean."""
         usual = float(np.mean([latencies.mean() for latencies in self.took]))
-        found: np.ndarray = self.took[self.at(time)] / usual
-        return found
+        relative: np.ndarray = self.took[self.at(time)] / usual
+        return relative

@@ -1,4 +1,4 @@
-"""The rules of others for the number of replicas, as published, on the same measurements.
+"""Autoscaling rules of other systems, as published, on the same measurements.
 
 `Hpa` is the Kubernetes HorizontalPodAutoscaler v2 on CPU; `Kpa` is Knative's on concurrency. Both with their defaults.
 """
@@ -15,7 +15,7 @@ from fairway.state.service import Scale, Service
 
 @dataclass(slots=True)
 class Hpa:
-    """Ratio of use to target every 15 s; up by at most 100 % or 4; down to the largest of 300 s."""
+    """Scales by the ratio of use to target every 15 s: up by at most 100 % or 4; down to the largest value of 300 s."""
 
     target: float = 0.75
     sync: float = 15.0
@@ -34,7 +34,7 @@ class Hpa:
         *,
         may_shrink: bool,
     ) -> Scale:
-        """The number with its reason."""
+        """Return the number of replicas with its reason."""
         del shares, may_shrink
         bounds, current = service.spec.replicas, max(service.spec.replicas.min, service.scale.wanted)
         names = frozenset[str]().union(*ready.values())
@@ -43,11 +43,11 @@ class Hpa:
             return replace(service.scale, wanted=current, rule="hpa")
         self._next = now + self.sync
         ratio = use / self.target
-        wished = current if abs(ratio - 1.0) <= self.tolerance else math.ceil(len(names) * ratio - 1e-6)
-        wished = min(bounds.max, max(bounds.min, wished))
-        self._past = [*((time, number) for time, number in self._past if time > now - self.window), (now, wished)]
-        if wished > current:
-            number = min(wished, max(2 * current, current + 4))
+        desired = current if abs(ratio - 1.0) <= self.tolerance else math.ceil(len(names) * ratio - 1e-6)
+        desired = min(bounds.max, max(bounds.min, desired))
+        self._past = [*((time, number) for time, number in self._past if time > now - self.window), (now, desired)]
+        if desired > current:
+            number = min(desired, max(2 * current, current + 4))
         else:
             number = min(current, max(number for _, number in self._past))
         return replace(service.scale, wanted=number, rule="hpa", changed=now if number != current else service.scale.changed)
@@ -55,14 +55,14 @@ class Hpa:
 
 @dataclass(slots=True)
 class Kpa:
-    """An average over 60 s, and over 6 s in a panic; every 2 s; 70 % of what a replica can do is wanted of it.
+    """Scales by an average over 60 s, and over 6 s in a panic, every 2 s; the target is 70 % of a replica's capacity.
 
-    The metric is concurrency, of which a replica can do 1, or requests a second, of which it can do `rate`.
+    The metric is concurrency, of which a replica can do 1, or requests per second, of which it can do `rate`.
     """
 
     target: float = 0.7
     rate: float | None = None
-    """None: concurrency."""
+    """Requests per second that a replica can do; None: the metric is concurrency."""
     stable: float = 60.0
     panic: float = 6.0
     threshold: float = 2.0
@@ -80,7 +80,7 @@ class Kpa:
         *,
         may_shrink: bool,
     ) -> Scale:
-        """The number with its reason."""
+        """Return the number of replicas with its reason."""
         del shares, may_shrink
         bounds, current = service.spec.replicas, max(service.spec.replicas.min, service.scale.wanted)
         names = frozenset[str]().union(*ready.values())
@@ -88,9 +88,9 @@ class Kpa:
             *((time, value) for time, value in self._seen if time > now - self.stable),
             (now, self._use(measured, names)),
         ]
-        there = max(1, len(names))
-        stable, panic = (self._wished(now, window, there) for window in (self.stable, self.panic))
-        if panic / there >= self.threshold:
+        ready_count = max(1, len(names))
+        stable, panic = (self._wished(now, window, ready_count) for window in (self.stable, self.panic))
+        if panic / ready_count >= self.threshold:
             if now >= self._panic_until:
                 self._most = 0
             self._panic_until = now + self.stable
@@ -103,12 +103,12 @@ class Kpa:
         return replace(service.scale, wanted=number, rule="kpa", changed=now if number != current else service.scale.changed)
 
     def _use(self, measured: Measured, names: frozenset[str]) -> float:
-        """What is used now, in replicas that have nothing to spare."""
+        """Return the current use, in fully used replicas."""
         if self.rate is not None:
             return (looks.arrival_rate(measured, 2.0) or 0.0) / self.rate
         return (looks.work(measured, names, 2.0).utilisation or 0.0) * len(names) + looks.backlog(measured)
 
     def _wished(self, now: float, window: float, there: int) -> int:
         values = [value for time, value in self._seen if time > now - window]
-        wished = math.ceil(sum(values) / len(values) / self.target - 1e-6)
-        return min(1000 * there, max(there // 2, wished))
+        desired = math.ceil(sum(values) / len(values) / self.target - 1e-6)
+        return min(1000 * there, max(there // 2, desired))

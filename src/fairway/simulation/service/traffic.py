@@ -1,4 +1,4 @@
-"""Shapes of load: requests a second at a time."""
+"""Shapes of load: requests per second as a function of time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ MINUTE, HOUR = 60.0, 3600.0
 
 
 def steady(rate: float) -> Traffic:
-    """Always the same."""
+    """Return a constant load."""
     return lambda _: rate
 
 
 def burst(rate: float, factor: float, begin: float, end: float) -> Traffic:
-    """Many times as much for a while."""
+    """Return a load that is multiplied by `factor` for a while."""
     return lambda time: rate * factor if begin <= time < end else rate
 
 
 def day(rate: float = 60.0) -> Traffic:
-    """Two hours: slow waves, a burst of three times and one of five, ten minutes of thirty seconds on and off, waves again."""
+    """Return two hours of load.
+
+    Slow waves, a burst of three times and one of five, ten minutes of thirty seconds on and off, and waves again.
+    """
 
     def at(time: float) -> float:
         base = rate * (1.0 + 0.25 * math.sin(2.0 * math.pi * time / HOUR))

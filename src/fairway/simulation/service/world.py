@@ -1,7 +1,7 @@
-"""A service, its replicas, its router and its callers on a virtual clock.
+"""A service, its replicas, its router and its clients on a virtual clock.
 
-The planner is the real one. Everything around it is simulated: replicas take their time to start, requests wait for each
-other, versions fail as they are told to, and daemon, router and replicas can be killed at any time.
+The planner is the real one. Everything around it is simulated: replicas take time to start, requests wait for each other,
+versions fail as configured, and daemon, router and replicas can be killed at any time.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from fairway.state.service import Replica, ReplicaPhase, Service, ServiceKey
 KEY = ServiceKey("default", "simulated")
 _GONE_KEPT = 20
 _USE_EVERY = 5.0
-"""Seconds between two looks at what replicas use."""
+"""Interval in seconds between measurements of the replicas' resource use."""
 _MEMORY_NOISE = 0.001
-"""How far two looks at the same memory lie apart."""
+"""Standard deviation of two measurements of the same memory."""
 
 
 @dataclass(slots=True)
 class Moment:
-    """What happened in one tick."""
+    """Values of one tick."""
 
     time: float
     arrived: int
     answered: int
     took: np.ndarray
-    """How long each answer took."""
+    """Duration of each answer."""
     wanted: int
     live: int
-    """Replicas that cost something: all but those that are gone."""
+    """Number of replicas that cost something: all except those that are gone."""
     capacity: float
-    """Requests a second of the ready replicas that the router knows."""
+    """Requests per second that the ready replicas known to the router can answer."""
 
 
 @dataclass(slots=True)
 class Own:
-    """What a replica counts of itself."""
+    """Counters of one replica."""
 
     served: int = 0
     busy: float = 0.0
@@ -59,19 +59,20 @@ class Own:
 
 @dataclass(slots=True)
 class World:
-    """Run it with `run`; change it with `apply`, `restart_daemon`, `restart_router` and `kill` in between."""
+    """A simulated service. `run` advances it; `apply`, `restart_daemon`, `restart_router` and `kill` change it in between."""
 
     traffic: Traffic
     seed: int = 0
     tick: float = 0.5
     look: float = 2.0
     recording: Recording | None = None
-    """What single answers take and how many requests are bad, as recorded; None: as the versions say, and none."""
+    """Recorded durations of single answers and parts of bad requests; None: durations as configured by the versions, and no bad
+    requests."""
     begins: float = 0.0
-    """The time within the recording at which this world begins."""
+    """Position in the recording at which this simulation begins."""
     rule: Rule = autoscale.decide
     room: int | None = None
-    """Replicas that find a place; None: any number."""
+    """Number of replicas for which there is room; None: any number."""
     service: Service | None = None
     now: float = 0.0
     replicas: list[Replica] = field(default_factory=list)
@@ -83,13 +84,13 @@ class World:
     held: int = 0
     held_since: float | None = None
     expired: int = 0
-    """Requests that were held for longer than the document says: answered 503."""
+    """Requests that were held longer than the document allows, and answered 503."""
     arrived: int = 0
     epoch: int = 1
     retried: int = 0
-    """Requests that were in the queue of a revision without any replica left."""
+    """Requests that were in the queue of a revision when it lost its last replica."""
     watch: Callable[[World, ServicePlan], None] | None = None
-    """Called after every plan, with the world as it was before."""
+    """Called after every plan, with the state before it."""
     _pools: dict[int, Pool] = field(default_factory=dict)
     _own: dict[str, Own] = field(default_factory=dict)
     _versions: dict[int, Version] = field(default_factory=dict)
@@ -98,46 +99,46 @@ class World:
     _looked: float = -1e9
     _used: dict[str, ReplicaUse] = field(default_factory=dict)
     _busy_then: dict[str, float] = field(default_factory=dict)
-    """What each replica's busy seconds were at the last look at what they use."""
+    """Busy seconds of each replica at the last measurement of resource use."""
     _used_at: float = 0.0
 
     def __post_init__(self) -> None:
-        """Everything that happens by chance comes from the seed."""
+        """Create the random generators: all randomness comes from the seed."""
         self._chance = np.random.default_rng(self.seed)
         self._noise = np.random.default_rng((self.seed, 1))
 
     def apply(self, spec: ServiceSpec, version: Version) -> None:
-        """A document, and how what it serves behaves."""
-        before = self.service.revisions if self.service else ()
+        """Apply a document, with the behaviour of its version."""
+        previous_revisions = self.service.revisions if self.service else ()
         self.service = commands.applied(self.service, KEY, spec, spec.model, "onnx", Origin(), {}, self.now)
-        if self.service.revisions[-1:] != before[-1:]:
+        if self.service.revisions[-1:] != previous_revisions[-1:]:
             self._versions[self.service.revisions[-1].number] = version
         self._looked = -1e9
 
     def change(self, verb: Callable[[Service], Service]) -> None:
-        """One of the verbs of `commands`."""
+        """Apply a function of `commands` to the service."""
         if self.service is not None:
             self.service = verb(self.service)
 
     def restart_daemon(self) -> None:
-        """What was only measured is lost; what is remembered stays."""
+        """Restart the daemon: measurements are lost, stored state stays."""
         self.measured, self._used = Measured(), {}
 
     def restart_router(self) -> None:
-        """Counters begin anew; routes and held requests stay."""
+        """Restart the router: counters are reset; routes and held requests stay."""
         self.epoch += 1
         self.arrived = 0
         self._pools = {number: Pool(pool.version, pool.queue) for number, pool in self._pools.items()}
 
     def kill(self, name: str, message: str = "ended by SIGKILL", *, for_memory: bool = False) -> None:
-        """A replica ends without having been asked to."""
-        for index, one in enumerate(self.replicas):
-            if one.name == name and one.phase is not ReplicaPhase.GONE:
-                gone = replace(one, phase=ReplicaPhase.GONE, since=self.now, failed=True, message=message)
-                self.replicas[index] = replace(gone, out_of_memory=for_memory)
+        """End a replica without a stop request."""
+        for index, replica in enumerate(self.replicas):
+            if replica.name == name and replica.phase is not ReplicaPhase.GONE:
+                ended = replace(replica, phase=ReplicaPhase.GONE, since=self.now, failed=True, message=message)
+                self.replicas[index] = replace(ended, out_of_memory=for_memory)
 
     def run(self, seconds: float) -> None:
-        """So much time passes."""
+        """Advance the clock by this many seconds."""
         until = self.now + seconds
         while self.now < until - 1e-9:
             self._live()
@@ -147,26 +148,30 @@ class World:
             self.now = round(self.now + self.tick, 6)
 
     def version(self, revision: int) -> Version:
-        """How a revision behaves."""
+        """Return the behaviour of a revision."""
         return self._versions.get(revision, Version())
 
     def served(self, name: str) -> int:
-        """How many requests a replica has answered."""
+        """Return how many requests a replica has answered."""
         return self._own[name].served if name in self._own else 0
 
     def _live(self) -> None:
-        """Replicas start, become ready, or fail."""
-        for index, one in enumerate(self.replicas):
-            version = self.version(one.revision)
-            if one.phase is ReplicaPhase.WAITING:
-                self.replicas[index] = self._placed(one)
-            elif one.phase is ReplicaPhase.STARTING and self.now - one.since >= version.cold_start - 1e-9 and not version.hangs:
+        """Let replicas start, become ready, or fail."""
+        for index, replica in enumerate(self.replicas):
+            version = self.version(replica.revision)
+            if replica.phase is ReplicaPhase.WAITING:
+                self.replicas[index] = self._placed(replica)
+            elif (
+                replica.phase is ReplicaPhase.STARTING
+                and self.now - replica.since >= version.cold_start - 1e-9
+                and not version.hangs
+            ):
                 ended = {"phase": ReplicaPhase.GONE, "failed": True, "message": "exit 1: cannot load the model"}
-                ready = {"phase": ReplicaPhase.READY, "address": f"127.0.0.1:{one.number}"}
-                self.replicas[index] = replace(one, since=self.now, **(ended if version.crashes else ready))
-        gone = [one for one in self.replicas if one.phase is ReplicaPhase.GONE]
-        forgotten = {one.name for one in gone[:-_GONE_KEPT]}
-        self.replicas = [one for one in self.replicas if one.name not in forgotten]
+                ready = {"phase": ReplicaPhase.READY, "address": f"127.0.0.1:{replica.number}"}
+                self.replicas[index] = replace(replica, since=self.now, **(ended if version.crashes else ready))
+        gone_replicas = [replica for replica in self.replicas if replica.phase is ReplicaPhase.GONE]
+        forgotten = {replica.name for replica in gone_replicas[:-_GONE_KEPT]}
+        self.replicas = [replica for replica in self.replicas if replica.name not in forgotten]
 
     def _placed(self, one: Replica) -> Replica:
         placed = sum(other.phase not in (ReplicaPhase.WAITING, ReplicaPhase.GONE) for other in self.replicas)
@@ -175,7 +180,7 @@ class World:
         return replace(one, phase=ReplicaPhase.STARTING, since=self.now, started=self.now, message="")
 
     def plan(self) -> None:
-        """The daemon looks, decides and acts."""
+        """Run one turn of the daemon: measure, plan and act."""
         if self.service is None:
             return
         self._looked = self.now
@@ -190,64 +195,64 @@ class World:
     def _perform(self, plan: ServicePlan) -> None:
         self.service, self.route = plan.service, plan.routes
         first = plan.service.replicas_made - len(plan.start) + 1
-        made = [
+        new_replicas = [
             Replica(KEY, revision, number, JobKey("default", f"simulated-{number}"), since=self.now, created=self.now)
             for number, revision in enumerate(plan.start, first)
         ]
-        for index, one in enumerate(self.replicas):
-            if one.phase is ReplicaPhase.GONE:
+        for index, replica in enumerate(self.replicas):
+            if replica.phase is ReplicaPhase.GONE:
                 continue
-            if one.name in plan.stop:
-                self.replicas[index] = replace(one, phase=ReplicaPhase.GONE, since=self.now)
-            elif one.name in plan.drain:
-                self.replicas[index] = replace(one, phase=ReplicaPhase.DRAINING, since=self.now)
-        self.replicas.extend(made)
+            if replica.name in plan.stop:
+                self.replicas[index] = replace(replica, phase=ReplicaPhase.GONE, since=self.now)
+            elif replica.name in plan.drain:
+                self.replicas[index] = replace(replica, phase=ReplicaPhase.DRAINING, since=self.now)
+        self.replicas.extend(new_replicas)
 
     def _backends(self) -> dict[int, list[str]]:
-        """Replicas that get requests, by revision: those the router knows and that are alive."""
-        alive = {one.name for one in self.replicas if one.phase in (ReplicaPhase.READY, ReplicaPhase.DRAINING)}
-        found: dict[int, list[str]] = {}
+        """Return the replicas that get requests, by revision: those that are in the route plan and alive."""
+        alive = {replica.name for replica in self.replicas if replica.phase in (ReplicaPhase.READY, ReplicaPhase.DRAINING)}
+        by_revision: dict[int, list[str]] = {}
         for backend in self.route.backends if self.route else ():
             if backend.name in alive:
-                found.setdefault(backend.revision, []).append(backend.name)
-        return found
+                by_revision.setdefault(backend.revision, []).append(backend.name)
+        return by_revision
 
     def _serve(self) -> None:
-        """Callers come, replicas answer."""
-        coming = int(self._chance.poisson(max(0.0, self.traffic(self.now)) * self.tick))
-        self.arrived += coming
+        """Let requests arrive and replicas answer."""
+        pending = int(self._chance.poisson(max(0.0, self.traffic(self.now)) * self.tick))
+        self.arrived += pending
         backends = self._backends()
-        asked, coming = coming, coming + self.held
-        self.held = 0 if backends else coming
+        new_requests, pending = pending, pending + self.held
+        self.held = 0 if backends else pending
         self._expire()
-        took: list[np.ndarray] = []
-        for number, count in self._dealt(coming if backends else 0, backends).items():
+        durations: list[np.ndarray] = []
+        for number, count in self._dealt(pending if backends else 0, backends).items():
             pool = self._pool(number)
             served, times = pool.serve(count, len(backends[number]), self.tick, self._chance, self._slowness())
             pool.answer(served, times, self._chance, copies=False, bad=self._bad())
-            took.append(times)
+            durations.append(times)
             self._credit(backends[number], served, pool)
-        self._copy(coming, backends)
+        self._copy(pending, backends)
         for number, pool in self._pools.items():
             if pool.queue and number not in backends:
-                # The router tries them again on another one; nothing is lost while there is one.
+                # The router retries them on another replica; no request is lost while there is one.
                 self.held, self.retried = self.held + int(pool.queue), self.retried + int(pool.queue)
                 pool.queue = 0.0
         capacity = sum(len(names) * self._pool(number).version.rate for number, names in backends.items())
-        live = sum(one.phase is not ReplicaPhase.GONE for one in self.replicas)
-        wanted = self.service.scale.wanted if self.service else 0
-        times = np.concatenate(took) if took else np.zeros(0)
-        self.moments.append(Moment(self.now, asked, len(times), times, wanted, live, capacity))
+        live = sum(replica.phase is not ReplicaPhase.GONE for replica in self.replicas)
+        desired = self.service.scale.wanted if self.service else 0
+        times = np.concatenate(durations) if durations else np.zeros(0)
+        self.moments.append(Moment(self.now, new_requests, len(times), times, desired, live, capacity))
 
     def _expire(self) -> None:
-        """What is held too long is given up."""
+        """Drop requests that were held too long."""
         self.held_since = None if not self.held else self.now if self.held_since is None else self.held_since
         limit = self.route.hold_seconds if self.route else 0.0
         if self.held_since is not None and self.now - self.held_since > limit:
             self.expired, self.held, self.held_since = self.expired + self.held, 0, None
 
     def _dealt(self, coming: int, backends: dict[int, list[str]]) -> dict[int, int]:
-        """Requests by revision: by the weights of those that have a backend."""
+        """Distribute requests to revisions by the weights of those that have a backend."""
         weights = {number: weight for number, weight in (self.route.weights if self.route else ()) if number in backends}
         weights = weights or dict.fromkeys(backends, 1)
         numbers = sorted(weights)
@@ -261,8 +266,8 @@ class World:
         if mirror and mirror.revision in backends:
             pool = self._pool(mirror.revision)
             count = int(self._chance.binomial(coming, mirror.share / WHOLE))
-            served, took = pool.serve(count, len(backends[mirror.revision]), self.tick, self._chance, self._slowness())
-            pool.answer(served, took, self._chance, copies=True, bad=self._bad())
+            served, durations = pool.serve(count, len(backends[mirror.revision]), self.tick, self._chance, self._slowness())
+            pool.answer(served, durations, self._chance, copies=True, bad=self._bad())
             self._credit(backends[mirror.revision], served, pool)
 
     def _slowness(self) -> np.ndarray | None:
@@ -272,28 +277,28 @@ class World:
         return self.recording.bad(self.begins + self.now) if self.recording else 0.0
 
     def _credit(self, names: Sequence[str], served: int, pool: Pool) -> None:
-        each, rest = divmod(served, len(names))
+        per_replica, remainder = divmod(served, len(names))
         first = int(self._chance.integers(len(names)))
         for index, name in enumerate(names):
-            own = self._own.setdefault(name, Own())
-            mine = each + ((index - first) % len(names) < rest)
-            own.served += mine
-            own.busy += pool.busy
-            own.non_finite += pool.non_finite // len(names) + (index == first and pool.non_finite % len(names))
-            self._wear(name, pool.version, mine)
+            counters = self._own.setdefault(name, Own())
+            answers = per_replica + ((index - first) % len(names) < remainder)
+            counters.served += answers
+            counters.busy += pool.busy
+            counters.non_finite += pool.non_finite // len(names) + (index == first and pool.non_finite % len(names))
+            self._wear(name, pool.version, answers)
 
     def _wear(self, name: str, version: Version, answers: int) -> None:
-        """What answers do to their replica."""
+        """Apply the effects of answers to their replica."""
         if version.leak and self._memory(name, version) >= 1.0:
             self.kill(name, "replica-0 was killed for using too much memory", for_memory=True)
         elif version.fragile and self._chance.random() < 1.0 - (1.0 - version.fragile) ** answers:
             self.kill(name, "SIGSEGV")
 
     def _memory(self, name: str, version: Version) -> float:
-        """What a replica holds of its memory."""
+        """Return the part of its memory that a replica uses."""
         served = self.served(name)
-        most, soon = version.cache
-        return version.memory + version.leak * served + most * (1.0 - math.exp(-served / soon))
+        cache_size, cache_answers = version.cache
+        return version.memory + version.leak * served + cache_size * (1.0 - math.exp(-served / cache_answers))
 
     def _pool(self, number: int) -> Pool:
         return self._pools.setdefault(number, Pool(self.version(number)))
@@ -313,40 +318,40 @@ class World:
         loads = {
             name: ReplicaLoad(
                 self.now,
-                served=own.served,
-                busy_seconds=own.busy,
+                served=counters.served,
+                busy_seconds=counters.busy,
                 queue=round(queues.get(name, 0.0)),
-                non_finite=own.non_finite,
+                non_finite=counters.non_finite,
             )
-            for name, own in self._own.items()
+            for name, counters in self._own.items()
             if name in queues
         }
         for name in queues:
             loads.setdefault(name, ReplicaLoad(self.now))
         self._look_at_use()
-        silent = {one.name for one in self.replicas if self._is_silent(one.revision)}
-        spoken = {name: load for name, load in loads.items() if name not in silent}
-        return Sample(self.now, route, spoken, {name: use for name, use in self._used.items() if name in queues})
+        silent = {replica.name for replica in self.replicas if self._is_silent(replica.revision)}
+        reported = {name: load for name, load in loads.items() if name not in silent}
+        return Sample(self.now, route, reported, {name: use for name, use in self._used.items() if name in queues})
 
     def _is_silent(self, revision: int) -> bool:
-        """Whether its server says nothing of itself."""
-        known = self.service.revision(revision) if self.service else None
-        return bool(known and known.spec.command)
+        """Return whether the revision's server reports no load."""
+        known_revision = self.service.revision(revision) if self.service else None
+        return bool(known_revision and known_revision.spec.command)
 
     def _look_at_use(self) -> None:
         passed = self.now - self._used_at
         if passed < _USE_EVERY:
             return
-        ready = [one for one in self.replicas if one.phase is ReplicaPhase.READY]
-        busy = {one.name: self._own[one.name].busy if one.name in self._own else 0.0 for one in ready}
+        ready = [replica for replica in self.replicas if replica.phase is ReplicaPhase.READY]
+        busy = {replica.name: self._own[replica.name].busy if replica.name in self._own else 0.0 for replica in ready}
         self._used = {
-            one.name: ReplicaUse(
+            replica.name: ReplicaUse(
                 self.now,
-                cpu=version.cpu * (busy[one.name] - self._busy_then[one.name]) / passed,
-                memory=max(0.0, self._memory(one.name, version) + float(self._noise.normal(0.0, _MEMORY_NOISE))),
+                cpu=version.cpu * (busy[replica.name] - self._busy_then[replica.name]) / passed,
+                memory=max(0.0, self._memory(replica.name, version) + float(self._noise.normal(0.0, _MEMORY_NOISE))),
             )
-            for one in ready
-            if one.name in self._busy_then
-            for version in (self.version(one.revision),)
+            for replica in ready
+            if replica.name in self._busy_then
+            for version in (self.version(replica.revision),)
         }
         self._used_at, self._busy_then = self.now, busy
