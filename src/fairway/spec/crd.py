@@ -41,6 +41,8 @@ def structural(model: type[SpecModel]) -> Schema:
 
 def _structural(schema: Schema, defs: Schema) -> Schema:
     schema = _in_place(schema, defs)
+    if "description" in schema:
+        schema = {**schema, "description": " ".join(schema["description"].split())}  # a docstring of several lines
     if schema.get("additionalProperties") is True:
         return {**{key: schema[key] for key in ("description",) if key in schema}, **_OPEN}
     result = {key: schema[key] for key in _KEPT if key in schema}

@@ -95,3 +95,15 @@ def test_fields_of_note():
 def test_documents_in_the_kubernetes_spelling_keep_it(documents, faults, data):
     document = data.draw(documents)
     assert faults(structural(MODELS[document.kind]), kubernetes_data(document)["spec"]) == []
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_descriptions_are_one_line(kind):
+    def descriptions(node):
+        yield node.get("description", "")
+        for part in [*node.get("properties", {}).values(), *(node[key] for key in ("items", "additionalProperties") if key in node)]:
+            yield from descriptions(part)
+
+    texts = list(descriptions(structural(MODELS[kind])))
+    assert any(len(text) > 130 for text in texts)  # at least one docstring has several lines
+    assert not [text for text in texts if "\n" in text]
