@@ -216,7 +216,7 @@ class Blobs:
                     waiting[digest] = _written(data, aside.place())
                 return digest, len(data)
         elif os.path.exists(self._size_mark(size)):
-            # There is a blob of this size, so the file may be known: hash it before anything is written.
+            # There is a blob of this size, so the content may be stored already: hash it before anything is written.
             digest, size = _digested(os.fspath(path))
             if digest in waiting or self.intact(digest):
                 return digest, size

@@ -230,10 +230,10 @@ class Datasets:
         """Remove the laid-out folder in one step, so that a crash leaves no partial folder under the version's name."""
         folder = self._namespaces.folder("data", version.name) / str(version.version)
         if folder.is_dir():
-            aside = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
+            temporary = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
             with crash.reach("registry.rename"):
-                os.rename(folder, aside)
-            shutil.rmtree(aside, ignore_errors=True)
+                os.rename(folder, temporary)
+            shutil.rmtree(temporary, ignore_errors=True)
 
     def _newest(self, name: str) -> DatasetVersion | None:
         versions = self.versions(name)

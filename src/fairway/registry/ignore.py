@@ -151,10 +151,10 @@ def _bracket(pattern: str, start: int) -> tuple[str, int] | None:
         first = False
         if at >= len(pattern):
             return None
-        named = re.compile(r"\[:(\w+):\]").match(pattern, at)
-        if named:
-            parts.append(_CLASSES.get(named[1], ""))
-            at = named.end()
+        posix_class = re.compile(r"\[:(\w+):\]").match(pattern, at)
+        if posix_class:
+            parts.append(_CLASSES.get(posix_class[1], ""))
+            at = posix_class.end()
             continue
         if pattern[at] == "\\":
             at += 1

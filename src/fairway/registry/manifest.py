@@ -47,8 +47,8 @@ class Manifest:
         all the content that it names exists too.
         """
         listed = [{name: value for name in _FIELDS if (value := getattr(entry, name))} for entry in sorted(self.entries)]
-        place = {"elsewhere": elsewhere} if elsewhere else {}
-        text = json.dumps({"format": FORMAT, "entries": listed, **place}, separators=(",", ":"), ensure_ascii=False)
+        location = {"elsewhere": elsewhere} if elsewhere else {}
+        text = json.dumps({"format": FORMAT, "entries": listed, **location}, separators=(",", ":"), ensure_ascii=False)
         return text.encode("utf-8", "surrogateescape")
 
 

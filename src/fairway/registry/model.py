@@ -106,8 +106,8 @@ class Models:
             if selector == str(version.version) or selector in version.aliases:
                 return version
         aliases = sorted(alias for version in versions for alias in version.aliases)
-        named = f" and the aliases {', '.join(aliases)}" if aliases else ""
-        message = f"model {name} has no version or alias {selector!r}; it has {_ranges(versions)}{named}"
+        aliases_text = f" and the aliases {', '.join(aliases)}" if aliases else ""
+        message = f"model {name} has no version or alias {selector!r}; it has {_ranges(versions)}{aliases_text}"
         fix = suggest.did_you_mean(selector, aliases) or f"the newest is {versions[-1]}"
         raise NotFoundError(message, fix=fix)
 
@@ -344,10 +344,10 @@ class Models:
         """Remove the laid-out folder in one step, so that a crash leaves no partial folder under the version's name."""
         folder = self._namespaces.folder("model-files", version.name) / str(version.version)
         if folder.is_dir():
-            aside = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
+            temporary = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
             with crash.reach("registry.rename"):
-                os.rename(folder, aside)
-            shutil.rmtree(aside, ignore_errors=True)
+                os.rename(folder, temporary)
+            shutil.rmtree(temporary, ignore_errors=True)
 
     def _no_model(self, name: str) -> NotFoundError:
         namespace, bare = split(name)

@@ -83,9 +83,9 @@ def move(folder: Path, target: Path, records: Mapping[int, bytes]) -> None:
             shutil.copytree(folder, temporary, ignore=shutil.ignore_patterns(".*", _LOCK))
         for number, content in records.items():
             put(record(temporary, number), content)
-        taken = next_number(target) - 1
-        if taken >= next_number(temporary):
-            put(record(temporary, taken, GONE), b"")
+        highest = next_number(target) - 1
+        if highest >= next_number(temporary):
+            put(record(temporary, highest, GONE), b"")
         if target.exists():
             # It holds the remains of a model whose versions were all deleted.
             with crash.reach("registry.rename"):

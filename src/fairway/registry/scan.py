@@ -51,9 +51,9 @@ def scan(folder: Path, *, ignoring: bool) -> Found:
     walk.enter("", Rules())
     walk.follow_links()
     if walk.refused:
-        named = "; ".join(walk.refused[:_MOST_NAMED])
+        reasons = "; ".join(walk.refused[:_MOST_NAMED])
         more = f"; and {len(walk.refused) - _MOST_NAMED} more" if len(walk.refused) > _MOST_NAMED else ""
-        message = f"{folder} cannot be kept: {named}{more}"
+        message = f"{folder} cannot be kept: {reasons}{more}"
         raise RefusedError(message, fix=_advice(walk) if ignoring else "put copies in their place, or refer to it by its path")
     return walk.found
 
@@ -119,7 +119,7 @@ class _Walk:
         full = os.path.join(self._top, path)
         target = os.readlink(full)
         if os.path.isabs(target) and _within(target, self._top):
-            # A copy's link would lead back to the original folder; what is meant is the same target relative to the link.
+            # In a copy, the absolute link would lead back to the original folder: make it relative.
             target = os.path.relpath(target, os.path.dirname(full))
         if stays_inside(path, target) and _within(os.path.realpath(full), self._top):
             self.found.others.append(Entry(path, 0o777, symlink=target))

@@ -292,7 +292,7 @@ def _plain(name: str) -> bool:
 
 
 def _too_large(folder: Path, found: Found, limit: int) -> RefusedError:
-    named = ", ".join(f"{path} ({show_bytes(size)})" for path, size in found.largest())
-    size, most = show_bytes(found.size), show_bytes(limit)
-    message = f"{folder} holds {size}, more than the {most} that a snapshot of code may; the largest are {named}"
+    largest = ", ".join(f"{path} ({show_bytes(size)})" for path, size in found.largest())
+    size, allowed = show_bytes(found.size), show_bytes(limit)
+    message = f"{folder} holds {size}, more than the {allowed} that a snapshot of code may; the largest are {largest}"
     return RefusedError(message, fix="leave data out with .fairwayignore and name it under data:, or run in place (--in-place)")

@@ -1,4 +1,4 @@
-"""Content that lies elsewhere: a path, or a URI of any kind that fsspec knows (`s3://`, `gs://`, `https://` ...)."""
+"""Content that lies elsewhere: a path, or a URI of any kind that fsspec supports (`s3://`, `gs://`, `https://` ...)."""
 
 from __future__ import annotations
 
@@ -102,15 +102,15 @@ def _fetch(uri: str, folder: Path) -> Path:
 
 def _listed(uri: str) -> tuple[dict[str, int], dict[str, str], bool]:
     """Return sizes by location, locations by name from the top, and whether the URI names one file."""
-    system, place = open_store(uri)
+    system, root = open_store(uri)
     with telling(uri):
-        if system.isfile(place):
-            return {place: int(system.size(place) or 0)}, {place.rstrip("/").rpartition("/")[2]: place}, True
-        sizes = {location: int(info.get("size") or 0) for location, info in system.find(place, detail=True).items()}
+        if system.isfile(root):
+            return {root: int(system.size(root) or 0)}, {root.rstrip("/").rpartition("/")[2]: root}, True
+        sizes = {location: int(info.get("size") or 0) for location, info in system.find(root, detail=True).items()}
     if not sizes:
         message = f"there is nothing at {uri}"
         raise NotFoundError(message, fix="name a file or a folder with content")
-    top = place.rstrip("/") + "/" if place.strip("/") else place
+    top = root.rstrip("/") + "/" if root.strip("/") else root
     return sizes, {location.removeprefix(top).lstrip("/"): location for location in sizes}, False
 
 

@@ -49,7 +49,7 @@ class Format:
     signature: Callable[[Files, str], Signature] = lambda _files, _entry: Signature()
     """Returns inputs and outputs as far as the file shows them; empty sides are found when the model is loaded.
 
-    Raises `RefusedError` for a file that is not what its name says.
+    Raises `RefusedError` for a file whose content does not match its name.
     """
     risk: Callable[[str, Path], Risk | None] = lambda _name, _path: None
     """Returns why loading one file (name, path) can run code. Called for every file of a folder, whatever the folder's format."""

@@ -55,7 +55,7 @@ class ChosenRouter:
         self._with_envoy: set[str] = set()
         self._with_own: set[str] = set()
         self.reason: Callable[[str], str] = lambda _service: ""
-        """Returns why a service cannot use Envoy; set by the code that knows the services."""
+        """Returns why a service cannot use Envoy; set by the code that has the services' documents."""
 
     async def start(self, wake: Callable[[], None]) -> None:
         """Start both routers and find the services that they serve from before a restart."""

@@ -130,16 +130,16 @@ class Control:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await read_line(reader, LINE_LIMIT):
-                word, _, rest = line.strip().partition(b" ")
-                if word == b"watch":
+                command, _, rest = line.strip().partition(b" ")
+                if command == b"watch":
                     self._watchers.add(writer)
                     if self._desk.waiting:
                         # These requests came before the caller began to watch.
                         self.wake()
-                if word == b"listener":
+                if command == b"listener":
                     self._hand_over(writer)
                     continue
-                writer.write(self._answer(word, rest) + b"\n")
+                writer.write(self._answer(command, rest) + b"\n")
                 await writer.drain()
         except (OSError, ValueError):
             # The caller is gone, or sent no valid line.

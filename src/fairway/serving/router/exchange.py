@@ -512,7 +512,7 @@ class Exchange:
         self._complete()
 
     def _complete(self) -> None:
-        """Log the request, copy it if the plan asks for that, and go on to the next one."""
+        """Log the request, copy it if the plan requires that, and go on to the next one."""
         self._note()
         place, replay = self._place, self._replay
         replay.may_drop(False)

@@ -153,9 +153,9 @@ class LocalRouter:
     async def keys(self, service: str) -> tuple[ApiKey, ...]:
         """Return the stored records of a service's API keys, with the uses that its routers have counted since."""
         home = self._home(service)
-        kept = await asyncio.to_thread(read_keys, home)
-        loads = await self._loads(service, home) if kept else []
-        return with_uses(kept, add_loads(loads).key_uses, 0.0) if loads else kept
+        stored = await asyncio.to_thread(read_keys, home)
+        loads = await self._loads(service, home) if stored else []
+        return with_uses(stored, add_loads(loads).key_uses, 0.0) if loads else stored
 
     def access_state(self, service: str) -> AccessState:
         """Return how the service's port is protected."""
@@ -165,14 +165,14 @@ class LocalRouter:
 
     async def _check_port(self, plan: RoutePlan, before: RoutePlan, home: Path, port: int) -> None:
         """Raise `ConflictError` before any change if the plan's port is taken; a running router still gets the routes."""
-        kept = is_kept(home)
-        if not plan.port or plan.port == port or (not kept and _paths(self._sockets(home))):
+        is_running = is_kept(home)
+        if not plan.port or plan.port == port or (not is_running and _paths(self._sockets(home))):
             # At the previous port the holder may be a router of this service: the keeper finds out.
             return
         try:
             await asyncio.to_thread(check_free, plan.service, plan.host, plan.port, self._folder)
         except ConflictError:
-            if kept:
+            if is_running:
                 unmoved = replace(plan, port=port, host=before.host)
                 write(home / PLAN, encode_plan(unmoved))
                 await self._tell(unmoved, home)
@@ -320,7 +320,7 @@ class LocalRouter:
             with crash.reach("router.tell"):
                 answers = {path: await _ask(path, b"put " + encode_plan(plan)) for path in _paths(self._sockets(home))}
             replies = [answer.decode().partition(" ") for answer in answers.values()]
-            serving = [version for word, _, version in replies if word == "serving"]
+            serving = [version for state, _, version in replies if state == "serving"]
             refusing = [path for path, answer in answers.items() if answer.startswith(b"error")]
             # A live router that does not answer follows the previous plan: a revoked key would still be valid there.
             silent = plan.access is not None and any(not answer and is_served(path) for path, answer in answers.items())

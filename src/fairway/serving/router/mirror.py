@@ -25,7 +25,7 @@ def keep_answer(comparer: Comparer, request: RequestHead, head: AnswerHead) -> K
 def send_copy(
     desk: Desk, revision_taken: int, wire: bytes, replay: Replay, head: RequestHead, kept: KeptAnswer | None = None
 ) -> bool:
-    """Send a copy of a request if the plan asks for it; return True if the copy now owns `replay` and `kept`.
+    """Send a copy of a request if the plan requires it; return True if the copy now owns `replay` and `kept`.
 
     `kept` is the client's response, with which the copy's response is to be compared.
     """

@@ -26,13 +26,13 @@ def check_free(service: str, host: str, port: int, folder: Path) -> None:
 
 def cannot_listen(service: str, host: str, port: int, folder: Path, problem: OSError) -> ConflictError:
     """Return the error that explains to the user why a service cannot listen."""
-    place = f"{service}: cannot listen on {host}:{port}"
+    prefix = f"{service}: cannot listen on {host}:{port}"
     if problem.errno == errno.EACCES:
-        message = f"{place}: ports below 1024 are for the administrator"
+        message = f"{prefix}: ports below 1024 are for the administrator"
         return ConflictError(message, fix="give the service a port above 1023: `port: N` in its document, or `--port N`")
     if problem.errno != errno.EADDRINUSE:
-        return ConflictError(f"{place}: {problem.strerror or problem}", fix="give the service another port, or another host")
-    message = f"{place}: the port is taken by {_holder(service, port, folder)}"
+        return ConflictError(f"{prefix}: {problem.strerror or problem}", fix="give the service another port, or another host")
+    message = f"{prefix}: the port is taken by {_holder(service, port, folder)}"
     fix = "give the service another port (`port: N` in its document, or `--port N`), or end what listens there; it is tried again"
     return ConflictError(message, fix=fix)
 

@@ -263,12 +263,12 @@ class Upstream(asyncio.BufferedProtocol):
 
     def _take_body(self, data: bytes) -> tuple[bytes, bool]:
         """Return the content of these bytes of the body, and whether the body is complete."""
-        left = self._left
-        if left >= 0:
-            if len(data) > left:
+        remaining = self._left
+        if remaining >= 0:
+            if len(data) > remaining:
                 self._keep = False
-                data = data[:left]
-            self._left = left - len(data)
+                data = data[:remaining]
+            self._left = remaining - len(data)
             return data, not self._left
         if self._chunks is not None:
             piece = self._chunks.feed(data)

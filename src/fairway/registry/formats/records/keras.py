@@ -119,10 +119,10 @@ def _names(layers: Any) -> list[str]:
 
 def _spec(layer: dict[str, Any]) -> TensorSpec | None:
     shape = layer.get("batch_shape") or layer.get("batch_input_shape")
-    word = _WORDS.get(str(layer.get("dtype")))
-    if not isinstance(shape, list) or word is None:
+    datatype = _WORDS.get(str(layer.get("dtype")))
+    if not isinstance(shape, list) or datatype is None:
         return None
-    return TensorSpec(str(layer["name"]), word, tuple(-1 if length is None else int(length) for length in shape))
+    return TensorSpec(str(layer["name"]), datatype, tuple(-1 if length is None else int(length) for length in shape))
 
 
 RECORD = Format(

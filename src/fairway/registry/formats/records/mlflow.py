@@ -68,7 +68,7 @@ def signature_of(document: dict[str, Any]) -> Signature:
 
 
 def columns(files: Files) -> Signature:
-    """Return the columns of the data frame that a model takes, unless all are numbers: no other loader can know these."""
+    """Return the columns of the data frame that a model takes, unless all are numbers: no other loader provides these."""
     if "MLmodel" not in files:
         return Signature()
     inputs = signature_of(read(files["MLmodel"])).inputs

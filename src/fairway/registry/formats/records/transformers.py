@@ -68,8 +68,8 @@ def _names(code: Any) -> str:
 
 def task(config: dict[str, Any]) -> str:
     """Return the task of the model, by its first architecture; empty if it returns features."""
-    named = config.get("architectures")
-    architecture = str(named[0]) if isinstance(named, list) and named else ""
+    architectures = config.get("architectures")
+    architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     for ending, name in _TASKS.items():
         if architecture.endswith(ending):
             return name

@@ -42,8 +42,8 @@ def network_of(peer: bytes) -> bytes:
     if b":" not in peer:
         return peer
     head, _, tail = peer.partition(b"::")
-    groups = [part for part in head.split(b":") if part]
+    groups = [group for group in head.split(b":") if group]
     if tail or peer.endswith(b"::"):
-        rest = [part for part in tail.split(b":") if part]
+        rest = [group for group in tail.split(b":") if group]
         groups += [b"0"] * max(0, 8 - len(groups) - len(rest)) + rest
     return b":".join(groups[:4])

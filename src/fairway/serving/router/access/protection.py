@@ -69,9 +69,9 @@ def note_uses(home: Path, uses: dict[str, float]) -> None:
         keys = read_keys(home)
     except FairwayError:
         return
-    noted = with_uses(keys, uses, _COARSE_SECONDS)
-    if noted != keys:
-        write_keys(home, noted)
+    updated = with_uses(keys, uses, _COARSE_SECONDS)
+    if updated != keys:
+        write_keys(home, updated)
 
 
 def with_uses(keys: tuple[ApiKey, ...], uses: dict[str, float], later: float) -> tuple[ApiKey, ...]:

@@ -67,16 +67,16 @@ def _values(one: Output, other: Output, tolerance: float) -> Difference:
     if not one.is_float:
         differs = not bool(np.array_equal(one.values, other.values))
         return Difference(differs=differs, classified=one.values.size > 0, reclassified=differs)
-    mine, copy = one.values.astype(np.float64), other.values.astype(np.float64)
-    finite = np.isfinite(mine)
+    original, copy = one.values.astype(np.float64), other.values.astype(np.float64)
+    finite = np.isfinite(original)
     lost = bool((finite & ~np.isfinite(copy)).any())
     restored = bool((~finite & np.isfinite(copy)).any())
     both = finite & np.isfinite(copy)
-    scale = float(np.abs(mine[finite]).max(initial=0.0)) or 1.0
+    scale = float(np.abs(original[finite]).max(initial=0.0)) or 1.0
     # For large numbers of both signs the difference may overflow to infinity, which counts as a difference.
     with np.errstate(over="ignore"):
-        largest = float((np.abs(copy[both] - mine[both]) / scale).max(initial=0.0))
-    classified, reclassified = _classes(mine, copy, tolerance * scale)
+        largest = float((np.abs(copy[both] - original[both]) / scale).max(initial=0.0))
+    classified, reclassified = _classes(original, copy, tolerance * scale)
     if one.datatype == other.datatype == "INTEGER":
         # Labels in JSON: numbers without a distance.
         classified, reclassified = True, largest > 0.0

@@ -130,12 +130,12 @@ class Comparer:
             if self._task is None:
                 self._task = asyncio.get_running_loop().create_task(self._run())
             return
-        _, mine, copy = self._asked[number]
-        heads = [b"\r\n".join(answer.lines) for answer in (mine, copy)]
-        sizes = (len(heads[0]), mine.size, len(heads[1]), copy.size)
+        _, original, copy = self._asked[number]
+        heads = [b"\r\n".join(answer.lines) for answer in (original, copy)]
+        sizes = (len(heads[0]), original.size, len(heads[1]), copy.size)
         # The transport writes what fits at once and buffers the rest, which is bounded by `KEPT`.
         self._process.stdin.writelines(
-            [frame.PAIR.pack(number, self.tolerance, *sizes), heads[0], *mine.pieces, heads[1], *copy.pieces]
+            [frame.PAIR.pack(number, self.tolerance, *sizes), heads[0], *original.pieces, heads[1], *copy.pieces]
         )
 
     async def _run(self) -> None:
@@ -172,8 +172,8 @@ class Comparer:
         self._taken += 1
         if number not in self._asked:
             return
-        count, mine, copy = self._asked.pop(number)
-        mine.close()
+        count, original, copy = self._asked.pop(number)
+        original.close()
         copy.close()
         count.outputs = count.outputs.plus(
             OutputComparison(
@@ -191,9 +191,9 @@ class Comparer:
 
     def _let_go(self) -> None:
         """Skip the pairs that the process had: it is gone, or is ending."""
-        for count, mine, copy in self._asked.values():
+        for count, original, copy in self._asked.values():
             count.outputs = count.outputs.plus(OutputComparison(skipped=1))
-            mine.close()
+            original.close()
             copy.close()
         self._asked.clear()
         self._unsent.clear()

@@ -92,8 +92,8 @@ def _of_call(body: bytes) -> list[Output]:
 
 
 def _output_of_call(tensor: Message, raw: memoryview) -> Output:
-    name, word, shape = tensor["name"], tensor["datatype"], tuple(tensor.get("shape", ()))
-    return Output(name, word, from_raw(word, raw, math.prod(shape), name).reshape(shape))
+    name, datatype, shape = tensor["name"], tensor["datatype"], tuple(tensor.get("shape", ()))
+    return Output(name, datatype, from_raw(datatype, raw, math.prod(shape), name).reshape(shape))
 
 
 def _plain(encoding: bytes, body: bytes) -> bytes:

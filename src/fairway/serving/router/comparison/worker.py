@@ -20,7 +20,7 @@ _NICE = 10
 def found_of(heads: tuple[bytes, bytes], bodies: tuple[bytes, bytes], tolerance: float) -> tuple[int, float]:
     """Return the result for a pair: flag bits, and the largest difference; no bit if it cannot be compared."""
     try:
-        mine = outputs_of(heads[0].split(b"\r\n"), bodies[0])
+        original = outputs_of(heads[0].split(b"\r\n"), bodies[0])
     except IncomparableError:
         return 0, 0.0
     try:
@@ -30,7 +30,7 @@ def found_of(heads: tuple[bytes, bytes], bodies: tuple[bytes, bytes], tolerance:
         return frame.COMPARED | frame.DIFFERS | frame.RELAID, 0.0
     except IncomparableError:
         return 0, 0.0
-    return _bits(compare(mine, copy, tolerance))
+    return _bits(compare(original, copy, tolerance))
 
 
 def _bits(found: Difference) -> tuple[int, float]:

@@ -330,7 +330,7 @@ class Tunnel(asyncio.BufferedProtocol):
         self._side.close()
 
     def _note(self) -> None:
-        """Write the line of the access log, if wanted: at the end, with the bytes of both directions."""
+        """Write the line of the access log, if it is enabled: at the end, with the bytes of both directions."""
         access, now, head = self._desk.access, self._desk.now(), self.head
         status = self._status or (101 if self._open else CLIENT_LEFT)
         if access is None or not access.wants(status):
