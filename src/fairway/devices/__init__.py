@@ -1,1 +1,1 @@
-"""What accelerators this machine has, and who uses them. One probe a vendor."""
+"""The accelerators of this machine and the processes that use them. One probe per vendor."""

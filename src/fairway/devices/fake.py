@@ -1,7 +1,7 @@
-"""Pretended devices, for tests and laptops: `4xA100-80GB,2xT4`.
+"""Fake devices for tests and laptops, described by a text such as `4xA100-80GB,2xT4`.
 
-`sick:3` among them makes the fourth a broken one, `busy:3:87` one that computes 87 % of the time.
-`@FILE` stands for what the file says, at every look anew.
+`sick:3` in the text marks the device with index 3 (the fourth) as unhealthy; `busy:3:87` reports 87 % utilisation for it.
+`@FILE` reads the text from a file, again on every call.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ _MEMORY = {
     "T4": 16, "L4": 24, "L40": 48, "L40S": 48, "A10": 24, "A10G": 24, "A40": 48, "A100": 40, "H100": 80, "H200": 141, "B200": 192,
     "V100": 16, "P100": 16, "RTX3090": 24, "RTX4090": 24,
 }  # fmt: skip
-"""GB, by type, where the text does not say."""
+"""Memory in GB by type, for entries that do not give it."""
 _MOST = 1024
 _SICK = re.compile(r"sick:(?P<index>\d+)")
 _BUSY = re.compile(r"busy:(?P<index>\d+):(?P<percent>\d+)")
 
 
 class FakeProbe:
-    """Devices that exist in words only. Their UUIDs follow from the pool's name: two homes of one pool mean the same devices."""
+    """Devices that exist only in a text.
+
+    Their UUIDs are derived from the pool's name: two homes of one pool see the same devices.
+    """
 
     service = ""
 
@@ -38,31 +41,31 @@ class FakeProbe:
         self._devices = parse(self._said(), pool)
 
     def devices(self, is_ours: Callable[[int], bool]) -> tuple[Device, ...]:
-        """The devices; nobody computes on them."""
+        """Return the devices. None is ever busy."""
         del is_ours
         if self._text.startswith("@"):
             self._devices = parse(self._said(), self._pool)
         return self._devices
 
     def driver(self) -> str:
-        """None."""
+        """Return an empty string: there is no driver."""
         return ""
 
     def _said(self) -> str:
         return Path(self._text[1:]).read_text() if self._text.startswith("@") else self._text
 
     def use(self) -> dict[str, float]:
-        """As the text says; what it does not speak of computes nothing, and says nothing."""
-        told = {int(one["index"]): int(one["percent"]) / 100 for one in _BUSY.finditer(self._said())}
-        return {device.uuid: told[device.index] for device in self._devices if device.index in told}
+        """Return the utilisation given by the `busy` entries; devices without such an entry are left out."""
+        fractions = {int(match["index"]): int(match["percent"]) / 100 for match in _BUSY.finditer(self._said())}
+        return {device.uuid: fractions[device.index] for device in self._devices if device.index in fractions}
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
 
 def parse(text: str, pool: str) -> tuple[Device, ...]:
-    """The devices that a text asks for. `UsageError` naming the part that is wrong."""
-    found: list[Device] = []
+    """Parse the text into devices. Raises `UsageError` that names the invalid entry."""
+    devices: list[Device] = []
     sick: set[int] = set()
     for part in (part.strip() for part in text.split(",") if part.strip()):
         broken = _SICK.fullmatch(part)
@@ -76,14 +79,14 @@ def parse(text: str, pool: str) -> tuple[Device, ...]:
             message = f"fake devices: {part!r} is not understood"
             raise UsageError(message, fix="write for example 4xA100-80GB,2xT4")
         count = int(match["count"] or 1)
-        if len(found) + count > _MOST:
+        if len(devices) + count > _MOST:
             message = f"fake devices: {text!r} asks for more than {_MOST}"
             raise UsageError(message, fix=f"ask for {_MOST} at most")
         memory = byte_count(match["memory"]) if match["memory"] else _MEMORY.get(match["type"].upper(), 16) * 10**9
         for _ in range(count):
-            index = len(found)
-            found.append(Device(uuid=_uuid(pool, index), index=index, type=match["type"], memory=memory))
-    return tuple(replace(one, healthy=one.index not in sick) for one in found)
+            index = len(devices)
+            devices.append(Device(uuid=_uuid(pool, index), index=index, type=match["type"], memory=memory))
+    return tuple(replace(device, healthy=device.index not in sick) for device in devices)
 
 
 def _uuid(pool: str, index: int) -> str:

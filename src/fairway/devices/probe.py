@@ -1,4 +1,4 @@
-"""Probes: what accelerators this machine has. One file a vendor."""
+"""Probes, which find the accelerators of this machine. One module per vendor."""
 
 from __future__ import annotations
 
@@ -12,60 +12,63 @@ from fairway.state.node import Device
 
 
 class Probe(Protocol):
-    """Looks at the devices of this machine.
+    """Reads the devices of this machine.
 
-    Promises:
-    1. `devices` never raises: a device that cannot be read is reported as not healthy, a driver that is not there as no devices.
-    2. UUIDs and the order are the same at every call.
-    3. It costs milliseconds at most.
+    Guarantees:
+    1. `devices` never raises: an unreadable device is reported as not healthy, a missing driver as no devices.
+    2. UUIDs and order are the same on every call.
+    3. A call takes milliseconds at most.
     """
 
     service: str
-    """The program through which several processes share a device within bounds; empty when there is none."""
+    """The program that lets processes share a device with limits for each; empty if there is none."""
 
     def devices(self, is_ours: Callable[[int], bool]) -> tuple[Device, ...]:
-        """The devices now. A device is busy with a process that computes on it and that `is_ours` does not know."""
+        """Return the devices. A device is busy if a process computes on it for which `is_ours` returns False."""
         ...
 
     def driver(self) -> str:
-        """The version of the driver; empty when there is none, or when it does not say."""
+        """Return the driver's version; empty if there is no driver or it does not report one."""
         ...
 
     def use(self) -> dict[str, float]:
-        """The part of the last moment in which each device computed, by UUID; those that do not say are left out."""
+        """Return the fraction of the last sampling period in which each device computed, by UUID.
+
+        Devices that do not report it are left out.
+        """
         ...
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Release the driver."""
         ...
 
 
 class NoProbe:
-    """A machine without accelerators."""
+    """The probe of a machine without accelerators."""
 
     service = ""
 
     def devices(self, is_ours: Callable[[int], bool]) -> tuple[Device, ...]:
-        """None."""
+        """Return no devices."""
         del is_ours
         return ()
 
     def driver(self) -> str:
-        """None."""
+        """Return an empty string: there is no driver."""
         return ""
 
     def use(self) -> dict[str, float]:
-        """None."""
+        """Return an empty mapping: there are no devices."""
         return {}
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
 
 def pick_probe(fake: str, machine_folder: Path) -> Probe:
-    """The probe for this machine: pretended devices where a text asks for them (`none` for none at all), else what is found.
+    """Return the probe for this machine: fake devices if `fake` is set (`none`: no devices), else what is detected.
 
-    Homes that share a machine folder share the pretended devices too, and contend for them.
+    Homes with the same machine folder also share its fake devices and compete for them.
     """
     if fake.strip() == "none":
         return NoProbe()

@@ -1,8 +1,8 @@
-"""GPUs that several tasks share: NVIDIA's multi-process service (MPS), with limits for each task.
+"""Sharing of GPUs between tasks: NVIDIA's multi-process service (MPS), with limits for each task.
 
-One service for a home, started when the first share is handed out and ended when nobody shares any more. It bounds
-what each task may take of memory and of the processors, but only for tasks that use it: a program that points
-`CUDA_MPS_PIPE_DIRECTORY` elsewhere gets the whole device. So shares are for tasks that trust each other.
+Each home runs one service. It is started when the first share is handed out and stopped when no task shares a GPU any more. The
+service limits the memory and processors that each task may use, but only for tasks that go through it: a program that sets
+`CUDA_MPS_PIPE_DIRECTORY` to another folder gets the whole device. Shares are therefore for tasks that trust each other.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from pathlib import Path
 from fairway.errors import RefusedError
 
 PATIENCE = 20.0
-"""Seconds in which the service must answer."""
+"""Timeout for an answer of the service, in seconds."""
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a task may take of each of its devices."""
+    """The part of each of its devices that a task may use."""
 
     milli: int
     """Thousandths of the processors."""
     memory: int
-    """Bytes; 0 leaves it to the part of the processors."""
+    """Bytes; 0 means the same share as of the processors."""
     devices: tuple[int, ...]
-    """Bytes of memory that each of its devices has, in the order in which the task sees them."""
+    """Bytes of memory of each of the task's devices, in the order in which the task sees them."""
 
     def memory_on(self, device: int) -> int:
-        """Bytes of a device with this much memory: what was asked for, or else the same part as of the processors."""
+        """Return the limit on a device with this much memory: the requested bytes, or the same share as of the processors."""
         return self.memory or device * self.milli // 1000
 
 
 class Sharing:
-    """The service of one home."""
+    """The MPS service of one home."""
 
     def __init__(self, folder: Path | Callable[[], Path], program: str) -> None:
-        # Its path must be short: the service makes sockets in it.
+        # The path must be short: the service creates Unix sockets in this folder.
         self._place = folder
         self._program = shutil.which(program) if program else None
 
@@ -53,11 +53,14 @@ class Sharing:
 
     @property
     def available(self) -> bool:
-        """Whether the driver brings the service."""
+        """Whether the program of the service, which comes with the driver, is installed."""
         return self._program is not None
 
     def variables(self, share: Share) -> dict[str, str]:
-        """Variables for a task that gets a share. Without the service, tasks take turns on the device and nothing bounds them."""
+        """Return environment variables for a task with a share.
+
+        Without the service, tasks take turns on the device without any limit.
+        """
         if self._program is None:
             return framework_limits(share)
         limits = ",".join(f"{index}={share.memory_on(memory) // _MIB}M" for index, memory in enumerate(share.devices))
@@ -69,7 +72,7 @@ class Sharing:
         }
 
     def start(self) -> None:
-        """See that the service runs, where there is one."""
+        """Start the service if it is available and does not run."""
         if self._program is None or (self.started and self._say("get_default_active_thread_percentage") is not None):
             return
         with contextlib.suppress(FileExistsError):
@@ -83,12 +86,12 @@ class Sharing:
 
     @property
     def started(self) -> bool:
-        """Whether the service was started and not ended."""
+        """Whether the service was started and not stopped."""
         return self._program is not None and self._is_own and self._pipe.exists()
 
     @property
     def _is_own(self) -> bool:
-        """Whether the folder is one of this user: another user may have put something in its place."""
+        """Whether the folder belongs to this user: another user may have created something at its path."""
         try:
             state = self._folder.lstat()
         except OSError:
@@ -96,7 +99,7 @@ class Sharing:
         return stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid()
 
     def end(self) -> None:
-        """Nobody shares any more: end the service, if it runs."""
+        """Stop the service, if it runs, once no task shares a GPU any more."""
         if self.started:
             self._say("quit")
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -106,17 +109,17 @@ class Sharing:
         return self._folder / "pipe"
 
     def _say(self, word: str) -> str | None:
-        """Tell the service one thing; None when it does not answer."""
+        """Send a command to the service; return its output, or None if it does not answer."""
         return self._call([], word + "\n")
 
     def _call(self, arguments: Sequence[str], word: str = "") -> str | None:
         assert self._program is not None
-        # It must see every device, whichever of them the daemon itself was started with.
+        # The service must see every device, even if the daemon itself was started with only some of them.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
         environment["CUDA_MPS_PIPE_DIRECTORY"] = str(self._pipe)
         environment["CUDA_MPS_LOG_DIRECTORY"] = str(self._folder / "log")
         try:
-            done = subprocess.run(
+            result = subprocess.run(
                 [self._program, *arguments],
                 input=word,
                 env=environment,
@@ -128,14 +131,14 @@ class Sharing:
             )
         except (OSError, subprocess.TimeoutExpired):
             return None
-        return done.stdout if done.returncode == 0 else None
+        return result.stdout if result.returncode == 0 else None
 
 
 def framework_limits(share: Share) -> dict[str, str]:
-    """Variables that keep frameworks from taking a whole device at their start, as they do unless told otherwise."""
-    part = min((share.memory_on(memory) / memory for memory in share.devices if memory), default=share.milli / 1000)
+    """Return variables that keep frameworks from allocating a whole device at start, which is their default."""
+    fraction = min((share.memory_on(memory) / memory for memory in share.devices if memory), default=share.milli / 1000)
     return {
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{part:.3f}",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{fraction:.3f}",
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     }

@@ -1,8 +1,8 @@
-"""Content that callers send ahead of what names it, in pieces.
+"""Content that callers upload, in pieces, before a version names it.
 
-`arriving/OWNER/DIGEST.part` is on its way, `arriving/OWNER/DIGEST` is whole: on the disk, and compared with its digest. It
-becomes content of the registry when a version names it, and is removed after a day without a request. `DIGEST.had` is there
-while that happens: the owner has sent it, though it lies in the registry already.
+`arriving/OWNER/DIGEST.part` is incomplete; `arriving/OWNER/DIGEST` is complete: on disk, and compared with its digest. It
+becomes content of the registry when a version names it, and is removed after a day without a request. `DIGEST.had` exists while
+that happens: it records that the owner has sent the content, though the registry already has it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fairway.registry.manifest import Entry, Manifest, decode
 from fairway.units.quantity import show_bytes
 
 ABANDONED = 24 * 3600.0
-"""Seconds after which what nobody sent on, asked for or closed is gone."""
+"""Seconds without a request after which an upload is removed."""
 LARGEST_MANIFEST = 1 << 26
 FOLDER = "arriving"
 
@@ -37,12 +37,12 @@ _BLOCK = 1 << 20
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MODES = frozenset({0o644, 0o755})
 _LONGEST_NAME, _LONGEST_PATH = 255, 4000
-"""Bytes: what file systems take."""
+"""Limits of file systems, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """One content that a caller sends."""
+    """One content that a caller uploads."""
 
     digest: str
     size: int
@@ -50,12 +50,12 @@ class Awaited:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a content has come."""
+    """The progress of one upload."""
 
     have: int
-    """Bytes; the next piece begins here."""
+    """Bytes received; the next piece begins here."""
     checked: int
-    """Bytes that were compared."""
+    """Bytes that were compared with the digest."""
     whole: bool
 
 
@@ -66,38 +66,38 @@ class _Reading:
 
 
 class Arriving:
-    """What is on its way, of all callers. Calls about the same content of the same owner are one after the other.
+    """The uploads of all callers. Calls about the same content of the same owner are serialised by the caller.
 
-    Promises:
-    1. What is whole is on the disk and has its digest, whatever crashed while it came.
-    2. What came before a connection broke off need not be sent again.
-    3. One owner's pieces neither help nor harm another's. What the registry has counts as here only where it is `held`: who
-       knows a digest must send the bytes, or be able to read a version with them.
+    Guarantees:
+    1. Complete content is on disk and has its digest, whatever crashed during the upload.
+    2. What was received before a connection broke off need not be sent again.
+    3. One owner's uploads neither help nor harm another's. Content of the registry counts as received only where it is `held`:
+       a caller that knows a digest must send the bytes, or be able to read a version with them.
     4. No step takes longer than a piece of its size and `patience` seconds, however large the content is.
     """
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._readings: dict[str, _Reading] = {}
-        """How far parts were compared; where this is lost it begins anew."""
+        """How far parts were compared; if this is lost, comparing starts again."""
 
     def standing(self, owner: str, awaited: Awaited, held: Held = nothing_held) -> Standing:
-        """How far it has come. What is asked for is not abandoned."""
-        place = _place(self._blobs, owner, awaited.digest)
-        if _touched(place) or _is_held(self._blobs, place, held):
+        """Return the progress. Requesting it keeps the upload from being removed as abandoned."""
+        path = _place(self._blobs, owner, awaited.digest)
+        if _touched(path) or _is_held(self._blobs, path, held):
             return Standing(awaited.size, awaited.size, whole=True)
-        part = place + _PART
+        part = path + _PART
         have = os.stat(part).st_size if _touched(part) else 0
         reading = self._readings.get(part)
         return Standing(have, reading.at if reading is not None else 0, whole=False)
 
     def room(self) -> int:
-        """Bytes that are free."""
+        """Return the number of free bytes."""
         self._blobs.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         return shutil.disk_usage(self._blobs.root).free
 
     def append(self, owner: str, awaited: Awaited, offset: int, data: bytes, held: Held = nothing_held) -> None:
-        """Write on where the part ends; what does not begin there is left out: `standing` says where to go on."""
+        """Append a piece that begins where the part ends; any other is ignored: `standing` returns where to continue."""
         if offset + len(data) > awaited.size:
             message = f"{awaited.digest[:12]} has {awaited.size} bytes, and {offset + len(data)} are sent"
             raise RefusedError(message, fix="try again when nothing changes the files")
@@ -110,42 +110,43 @@ class Arriving:
             file.write(data)
 
     def settle(self, owner: str, awaited: Sequence[Awaited], patience: float, held: Held = nothing_held) -> list[Standing]:
-        """Put on the disk what came of these, and compare what is complete with its digest; how far each has come then.
+        """Flush these uploads to disk, compare complete ones with their digests, and return the progress of each.
 
-        `RefusedError` for content that has another digest; it is gone then. What takes longer goes on with the next call.
+        Raises `RefusedError` for content that has another digest, which is then removed. Work beyond `patience` continues with
+        the next call.
         """
         until = time.monotonic() + patience
-        parts = {_place(self._blobs, owner, one.digest) + _PART: one for one in awaited}
-        for part, one in parts.items():
-            if one.size == 0 and not self.standing(owner, one, held).whole:
+        parts = {_place(self._blobs, owner, content.digest) + _PART: content for content in awaited}
+        for part, content in parts.items():
+            if content.size == 0 and not self.standing(owner, content, held).whole:
                 os.makedirs(os.path.dirname(part), mode=0o700, exist_ok=True)
                 open(part, "ab", opener=_private).close()
         with telling_full_disk(self._blobs.root):
             sync([part for part in parts if os.path.exists(part)])
-        whole = [part for part, one in parts.items() if os.path.exists(part) and self._compared(part, one, until)]
+        whole = [part for part, content in parts.items() if os.path.exists(part) and self._compared(part, content, until)]
         for part in whole:
             with crash.reach("registry.rename"):
                 os.rename(part, part.removesuffix(_PART))
         if whole:
             sync([os.path.dirname(whole[0])])
-        return [self.standing(owner, one, held) for one in awaited]
+        return [self.standing(owner, content, held) for content in awaited]
 
     def tidy(self, now: float) -> int:
-        """Remove what was abandoned; how many files are left that may be one day."""
-        left = 0
+        """Remove abandoned uploads; return the number of files that remain and may be removed one day."""
+        remaining = 0
         for folder in sorted((self._blobs.root / FOLDER).glob("*")):
             with numbering.locked(folder):
                 for path in [path for path in folder.iterdir() if _DIGEST.match(path.name)]:
                     if path.stat().st_mtime > now - ABANDONED:
-                        left += 1
+                        remaining += 1
                         continue
                     with crash.reach("registry.remove"):
                         path.unlink(missing_ok=True)
                     self._readings.pop(str(path), None)
-        return left
+        return remaining
 
     def _compared(self, part: str, awaited: Awaited, until: float) -> bool:
-        """Whether all of it is there and is what it is called; read on from where it was read to."""
+        """Return whether the content is complete and has its digest; reading continues where the last call stopped."""
         reading = self._readings.setdefault(part, _Reading())
         with open(part, "rb") as file:
             file.seek(reading.at)
@@ -155,29 +156,29 @@ class Arriving:
         if reading.at < awaited.size:
             return False
         del self._readings[part]
-        found = reading.digest.hexdigest()
-        if found != awaited.digest:
+        digest = reading.digest.hexdigest()
+        if digest != awaited.digest:
             with crash.reach("registry.remove"):
                 os.unlink(part)
-            message = f"what was sent as {awaited.digest[:12]} ({awaited.size} bytes) is {found[:12]}"
+            message = f"what was sent as {awaited.digest[:12]} ({awaited.size} bytes) is {digest[:12]}"
             raise RefusedError(message, fix="try again when nothing changes the files")
         return True
 
 
 def load(sent: Sent, blobs: Blobs) -> tuple[Manifest, dict[str, Path]]:
-    """What was sent, checked, and where the content of each file lies now. `RefusedError` for what no honest caller sends.
+    """Return the checked manifest of an upload and the path of each file's content. Raises `RefusedError` for invalid uploads.
 
-    `UnavailableError` when something of it is not here, or no longer.
+    Raises `UnavailableError` if some content is missing, or no longer there.
     """
-    place = _whole(blobs, sent, sent.digest)
-    if place is None:
+    path = _whole(blobs, sent, sent.digest)
+    if path is None:
         raise _missing("its manifest")
-    if place.stat().st_size > LARGEST_MANIFEST:
+    if path.stat().st_size > LARGEST_MANIFEST:
         message = f"the manifest has more than {show_bytes(LARGEST_MANIFEST)}"
         raise RefusedError(message, fix="pack small files into larger ones")
-    manifest = _decoded(place.read_bytes())
+    manifest = _decoded(path.read_bytes())
     _check(manifest.entries, sent)
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for entry in manifest.entries:
         if entry.sha256:
             content = _whole(blobs, sent, entry.sha256)
@@ -186,13 +187,13 @@ def load(sent: Sent, blobs: Blobs) -> tuple[Manifest, dict[str, Path]]:
             if content.stat().st_size != entry.size:
                 message = f"{entry.path!r} has {content.stat().st_size} bytes, and its manifest says {entry.size}"
                 raise RefusedError(message, fix="try again when nothing changes the files")
-            found[entry.path] = content
-    return manifest, found
+            paths[entry.path] = content
+    return manifest, paths
 
 
 @contextmanager
 def closing(sent: Sent, blobs: Blobs) -> Iterator[None]:
-    """Nothing that an owner sent moves or goes meanwhile, and what is taken over is not collected before a version names it."""
+    """Lock the owner's uploads, and keep content that is taken over from being freed before a version names it."""
     folder = Path(_place(blobs, sent.owner, sent.digest)).parent
     with numbering.locked(folder), blobs.writing():
         yield
@@ -201,13 +202,16 @@ def closing(sent: Sent, blobs: Blobs) -> Iterator[None]:
 
 
 def adopt(sent: Sent, manifest: Manifest, blobs: Blobs) -> None:
-    """Make content of the registry of it, while `closing`. The manifest comes last: where it is, so is all that it names."""
+    """Move the content of an upload to the registry, within `closing`.
+
+    The manifest comes last: where it exists, so does everything that it names.
+    """
     contents = {entry.sha256 for entry in manifest.entries if entry.sha256}
     for digests in (contents - {sent.digest}, {sent.digest}):
         arrived = {digest: Path(_place(blobs, sent.owner, digest)) for digest in digests}
         arrived = {digest: path for digest, path in arrived.items() if path.exists()}
         for path in arrived.values():
-            # A crash before the version is there must not make the owner send it again.
+            # After a crash before the version exists, the owner must not have to send it again.
             path.with_name(path.name + _HAD).touch(mode=0o600)
         for digest in [digest for digest in arrived if blobs.intact(digest)]:
             with crash.reach("registry.remove"):
@@ -216,15 +220,15 @@ def adopt(sent: Sent, manifest: Manifest, blobs: Blobs) -> None:
 
 
 def _whole(blobs: Blobs, sent: Sent, digest: str) -> Path | None:
-    """Where a content lies, whole: sent by the owner, or of a version that the owner may read."""
-    place = Path(_place(blobs, sent.owner, digest))
-    if place.exists():
-        return place
-    return blobs.path(digest) if _is_held(blobs, os.fspath(place), sent.held) else None
+    """Return the path of a complete content: sent by the owner, or of a version that the owner may read."""
+    path = Path(_place(blobs, sent.owner, digest))
+    if path.exists():
+        return path
+    return blobs.path(digest) if _is_held(blobs, os.fspath(path), sent.held) else None
 
 
 def _is_held(blobs: Blobs, place: str, held: Held) -> bool:
-    """Whether the registry has a content, intact, and its owner has sent it or may read it there."""
+    """Return whether the registry has the content, intact, and its owner has sent it or may read it there."""
     digest = os.path.basename(place)
     return blobs.has(digest) and (os.path.exists(place + _HAD) or held(digest)) and blobs.intact(digest)
 
@@ -238,7 +242,7 @@ def _place(blobs: Blobs, owner: str, digest: str) -> str:
 
 
 def _touched(path: str) -> bool:
-    """Whether it is there; if so somebody still wants it."""
+    """Return whether the file exists; if so, renew its time of last use."""
     try:
         os.utime(path)
     except FileNotFoundError:
@@ -260,7 +264,7 @@ def _decoded(data: bytes) -> Manifest:
 
 
 def _check(entries: tuple[Entry, ...], sent: Sent) -> None:
-    """Only what a folder can be: files, links, empty folders, none below a file."""
+    """Check that entries are what a folder can hold: files, links and empty folders, none below a file."""
     if not entries or (sent.is_file and (len(entries) != 1 or not entries[0].sha256 or "/" in entries[0].path)):
         message = "it is said to be one file, and is not" if entries else "it holds nothing"
         raise RefusedError(message, fix="name a file, or a folder with content")
@@ -270,8 +274,8 @@ def _check(entries: tuple[Entry, ...], sent: Sent) -> None:
         if not _is_kind(entry) or any("/".join(parents[:depth]) in files for depth in range(1, len(parents))):
             message = f"{entry.path[:200]!r} is no file, link or empty folder that can be kept"
             raise RefusedError(message, fix="send what `fairway` makes of a folder")
-        named = [len(os.fsencode(name)) for name in parents]
-        if max(named) > _LONGEST_NAME or sum(named) + len(named) > _LONGEST_PATH:
+        lengths = [len(os.fsencode(name)) for name in parents]
+        if max(lengths) > _LONGEST_NAME or sum(lengths) + len(lengths) > _LONGEST_PATH:
             message = f"{entry.path[:100]!r}... is longer than a path can be"
             raise RefusedError(message, fix="give it a shorter name")
 

@@ -1,7 +1,7 @@
-"""What the pods of a run brought here because they share no volume: checkpoints and outputs.
+"""Checkpoints and outputs that the pods of a run uploaded because they share no volume.
 
-`carried/NAMESPACE/RUN/checkpoints/SEQUENCE-step-N.tar` and `carried/NAMESPACE/RUN/outputs/NAME/`. Nothing of an archive is
-believed: a checkpoint is kept when its files are those of its manifest, byte by byte, and no path leads out of its folder.
+`carried/NAMESPACE/RUN/checkpoints/SEQUENCE-step-N.tar` and `carried/NAMESPACE/RUN/outputs/NAME/`. Archives are not trusted: a
+checkpoint is kept if its files are those of its manifest, byte by byte, and no path leads out of its folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ABOUT_NEXT = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfi
 
 @dataclass(frozen=True, slots=True)
 class KeptCheckpoint:
-    """A checkpoint that is here, whole."""
+    """A complete checkpoint."""
 
     name: str
     """`step-000000000123`."""
@@ -50,12 +50,12 @@ class KeptCheckpoint:
 
 
 class Carried(Landing):
-    """The folder of them. What has a name in it is whole and on the disk, whatever crashed."""
+    """The folder of all uploads of runs. A file with its final name is complete and on disk, whatever crashed."""
 
     # Checkpoints
 
     def keep_checkpoint(self, namespace: str, run: str, name: str, arrived: Path, keep: int) -> KeptCheckpoint:
-        """Take an archive as a checkpoint if it is one, whole; only the newest `keep` stay."""
+        """Keep an archive as a checkpoint if it is a complete one; only the newest `keep` stay."""
         if not _STEP.fullmatch(name):
             message = f"{name!r} is no name of a checkpoint"
             raise RefusedError(message, fix="checkpoints are saved with fairway.checkpoint.save")
@@ -67,7 +67,7 @@ class Carried(Landing):
         folder = self._folder(namespace, run) / "checkpoints"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         target = folder / f"{sequence:012d}-{name}.tar"
-        # When it was saved, as far as the pod's clock is to be believed: what was done since is what a loss costs.
+        # When it was saved, as far as the pod's clock can be trusted: the work done since is what a loss costs.
         saved, now = manifest.get("time"), arrived.stat().st_mtime
         if isinstance(saved, int | float) and 0 < saved < now:
             os.utime(arrived, (now, saved))
@@ -81,20 +81,20 @@ class Carried(Landing):
         return KeptCheckpoint(name, step, sequence, target, target.stat().st_mtime)
 
     def checkpoints(self, namespace: str, run: str) -> list[KeptCheckpoint]:
-        """Those of a run, the newest first."""
+        """Return the checkpoints of a run, newest first."""
         folder = self._folder(namespace, run) / "checkpoints"
-        found = []
+        kept = []
         for path in folder.iterdir() if folder.is_dir() else ():
             match = _KEPT.fullmatch(path.name)
             if match:
                 step = int(match["name"].rpartition("-")[2])
-                found.append(KeptCheckpoint(match["name"], step, int(match["sequence"]), path, path.stat().st_mtime))
-        return sorted(found, key=lambda one: (one.sequence, one.time), reverse=True)
+                kept.append(KeptCheckpoint(match["name"], step, int(match["sequence"]), path, path.stat().st_mtime))
+        return sorted(kept, key=lambda checkpoint: (checkpoint.sequence, checkpoint.time), reverse=True)
 
     def checkpoint(self, namespace: str, run: str, name: str) -> KeptCheckpoint:
-        """The one of that name, or the newest."""
-        found = self.checkpoints(namespace, run)
-        chosen = next((one for one in found if name in (NEWEST, one.name)), None)
+        """Return the checkpoint with that name, or the newest."""
+        kept = self.checkpoints(namespace, run)
+        chosen = next((candidate for candidate in kept if name in (NEWEST, candidate.name)), None)
         if chosen is None:
             message = f"{namespace}/{run} has no checkpoint{'' if name == NEWEST else f' {name!r}'} here"
             raise NotFoundError(message, fix="it begins at the start")
@@ -103,42 +103,42 @@ class Carried(Landing):
     # Outputs
 
     def keep_output(self, namespace: str, run: str, name: str, arrived: Path) -> None:
-        """Lay the files of an output out; what another task of the run brought under other names stays, as in a shared folder."""
+        """Store the files of an output; files that other tasks of the run sent under other names stay, as in a shared folder."""
         if not _NAME.fullmatch(name):
             message = f"{name!r} is no name of an output"
             raise RefusedError(message, fix="name one of the document's outputs")
         _walk(arrived)
         target = self._folder(namespace, run) / "outputs" / name
-        aside = self._root / ".arriving" / secrets.token_hex(8)
-        aside.mkdir(mode=0o700, parents=True)
+        temporary = self._root / ".arriving" / secrets.token_hex(8)
+        temporary.mkdir(mode=0o700, parents=True)
         try:
             with arrived.open("rb") as file:
-                archive.unpack(file, str(aside))
-            for relative in archive.files_below(str(aside)):
-                place = target / relative
-                place.parent.mkdir(parents=True, exist_ok=True)
-                _sync(aside / relative)
+                archive.unpack(file, str(temporary))
+            for relative in archive.files_below(str(temporary)):
+                path = target / relative
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _sync(temporary / relative)
                 with crash.reach("registry.rename"):
-                    os.replace(aside / relative, place)
+                    os.replace(temporary / relative, path)
         except archive.BadArchiveError as error:
             raise _refused(str(error)) from error
         except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
             raise _refused(f"a file and a folder have the same name ({error.filename})") from error
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
 
     def output(self, namespace: str, run: str, name: str) -> Path:
-        """Where an output lies, or would."""
+        """Return the path of an output, whether or not it exists."""
         return self._folder(namespace, run) / "outputs" / name
 
     # The folder
 
     def runs(self) -> list[tuple[str, str]]:
-        """Namespace and name of the runs that have something here."""
+        """Return namespace and name of the runs that have something here."""
         return [(path.parent.name, path.name) for path in self._root.glob("[!.]*/*") if path.is_dir()]
 
     def forget(self, namespace: str, run: str) -> None:
-        """Remove all that a run brought."""
+        """Remove everything that a run uploaded."""
         shutil.rmtree(self._folder(namespace, run), ignore_errors=True)
 
     def _folder(self, namespace: str, run: str) -> Path:
@@ -149,24 +149,24 @@ class Carried(Landing):
 
 
 def _checked(path: Path) -> dict[str, Any]:
-    """The manifest of an archived checkpoint, when all that it names is there as it says, and nothing else."""
-    found: dict[str, tuple[int, str]] = {}
+    """Return the manifest of an archived checkpoint; refuse it unless exactly the files that it names are there."""
+    files: dict[str, tuple[int, str]] = {}
     manifest: dict[str, Any] = {}
     _walk(path)
     with _reading(path) as opened:
         for member in opened:
             name = archive.checked_name(member.name)
             content = opened.extractfile(member) if member.isreg() and not member.issparse() else None
-            if content is None or name in found:
+            if content is None or name in files:
                 raise _refused(f"{name!r} is no plain file, or is there twice")
             if name == contract.MANIFEST:
                 manifest = _manifest(content, member.size)
             else:
-                found[name] = (member.size, hashlib.file_digest(content, "sha256").hexdigest())  # type: ignore[arg-type]
-    listed = {name: (one.get("size"), one.get("sha256")) for name, one in manifest.get("files", {}).items()}
-    if found != listed:
-        wrong = sorted(name for name in {*found, *listed} if found.get(name) != listed.get(name))
-        raise _refused(f"it is not what its manifest says: {', '.join(wrong[:5]) or 'there is no manifest'}")
+                files[name] = (member.size, hashlib.file_digest(content, "sha256").hexdigest())  # type: ignore[arg-type]
+    listed = {name: (file.get("size"), file.get("sha256")) for name, file in manifest.get("files", {}).items()}
+    if files != listed:
+        differing = sorted(name for name in {*files, *listed} if files.get(name) != listed.get(name))
+        raise _refused(f"it is not what its manifest says: {', '.join(differing[:5]) or 'there is no manifest'}")
     if not manifest:
         raise _refused("there is no manifest")
     return manifest
@@ -178,7 +178,7 @@ def _manifest(content: IO[bytes], size: int) -> dict[str, Any]:
     try:
         manifest = json.loads(content.read())
         whole = isinstance(manifest["step"], int) and isinstance(manifest["sequence"], int)
-        whole = whole and all(isinstance(one, dict) for one in manifest["files"].values())
+        whole = whole and all(isinstance(file, dict) for file in manifest["files"].values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _refused(f"its manifest is none ({error})") from error
     if not whole or manifest["step"] < 0:
@@ -196,7 +196,7 @@ def _reading(path: Path) -> Iterator[tarfile.TarFile]:
 
 
 def _walk(path: Path) -> None:
-    """Look at the headers alone, before anything is read by them: of sizes that nobody has, none is believed."""
+    """Check the headers alone before anything reads by them: a size that no archive can have is refused."""
     size, at, count = path.stat().st_size, 0, 0
     with path.open("rb") as file:
         while at + tarfile.BLOCKSIZE <= size:

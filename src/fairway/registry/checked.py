@@ -1,4 +1,4 @@
-"""Which blobs were compared with their digest: a cache by inode, size and times, so that no blob is hashed twice."""
+"""Records which blobs were compared with their digest: a cache by inode, size and times, so that no blob is hashed twice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 SETTLED = 2.0
-"""Seconds; the times of a file that was written more recently may not tell the next write."""
+"""Seconds; a file written more recently may be written again without a change of its times."""
 
 _TAG = 8
 _WAYS = 8
@@ -17,7 +17,7 @@ _EMPTY = bytes(_TAG)
 
 
 class Checked:
-    """A file of fixed size, 8 MiB with holes: a table of buckets, by digest, of tags, each of a digest and a file's state.
+    """A file of fixed size, 8 MiB with holes: a table of buckets, by digest. A tag stands for a digest and a file's state.
 
     Any number of processes use it at once without a lock. An entry that is lost, overwritten, torn or damaged matches nothing,
     so that its blob is hashed again. Errors of the file system have the same effect.
@@ -27,7 +27,7 @@ class Checked:
         self._path = os.fspath(path)
 
     def knows(self, digest: str, state: os.stat_result) -> bool:
-        """Whether the file in this state was compared with this digest and found equal."""
+        """Return whether the file in this state was compared with this digest and found equal."""
         try:
             handle = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -40,9 +40,9 @@ class Checked:
             os.close(handle)
 
     def note(self, digest: str, state: os.stat_result, *, instead: os.stat_result | None = None) -> None:
-        """Remember that the file in this state has this digest; `instead` of an earlier state of the same file.
+        """Record that the file in this state has this digest, `instead` of an earlier state of the same file.
 
-        Nothing is remembered of a file that was written a moment ago: a second write could leave the same times.
+        A file that was written a moment ago is not recorded: a second write could leave the same times.
         """
         if state.st_mtime_ns > time.time_ns() - int(SETTLED * 1e9):
             return
@@ -50,12 +50,12 @@ class Checked:
         self._put(digest, tag, _tag(digest, instead) if instead is not None else _EMPTY)
 
     def forget(self, digest: str, state: os.stat_result) -> None:
-        """Remove what is remembered of the file in this state."""
+        """Remove the record of the file in this state."""
         if self.knows(digest, state):
             self._put(digest, _EMPTY, _tag(digest, state))
 
     def _put(self, digest: str, tag: bytes, instead: bytes) -> None:
-        """Write a tag into its bucket: over the one that it replaces, else into an empty place, else over any."""
+        """Write a tag into its bucket: over the one that it replaces, else into an empty slot, else over any."""
         start = _offset(digest)
         try:
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -65,10 +65,10 @@ class Checked:
             tags = _tags(os.pread(handle, _TAG * _WAYS, start))
             if tag != _EMPTY and tag in tags:
                 return
-            places = [at for at, known in enumerate(tags) if known == instead] or [
-                at for at, known in enumerate(tags) if known == _EMPTY
+            slots = [at for at, current in enumerate(tags) if current == instead] or [
+                at for at, current in enumerate(tags) if current == _EMPTY
             ]
-            os.pwrite(handle, tag, start + _TAG * (places[0] if places else tag[0] % _WAYS))
+            os.pwrite(handle, tag, start + _TAG * (slots[0] if slots else tag[0] % _WAYS))
         except OSError:
             return
         finally:

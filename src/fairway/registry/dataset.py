@@ -31,19 +31,19 @@ _REFERENCE = re.compile(r"(?P<name>[^@]+)@(?P<version>.+)")
 
 
 def is_reference(text: str) -> bool:
-    """Whether a text has the form of a version, `mnist@3`."""
+    """Return whether a text has the form of a version, `mnist@3`."""
     match = _REFERENCE.fullmatch(text)
     return match is not None and "/" not in text and ":" not in text
 
 
 class Datasets:
-    """The datasets of a home: `datasets/NAME/N.json`, their content in the blobs, laid out under `data/` when first used.
+    """The datasets of a home: `datasets/NAME/N.json`, their content in the blobs, laid out under `data/` on first use.
 
-    Promises:
-    1. A version is whole as soon as it has a number; numbers rise by one; a version never changes.
-    2. The same content again gives the version that it has already, when that is the newest.
-    3. A version by reference names content that lies elsewhere; when that has changed it is refused, not handed out.
-    4. A number is never used again, also after a delete.
+    Guarantees:
+    1. A version is complete as soon as it has a number; numbers rise by one; a version never changes.
+    2. Adding the same content again returns the existing version if that is the newest.
+    3. A version by reference names content that lies elsewhere; if that has changed, it is refused instead of handed out.
+    4. A number is never used again, not even after a deletion.
     """
 
     def __init__(self, root: Path, blobs: Blobs, namespaces: Namespaces | None = None) -> None:
@@ -52,7 +52,7 @@ class Datasets:
         self._blobs = blobs
 
     def add(self, name: str, path: str | Path | Sent, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:
-        """Keep a folder or a file as the next version, made now; by `reference` only what it is, not its content."""
+        """Add a folder or a file as the next version; with `reference`, record only what it is and not its content."""
         self._check(name)
         if isinstance(path, Sent):
             with arriving.closing(path, self._blobs):
@@ -74,7 +74,7 @@ class Datasets:
     def _next(
         self, name: str, manifest: Manifest, digest: str, now: float, *, is_file: bool, where: str = "", run: str = ""
     ) -> DatasetVersion:
-        """The next version, or the newest where that is the same."""
+        """Return the next version, or the newest if that is the same."""
         newest = self._newest(name)
         if newest is not None and (newest.digest, newest.reference) == (digest, where):
             return newest
@@ -83,9 +83,10 @@ class Datasets:
     def gather(
         self, name: str, files: Mapping[str, Path], now: float, services: Sequence[str], models: Sequence[str], largest: int
     ) -> DatasetVersion:
-        """Keep files and those of the newest version that services made, together, as the next version.
+        """Add files to those of the newest version that services made, as the next version.
 
-        In order of name the first go so that at most `largest` bytes are left. Done again it gives the version that there is.
+        The first files in order of name are dropped until at most `largest` bytes remain. A repeated call returns the existing
+        version.
         """
         self._check(name)
         with self._blobs.writing():
@@ -102,51 +103,51 @@ class Datasets:
         digest = self._blobs.put(manifest.encoded())
         if before is not None and before.digest == digest:
             return before
-        known = (before.services, before.models) if before else ((), ())
-        lineage = [tuple(dict.fromkeys([*old, *new])) for old, new in zip(known, sources, strict=True)]
+        lineage_before = (before.services, before.models) if before else ((), ())
+        lineage = [tuple(dict.fromkeys([*old, *new])) for old, new in zip(lineage_before, sources, strict=True)]
         version = DatasetVersion(name, 0, digest, _count(manifest), manifest.size, now, services=lineage[0], models=lineage[1])
         return self._numbered(version)
 
     def delete(self, version: DatasetVersion) -> None:
-        """Let a version be gone. Its number is not used again."""
+        """Delete a version. Its number is not used again."""
         folder = self._folder(version.name)
-        # Not while content is collected: a note that is taken for an older one would be lost.
+        # Not while content is freed: a note that is taken for an older one would be lost.
         with self._blobs.writing(), numbering.locked(folder):
             if version.version not in numbering.numbers(folder):
                 message = f"{version} is gone"
                 raise NotFoundError(message, fix="fairway data list")
             self._forget_laid_out(version)
-            # Noted first: what is noted and still named by a version is not freed.
+            # The note comes first: content with a note that a version still names is not freed.
             numbering.put(self._root / numbering.FREEABLE / version.digest, b"")
             numbering.take_away(folder, version.version)
 
     def get(self, reference: str) -> DatasetVersion:
-        """The version that `mnist@3`, `mnist@latest` or `mnist` means."""
+        """Return the version that `mnist@3`, `mnist@latest` or `mnist` names."""
         match = _REFERENCE.fullmatch(reference)
-        name, asked = (match["name"], match["version"]) if match else (reference, "latest")
+        name, selector = (match["name"], match["version"]) if match else (reference, "latest")
         self._check(name)
-        known = self.versions(name)
-        if not known:
+        versions = self.versions(name)
+        if not versions:
             namespace, bare = split(name)
-            names = ", ".join(split(each)[1] for each in self._namespaces.names(DATASETS, namespace)) or "none"
+            names = ", ".join(split(dataset)[1] for dataset in self._namespaces.names(DATASETS, namespace)) or "none"
             message = f"there is no dataset {bare} {in_words(namespace)} (known: {names})"
             raise NotFoundError(message, fix=f"add it with: fairway data add {bare} PATH")
-        if asked == "latest":
-            return known[-1]
-        for version in known:
-            if str(version.version) == asked:
+        if selector == "latest":
+            return versions[-1]
+        for version in versions:
+            if str(version.version) == selector:
                 return version
-        message = f"dataset {name} has no version {asked}; it has {', '.join(str(version.version) for version in known)}"
-        raise NotFoundError(message, fix=f"the newest is {known[-1]}")
+        message = f"dataset {name} has no version {selector}; it has {', '.join(str(version.version) for version in versions)}"
+        raise NotFoundError(message, fix=f"the newest is {versions[-1]}")
 
     def files(self, version: DatasetVersion) -> tuple[DatasetFile, ...]:
-        """The files of a version, in order of path."""
+        """Return the files of a version, ordered by path."""
         with naming(version, "data"):
             entries = snapshot.load(version.digest, self._blobs).entries
         return tuple(DatasetFile(entry.path, entry.size, entry.sha256) for entry in entries if not entry.is_folder)
 
     def packed(self, version: DatasetVersion) -> Iterator[bytes]:
-        """The content of a version as a tar archive, in pieces."""
+        """Return the content of a version as a tar archive, in pieces."""
         if version.reference:
             message = f"{version} is a reference: its content was never copied"
             raise RefusedError(message, fix=f"read it from {version.reference}")
@@ -154,12 +155,12 @@ class Datasets:
             return packed(version.digest, self._blobs)
 
     def verify(self, versions: Sequence[DatasetVersion], course: Course) -> Verified:
-        """Compare all content of versions with its digests; of those by reference only the list of their files is kept."""
-        elsewhere = {str(each) for each in versions if each.reference}
-        return verify({str(each): each.digest for each in versions}, self._blobs, course, elsewhere)
+        """Compare all content of versions with its digests; for versions by reference only the list of files is stored."""
+        elsewhere = {str(version) for version in versions if version.reference}
+        return verify({str(version): version.digest for version in versions}, self._blobs, course, elsewhere)
 
     def locate(self, reference: str) -> str:
-        """Where a program finds the version: `resolve`, or the URI or path that it refers to."""
+        """Return where a program finds the version: `resolve`, or the URI or path that it refers to."""
         version = self.get(reference)
         if not version.reference:
             return str(self.resolve(reference))
@@ -170,7 +171,7 @@ class Datasets:
         return version.reference
 
     def resolve(self, reference: str) -> Path:
-        """A path with the version's content, read-only; laid out when first asked for."""
+        """Return a read-only path with the version's content; it is created on first use."""
         version = self.get(reference)
         if version.reference:
             message = f"{version} is a reference: its content was never copied"
@@ -182,25 +183,25 @@ class Datasets:
         return folder / manifest.entries[0].path if version.is_file else folder
 
     def versions(self, name: str) -> list[DatasetVersion]:
-        """Every version of a dataset, oldest first."""
+        """Return every version of a dataset, oldest first."""
         folder = self._folder(name)
         records = (numbering.record(folder, number) for number in numbering.numbers(folder))
         return [_decoded(record) for record in records]
 
     def list(self) -> list[DatasetVersion]:
-        """Every version of every dataset, by name and number."""
+        """Return every version of every dataset, ordered by name and number."""
         return [version for name in self._namespaces.names(DATASETS) for version in self.versions(name)]
 
     def own(self, reference: str, namespace: str) -> str:
-        """What a bare name means in a namespace, and in no other."""
+        """Return the absolute name of a bare name in a namespace; names of other namespaces are refused."""
         return self._namespaces.own(reference, namespace)
 
     def meant(self, reference: str, namespace: str) -> str:
-        """What a name in an object of a namespace means."""
+        """Return the absolute name that a name in an object of a namespace refers to."""
         return self._namespaces.meant(DATASETS, reference, namespace)
 
     def relative(self, reference: str, namespace: str) -> str:
-        """The shortest name that means an absolute one in an object of a namespace."""
+        """Return the shortest name for an absolute one in an object of a namespace."""
         return self._namespaces.relative(DATASETS, reference, namespace)
 
     def _taken(self, path: Path) -> tuple[Manifest, str]:
@@ -218,7 +219,7 @@ class Datasets:
         return manifest, self._blobs.put(manifest.encoded())
 
     def _numbered(self, version: DatasetVersion) -> DatasetVersion:
-        """The version under the next number, for good."""
+        """Store the version under the next number and return it."""
         folder = self._folder(version.name)
         while True:
             numbered = replace(version, version=numbering.next_number(folder))
@@ -226,17 +227,17 @@ class Datasets:
                 return numbered
 
     def _forget_laid_out(self, version: DatasetVersion) -> None:
-        """Away in one step, so that a crash leaves no half folder under the version's name."""
+        """Remove the laid-out folder in one step, so that a crash leaves no partial folder under the version's name."""
         folder = self._namespaces.folder("data", version.name) / str(version.version)
         if folder.is_dir():
-            aside = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
+            temporary = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
             with crash.reach("registry.rename"):
-                os.rename(folder, aside)
-            shutil.rmtree(aside, ignore_errors=True)
+                os.rename(folder, temporary)
+            shutil.rmtree(temporary, ignore_errors=True)
 
     def _newest(self, name: str) -> DatasetVersion | None:
-        known = self.versions(name)
-        return known[-1] if known else None
+        versions = self.versions(name)
+        return versions[-1] if versions else None
 
     def _folder(self, name: str) -> Path:
         return self._namespaces.folder(DATASETS, name)
@@ -250,12 +251,12 @@ def _count(manifest: Manifest) -> int:
 
 
 def _last(entries: list[Entry], largest: int) -> list[Entry]:
-    """As many of the last as there is room for, and the very last in any case."""
+    """Return as many of the last entries as there is room for, and the very last in any case."""
     room = largest
-    for place in range(len(entries) - 1, -1, -1):
-        room -= entries[place].size
-        if room < 0 and place < len(entries) - 1:
-            return entries[place + 1 :]
+    for index in range(len(entries) - 1, -1, -1):
+        room -= entries[index].size
+        if room < 0 and index < len(entries) - 1:
+            return entries[index + 1 :]
     return entries
 
 
@@ -264,7 +265,7 @@ def _decoded(record: Path) -> DatasetVersion:
 
 
 def check_dataset_name(name: str) -> None:
-    """`UsageError` for what is no name; no other text ever becomes a part of a path."""
+    """Raise `UsageError` for an invalid name; no other text ever becomes part of a path."""
     try:
         check_name(name)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What the registry hands out to others as archives: code, models and datasets, read from the blobs while they are sent."""
+"""Sends content of the registry as archives: code, models and datasets, read from the blobs while they are sent."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """A folder on its way out."""
+    """A folder that is being sent."""
 
     digest: str
-    """Of its manifest: whoever takes it can see that it is whole."""
+    """The digest of its manifest, by which the receiver can verify that it is complete."""
     pieces: Iterator[bytes]
 
 
 class Handing:
-    """Reads the registry; changes nothing."""
+    """Sends content; changes nothing in the registry."""
 
     def __init__(self, blobs: Blobs, models: Models, datasets: Datasets) -> None:
         self._blobs = blobs
@@ -34,30 +34,30 @@ class Handing:
         self._datasets = datasets
 
     def code(self, digest: str) -> Handed:
-        """A snapshot of code, compressed: it is text for the most part."""
+        """Return a snapshot of code, compressed: it is mostly text."""
         if not _DIGEST.fullmatch(digest):
             message = f"{digest!r} is no digest of code"
             raise NotFoundError(message, fix="submit it again with its code")
         return Handed(digest, _compressed(packed(digest, self._blobs)))
 
     def model(self, reference: str) -> Handed:
-        """The files of a model version, `mnist@3`."""
+        """Return the files of a model version, `mnist@3`."""
         version = self._models.get(reference)
         return Handed(version.digest, self._models.packed(version))
 
     def dataset(self, reference: str) -> Handed:
-        """The files of a dataset version that was copied."""
+        """Return the files of a dataset version that was copied."""
         version = self._datasets.get(reference)
         return Handed(version.digest, self._datasets.packed(version))
 
 
 def _compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """As gzip does it."""
+    """Return the pieces compressed with gzip."""
 
     def squeezed() -> Iterator[bytes]:
-        squeeze = zlib.compressobj(1, zlib.DEFLATED, 31)
+        compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
         for piece in pieces:
-            yield squeeze.compress(piece)
-        yield squeeze.flush()
+            yield compressor.compress(piece)
+        yield compressor.flush()
 
     return gathered(squeezed())

@@ -1,7 +1,7 @@
-"""The rules of .gitignore: which paths of a folder are left out.
+"""The rules of .gitignore: which paths of a folder are ignored.
 
-The last rule that matches decides; `!` takes a path back in; a slash before the end ties a pattern to the
-folder of its file; a slash at the end means folders only; below a folder that is left out nothing is looked at.
+The last matching rule decides; `!` includes a path again; a slash before the end anchors a pattern to the folder of its file; a
+slash at the end matches folders only; nothing below an ignored folder is examined.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ ALWAYS = (
     ".git", ".hg", ".svn", ".jj", "__pycache__", ".venv", ".venvs", ".tox", ".nox", ".mypy_cache", ".ruff_cache",
     ".pytest_cache", ".hypothesis", ".ipynb_checkpoints", ".DS_Store", "*.pyc",
 )  # fmt: skip
-"""Left out always, whatever the rules say."""
+"""Always ignored, whatever the rules are."""
 
 IGNORE_FILES = (".gitignore", ".fairwayignore")
-"""Read in every folder; where both speak, the second decides."""
+"""Read in every folder; if both have a rule for a path, the second file decides."""
 
 _always = re.compile("|".join(f"(?:{re.escape(name).replace(chr(92) + '*', '[^/]*')})" for name in ALWAYS))
 
 
 def is_always(name: str) -> bool:
-    """Whether a name is left out whatever the rules say."""
+    """Return whether a name is always ignored."""
     return _always.fullmatch(name) is not None
 
 
@@ -31,25 +31,25 @@ class Rule:
     """One line of an ignore file."""
 
     pattern: re.Pattern[str]
-    """Over the path from the file's folder."""
+    """Matches the path relative to the file's folder."""
     leaves_out: bool
     folders_only: bool
 
 
 class Rules:
-    """The rules that hold in one folder: those of its own files after those of the folders above."""
+    """The rules for one folder: those of its own files after those of the folders above."""
 
     def __init__(self, levels: tuple[tuple[int, tuple[Rule, ...]], ...] = ()) -> None:
         self._levels = levels
         """Innermost first: the length of the folder's path, and its rules, last one first."""
 
     def below(self, folder: str, texts: list[str]) -> Rules:
-        """The rules for a folder (`a/b/`, ending with a slash; empty for the top) with these ignore files."""
+        """Return the rules for a folder (`a/b/`, ending with a slash; empty for the top) with these ignore files."""
         own = tuple(rule for text in texts for rule in parse(text))
         return Rules(((len(folder), own[::-1]), *self._levels)) if own else self
 
     def leave_out(self, path: str, name: str, is_folder: bool) -> bool:
-        """Whether a path (from the top) whose parent is not left out is left out."""
+        """Return whether a path (relative to the top) is ignored, if its parent is not."""
         if is_always(name):
             return True
         for length, rules in self._levels:
@@ -61,13 +61,13 @@ class Rules:
 
 
 def parse(text: str) -> list[Rule]:
-    """The rules of one file; lines that mean nothing are passed over, as git does."""
-    found = []
+    """Return the rules of one file; lines without meaning are skipped, as in git."""
+    rules = []
     for line in text.removeprefix("\ufeff").split("\n"):
         rule = _rule(line.removesuffix("\r"))
         if rule is not None:
-            found.append(rule)
-    return found
+            rules.append(rule)
+    return rules
 
 
 def _rule(line: str) -> Rule | None:
@@ -90,7 +90,7 @@ def _rule(line: str) -> Rule | None:
 def _without_trailing_spaces(line: str) -> str:
     while line.endswith(" "):
         stem = line[:-1]
-        # An odd number of backslashes before it means that the space is meant.
+        # An odd number of backslashes escapes the space.
         if (len(stem) - len(stem.rstrip("\\"))) % 2:
             break
         line = stem
@@ -98,8 +98,8 @@ def _without_trailing_spaces(line: str) -> str:
 
 
 def _translated(pattern: str) -> str | None:
-    """The pattern as a regular expression; None for one that can match nothing."""
-    made: list[str] = []
+    """Return the pattern as a regular expression; None if it can match nothing."""
+    parts: list[str] = []
     at = 0
     while at < len(pattern):
         char = pattern[at]
@@ -107,28 +107,28 @@ def _translated(pattern: str) -> str | None:
             end = at
             while end < len(pattern) and pattern[end] == "*":
                 end += 1
-            at = _stars(pattern, at, end, made)
+            at = _stars(pattern, at, end, parts)
             continue
         if char == "?":
-            made.append("[^/]")
+            parts.append("[^/]")
         elif char == "[":
             bracket = _bracket(pattern, at)
             if bracket is None:
                 return None
-            made.append(bracket[0])
+            parts.append(bracket[0])
             at = bracket[1]
             continue
         elif char == "\\" and at + 1 < len(pattern):
             at += 1
-            made.append(re.escape(pattern[at]))
+            parts.append(re.escape(pattern[at]))
         else:
-            made.append(re.escape(char))
+            parts.append(re.escape(char))
         at += 1
-    return "".join(made)
+    return "".join(parts)
 
 
 def _stars(pattern: str, start: int, end: int, made: list[str]) -> int:
-    """Translate stars; where to go on. Two between slashes (or at an end) mean any folders, else any part of a name."""
+    """Translate stars; return where to go on. Two between slashes (or at an end) match any folders, else any part of a name."""
     whole = end - start >= 2 and (start == 0 or pattern[start - 1] == "/") and (end == len(pattern) or pattern[end] == "/")
     if not whole:
         made.append("[^/]*")
@@ -141,20 +141,20 @@ def _stars(pattern: str, start: int, end: int, made: list[str]) -> int:
 
 
 def _bracket(pattern: str, start: int) -> tuple[str, int] | None:
-    """A set of characters as an expression, and where to go on; None when it is not closed."""
+    """Return a set of characters as an expression, and where to go on; None if it is not closed."""
     at = start + 1
     negated = pattern[at : at + 1] in ("!", "^")
     at += negated
-    made: list[str] = []
+    parts: list[str] = []
     first = True
     while first or pattern[at : at + 1] != "]":
         first = False
         if at >= len(pattern):
             return None
-        named = re.compile(r"\[:(\w+):\]").match(pattern, at)
-        if named:
-            made.append(_CLASSES.get(named[1], ""))
-            at = named.end()
+        posix_class = re.compile(r"\[:(\w+):\]").match(pattern, at)
+        if posix_class:
+            parts.append(_CLASSES.get(posix_class[1], ""))
+            at = posix_class.end()
             continue
         if pattern[at] == "\\":
             at += 1
@@ -166,10 +166,10 @@ def _bracket(pattern: str, start: int) -> tuple[str, int] | None:
             if pattern[at] == "\\":
                 at += 1
             high, at = pattern[at : at + 1] or low, at + 1
-            made.append(f"{re.escape(low)}-{re.escape(high)}" if low <= high else "")
+            parts.append(f"{re.escape(low)}-{re.escape(high)}" if low <= high else "")
         else:
-            made.append(re.escape(low))
-    inside = "".join(made)
+            parts.append(re.escape(low))
+    inside = "".join(parts)
     if not inside:
         return ("[^/]" if negated else "(?!)"), at + 1
     return (f"(?!/)[^{inside}]" if negated else f"(?!/)[{inside}]"), at + 1

@@ -1,4 +1,4 @@
-"""Where files land that others send, before they count."""
+"""Receives files from other machines before they are accepted."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fairway.registry.blobs import telling_full_disk
 
 
 class Landing:
-    """A folder that files come into from outside: what has a name in it is whole and on the disk, whatever crashed."""
+    """A folder for files from outside: a file with its final name is complete and on disk, whatever crashed."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     @contextmanager
     def arriving(self) -> Iterator[Path]:
-        """A place for a file on its way in; whatever is there at the end goes."""
+        """Yield a path for an incoming file; what remains at it afterwards is removed."""
         folder = self._root / ".arriving"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / secrets.token_hex(8)
@@ -30,10 +30,10 @@ class Landing:
             path.unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        """Remove what a crash left half arrived. Before anything arrives."""
+        """Remove files that a crash left incomplete. Called before any file arrives."""
         shutil.rmtree(self._root / ".arriving", ignore_errors=True)
 
     def room(self) -> int:
-        """Bytes that are free."""
+        """Return the number of free bytes."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         return shutil.disk_usage(self._root).free

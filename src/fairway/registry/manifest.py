@@ -1,4 +1,4 @@
-"""Manifests: what a folder holds, as data that its digest names."""
+"""Manifests: the content of a folder as data, identified by a digest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIELDS = ("path", "mode", "size", "sha256", "symlink")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Entry:
-    """One thing in a folder: a file, a link (`symlink` says where to), or an empty folder (its path ends with a slash)."""
+    """One item of a folder: a file, a link (`symlink` is its target), or an empty folder (its path ends with a slash)."""
 
     path: str
     mode: int = 0o644
@@ -31,7 +31,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything in a folder, in order of path."""
+    """All items of a folder, ordered by path."""
 
     entries: tuple[Entry, ...]
 
@@ -41,26 +41,27 @@ class Manifest:
         return sum(entry.size for entry in self.entries)
 
     def encoded(self, elsewhere: str = "") -> bytes:
-        """The one spelling of this manifest; its digest names the content.
+        """Return the canonical encoding of this manifest; its digest identifies the content.
 
-        That of content that is kept `elsewhere` names the place too: where the other is there, so is all that it names.
+        The manifest of content that is kept `elsewhere` names that location too. So if a manifest without a location exists,
+        all the content that it names exists too.
         """
         listed = [{name: value for name in _FIELDS if (value := getattr(entry, name))} for entry in sorted(self.entries)]
-        place = {"elsewhere": elsewhere} if elsewhere else {}
-        text = json.dumps({"format": FORMAT, "entries": listed, **place}, separators=(",", ":"), ensure_ascii=False)
+        location = {"elsewhere": elsewhere} if elsewhere else {}
+        text = json.dumps({"format": FORMAT, "entries": listed, **location}, separators=(",", ":"), ensure_ascii=False)
         return text.encode("utf-8", "surrogateescape")
 
 
 def decode(data: bytes) -> Manifest:
-    """The manifest that was encoded. `RefusedError` for one that is damaged, or that would reach outside of its folder."""
+    """Decode a manifest; raise `RefusedError` if it is damaged or would reach outside of its folder."""
     try:
         content = json.loads(data.decode("utf-8", "surrogateescape"))
         entries = tuple(Entry(**entry) for entry in content["entries"])
-        known = content["format"] == FORMAT and all(_typed(entry) for entry in entries)
+        valid = content["format"] == FORMAT and all(_typed(entry) for entry in entries)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         message = f"this is no manifest: {error}"
         raise RefusedError(message, fix="the registry's file is damaged; add or submit it again") from None
-    if not known:
+    if not valid:
         message = "this manifest was written by another version of Fairway, or is damaged"
         raise RefusedError(message, fix="add or submit it again")
     check(entries)

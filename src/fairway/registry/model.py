@@ -1,4 +1,4 @@
-"""Models: numbered versions of what jobs left behind, and the aliases that people give them."""
+"""Models: numbered versions of what jobs produced, and the aliases that users give them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fairway.units.names import check_name, is_alias, model_name
 
 
 class Models:
-    """The models of a home: `models/NAME/N.json`, aliases beside them, content in the blobs. The `ModelStore` port."""
+    """The models of a home: `models/NAME/N.json`, aliases beside them, content in the blobs. Implements `ModelStore`."""
 
     def __init__(self, root: Path, blobs: Blobs, namespaces: Namespaces | None = None) -> None:
         self._namespaces = namespaces or Namespaces(root)
@@ -41,23 +41,23 @@ class Models:
         self._freeable = root / numbering.FREEABLE
         self._blobs = blobs
         self._known: dict[tuple[str, int], ModelVersion] = {}
-        """Records as they were written: they never change."""
+        """Cache of version records, which never change."""
 
     def register(self, name: str, path: str | Sent, facts: ModelFacts, now: float) -> ModelVersion:
-        """Keep a folder or a file as the next version; content and facts of the newest one again give that version."""
+        """Register a folder or a file as the next version; with the content and facts of the newest version, return that one."""
         self._check(name)
         if isinstance(path, Sent):
             with arriving.closing(path, self._blobs):
-                manifest, places = arriving.load(path, self._blobs)
-                # Before anything of it is kept.
-                found = examine(places, asked=facts.format, allow_pickle=facts.allow_pickle, made_here=facts.made_here)
+                manifest, paths = arriving.load(path, self._blobs)
+                # Examine it before any of it is kept.
+                examined = examine(paths, asked=facts.format, allow_pickle=facts.allow_pickle, made_here=facts.made_here)
                 arriving.adopt(path, manifest, self._blobs)
-                return self._numbered(name, manifest, path.digest, found, facts, now)
+                return self._numbered(name, manifest, path.digest, examined, facts, now)
         with sources.fetched(path, self._fetched) as source:
             examine_source(source, facts)
             with self._blobs.writing():
                 manifest, digest = self._taken(source)
-                # Looked at again as it is kept: the source may have changed in between.
+                # Examined again as it is kept: the source may have changed in between.
                 return self._numbered(name, manifest, digest, self._examined(manifest, facts), facts, now)
 
     def _numbered(
@@ -89,58 +89,58 @@ class Models:
         return version
 
     def examine(self, path: str, facts: ModelFacts) -> str:
-        """The format that a registration would find, keeping nothing; raises what it would."""
+        """Return the format that a registration would find, without keeping anything; raises the same errors."""
         with sources.fetched(path, self._fetched) as source:
             return examine_source(source, facts).format
 
     def get(self, reference: str) -> ModelVersion:
-        """The version that `mnist@3`, `mnist@champion`, `mnist@latest` or `mnist` means."""
-        name, _, asked = reference.partition("@")
+        """Return the version that `mnist@3`, `mnist@champion`, `mnist@latest` or `mnist` names."""
+        name, _, selector = reference.partition("@")
         self._check(name)
         versions = self.list(name)
         if not versions:
             raise self._no_model(name)
-        if asked in ("", LATEST) and not reference.endswith("@"):
+        if selector in ("", LATEST) and not reference.endswith("@"):
             return versions[-1]
         for version in versions:
-            if asked == str(version.version) or asked in version.aliases:
+            if selector == str(version.version) or selector in version.aliases:
                 return version
         aliases = sorted(alias for version in versions for alias in version.aliases)
-        named = f" and the aliases {', '.join(aliases)}" if aliases else ""
-        message = f"model {name} has no version or alias {asked!r}; it has {_ranges(versions)}{named}"
-        fix = suggest.did_you_mean(asked, aliases) or f"the newest is {versions[-1]}"
+        aliases_text = f" and the aliases {', '.join(aliases)}" if aliases else ""
+        message = f"model {name} has no version or alias {selector!r}; it has {_ranges(versions)}{aliases_text}"
+        fix = suggest.did_you_mean(selector, aliases) or f"the newest is {versions[-1]}"
         raise NotFoundError(message, fix=fix)
 
     def list(self, name: str = "") -> builtins.list[ModelVersion]:
-        """Every version of a model, oldest first; without a name those of all models, in order of name."""
+        """Return every version of a model, oldest first; without a name those of all models, ordered by name."""
         if name:
             return [self._with_marks(version) for version in self._records(self._check(name))]
-        return [self._with_marks(version) for each in self.names() for version in self._records(each)]
+        return [self._with_marks(version) for model in self.names() for version in self._records(model)]
 
     def names(self, namespace: str = "") -> builtins.list[str]:
-        """The models that have versions: of one namespace, or of all."""
+        """Return the models that have versions, of one namespace or of all."""
         return self._namespaces.names(MODELS, namespace)
 
     def own(self, reference: str, namespace: str) -> str:
-        """What a bare name means in a namespace, and in no other."""
+        """Return the absolute name of a bare name in a namespace; names of other namespaces are refused."""
         return self._namespaces.own(reference, namespace)
 
     def meant(self, reference: str, namespace: str) -> str:
-        """What a name in an object of a namespace means."""
+        """Return the absolute name that a name in an object of a namespace refers to."""
         return self._namespaces.meant(MODELS, reference, namespace)
 
     def relative(self, reference: str, namespace: str) -> str:
-        """The shortest name that means an absolute one in an object of a namespace."""
+        """Return the shortest name for an absolute one in an object of a namespace."""
         return self._namespaces.relative(MODELS, reference, namespace)
 
     def files(self, version: ModelVersion) -> tuple[ModelFile, ...]:
-        """The files of a version, in order of path."""
+        """Return the files of a version, ordered by path."""
         with naming(version, "model"):
             entries = snapshot.load(version.digest, self._blobs).entries
         return tuple(ModelFile(entry.path, entry.size, entry.sha256) for entry in entries if entry.sha256)
 
     def promote(self, version: ModelVersion, alias: str) -> int | None:
-        """Let the alias mean this version; the number of the one that it meant before."""
+        """Point the alias to this version; return the number of the version that it pointed to before."""
         _check_alias(alias)
         with numbering.locked(self._folder(version.name)):
             self._check_there(version)
@@ -150,31 +150,31 @@ class Models:
         return before
 
     def demote(self, name: str, alias: str) -> int:
-        """Take an alias away; the number of the version that it meant."""
+        """Remove an alias; return the number of the version that it pointed to."""
         self._check(name)
         with numbering.locked(self._folder(name)):
-            known = self._aliases(name)
-            if alias not in known:
-                message = f"model {name} has no alias {alias!r}; it has {', '.join(sorted(known)) or 'none'}"
-                raise NotFoundError(message, fix=suggest.did_you_mean(alias, known) or "`fairway model list` shows them")
+            aliases = self._aliases(name)
+            if alias not in aliases:
+                message = f"model {name} has no alias {alias!r}; it has {', '.join(sorted(aliases)) or 'none'}"
+                raise NotFoundError(message, fix=suggest.did_you_mean(alias, aliases) or "`fairway model list` shows them")
             with crash.reach("registry.remove"):
                 (self._folder(name) / "aliases" / alias).unlink()
-        return known[alias]
+        return aliases[alias]
 
     def tag(self, version: ModelVersion, tags: Mapping[str, str | None]) -> ModelVersion:
-        """Put tags on a version; None takes one off."""
+        """Set tags of a version; a value of None removes a tag."""
         folder = self._folder(version.name)
         with numbering.locked(folder):
             self._check_there(version)
-            now = {**self._with_marks(version).tags, **tags}
-            kept = {key: value for key, value in now.items() if value is not None}
+            merged = {**self._with_marks(version).tags, **tags}
+            kept = {key: value for key, value in merged.items() if value is not None}
             numbering.put(folder / "tags" / f"{version.version}.json", json.dumps(kept).encode())
         return self._with_marks(version)
 
     def rename(self, name: str, new: str, title: str) -> None:
-        """Move all versions of a model, with tags and aliases, to a name that has none; `title` is what MLflow clients call it.
+        """Move all versions of a model, with tags and aliases, to a name that has none; `title` is its name for MLflow clients.
 
-        The new name has all of them in one step. A crash before the old name is taken away leaves both.
+        The new name gets all of them in one step. A crash before the old name is removed leaves both.
         """
         old, target = self._folder(self._check(name)), self._folder(self._check(new))
         with self._blobs.writing(), numbering.locked(old):
@@ -184,16 +184,16 @@ class Models:
             if numbering.numbers(target):
                 message = f"there is a model {split(new)[1]} already"
                 raise ConflictError(message, fix="choose another name")
-            renamed = {each.version: _encoded(replace(each, name=new, title=title)) for each in records}
+            renamed = {record.version: _encoded(replace(record, name=new, title=title)) for record in records}
             numbering.move(old, target, renamed)
             for version in records:
                 self._forget_folder(version)
                 self._known.pop((name, version.version), None)
 
     def delete(self, version: ModelVersion) -> None:
-        """Let a version be gone. Its number is not used again."""
+        """Delete a version. Its number is not used again."""
         folder = self._folder(version.name)
-        # Not while content is collected: a note that is taken for an older one would be lost.
+        # Not while content is freed: a note that is taken for an older one would be lost.
         with self._blobs.writing(), numbering.locked(folder):
             self._check_there(version)
             aliases = self._with_marks(version).aliases
@@ -201,18 +201,18 @@ class Models:
                 message = f"{version} is {' and '.join(aliases)}"
                 raise ConflictError(message, fix=f"first: fairway model promote {version.name}@OTHER {aliases[0]}")
             self._forget_folder(version)
-            # Noted first: what is noted and still named by a version is not freed.
+            # The note comes first: content with a note that a version still names is not freed.
             numbering.put(self._freeable / version.digest, b"")
             numbering.take_away(folder, version.version)
 
     def freeable(self) -> bool:
-        """Whether versions were deleted whose content is still there."""
+        """Return whether there are deleted versions whose content was not freed yet."""
         return bool(self._noted())
 
     def free(self, others: Iterable[str]) -> int | None:
-        """Remove content that only deleted versions named; `others` are manifests that somebody needs besides.
+        """Remove content that only deleted versions named; `others` are further manifests that are still in use.
 
-        Returns how many bytes were given back; None when somebody writes just now, so that nothing may be removed.
+        Returns the number of bytes freed; None if another process is writing, so that nothing may be removed.
         """
         with self._blobs.alone() as alone:
             if not alone:
@@ -234,18 +234,18 @@ class Models:
             return []
 
     def _contents(self, manifests: Iterable[str]) -> set[str]:
-        """These manifests and all that they name. One that is not there names nothing."""
-        found = set(manifests)
-        for digest in list(found):
+        """Return these manifests and everything that they name. A missing manifest names nothing."""
+        digests = set(manifests)
+        for digest in list(digests):
             try:
-                found.update(entry.sha256 for entry in snapshot.load(digest, self._blobs).entries if entry.sha256)
+                digests.update(entry.sha256 for entry in snapshot.load(digest, self._blobs).entries if entry.sha256)
             except (NotFoundError, RefusedError, BugError):
-                # Gone, damaged, or no digest at all: the code of a run on a cluster may lie in a ConfigMap.
+                # Missing, damaged, or no digest at all: the code of a run on a cluster may lie in a ConfigMap.
                 continue
-        return found
+        return digests
 
     def pull(self, version: ModelVersion, target: str) -> None:
-        """A copy of the version's files as a new folder, whole as soon as it is there."""
+        """Copy the version's files to a new folder, which appears only when it is complete."""
         path = Path(target)
         if path.is_dir() and not path.is_symlink() and not os.listdir(path):
             path.rmdir()
@@ -256,40 +256,40 @@ class Models:
             snapshot.materialise(snapshot.load(version.digest, self._blobs), self._blobs, path)
 
     def folder(self, version: ModelVersion) -> Path:
-        """A folder with the version's files, read-only, to serve from; laid out when first asked for."""
+        """Return a read-only folder with the version's files, to serve from; it is created on first use."""
         folder = self._namespaces.folder("model-files", version.name) / str(version.version)
         with naming(version, "model"):
             snapshot.materialise(snapshot.load(version.digest, self._blobs), self._blobs, folder, linked=True)
         return folder
 
     def packed(self, version: ModelVersion) -> Iterator[bytes]:
-        """The version's files as a tar archive, in pieces."""
+        """Return the version's files as a tar archive, in pieces."""
         with naming(version, "model"):
             return packed(version.digest, self._blobs)
 
     def verify(self, versions: Sequence[ModelVersion], course: Course) -> Verified:
-        """Compare all content of versions with its digests."""
+        """Compare all content of the versions with its digests."""
         return verify({str(version): version.digest for version in versions}, self._blobs, course)
 
     def of_run(self, name: str, run: str) -> ModelVersion | None:
-        """The version of a model that a run left behind, if there is one."""
-        found = [version for version in self._records(self._check(name)) if version.lineage.run == run]
-        return self._with_marks(found[-1]) if found else None
+        """Return the version of a model that a run produced; None if there is none."""
+        versions = [version for version in self._records(self._check(name)) if version.lineage.run == run]
+        return self._with_marks(versions[-1]) if versions else None
 
     def expect(self, run: str) -> None:
-        """Remember that a run may leave a model behind, until `settle`."""
+        """Record that a run may produce a model, until `settle`."""
         numbering.put(self._expected / run.replace("/", "+"), b"")
 
     def expected(self) -> builtins.list[str]:
-        """The runs that may leave a model behind."""
+        """Return the runs that may produce a model."""
         try:
-            found = sorted(os.listdir(self._expected))
+            listed = sorted(os.listdir(self._expected))
         except FileNotFoundError:
             return []
-        return [name.replace("+", "/") for name in found if not name.startswith(".")]
+        return [name.replace("+", "/") for name in listed if not name.startswith(".")]
 
     def settle(self, run: str) -> None:
-        """Whatever there was to register of the run is registered."""
+        """Forget the run: anything that it had to register is registered."""
         with crash.reach("registry.remove"):
             (self._expected / run.replace("/", "+")).unlink(missing_ok=True)
 
@@ -307,19 +307,19 @@ class Models:
 
     def _records(self, name: str) -> builtins.list[ModelVersion]:
         folder = self._folder(name)
-        found = []
+        versions = []
         for number in numbering.numbers(folder):
             version = self._known.get((name, number)) or _decoded(numbering.record(folder, number))
             self._known[name, number] = version
-            found.append(version)
-        return found
+            versions.append(version)
+        return versions
 
     def _newest(self, name: str) -> ModelVersion | None:
         records = self._records(name)
         return records[-1] if records else None
 
     def _with_marks(self, version: ModelVersion) -> ModelVersion:
-        """The version with what may change of it."""
+        """Return the version with its mutable parts: aliases and tags."""
         aliases = tuple(alias for alias, number in self._aliases(version.name).items() if number == version.version)
         try:
             tags = json.loads((self._folder(version.name) / "tags" / f"{version.version}.json").read_bytes())
@@ -330,10 +330,10 @@ class Models:
     def _aliases(self, name: str) -> dict[str, int]:
         folder = self._folder(name) / "aliases"
         try:
-            found = sorted(alias for alias in os.listdir(folder) if not alias.startswith("."))
+            names = sorted(alias for alias in os.listdir(folder) if not alias.startswith("."))
         except FileNotFoundError:
             return {}
-        return {alias: int((folder / alias).read_text()) for alias in found}
+        return {alias: int((folder / alias).read_text()) for alias in names}
 
     def _check_there(self, version: ModelVersion) -> None:
         if version.version not in numbering.numbers(self._folder(version.name)):
@@ -341,19 +341,19 @@ class Models:
             raise NotFoundError(message, fix=f"fairway model list {version.name}")
 
     def _forget_folder(self, version: ModelVersion) -> None:
-        """Away in one step, so that a crash leaves no half folder under the version's name."""
+        """Remove the laid-out folder in one step, so that a crash leaves no partial folder under the version's name."""
         folder = self._namespaces.folder("model-files", version.name) / str(version.version)
         if folder.is_dir():
-            aside = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
+            temporary = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
             with crash.reach("registry.rename"):
-                os.rename(folder, aside)
-            shutil.rmtree(aside, ignore_errors=True)
+                os.rename(folder, temporary)
+            shutil.rmtree(temporary, ignore_errors=True)
 
     def _no_model(self, name: str) -> NotFoundError:
         namespace, bare = split(name)
-        known = [split(each)[1] for each in self.names(namespace)]
-        message = f"there is no model {bare} {in_words(namespace)} (known: {', '.join(known) or 'none'})"
-        fix = suggest.did_you_mean(bare, known) or f"register one with: fairway model register {bare} PATH"
+        models = [split(model)[1] for model in self.names(namespace)]
+        message = f"there is no model {bare} {in_words(namespace)} (known: {', '.join(models) or 'none'})"
+        fix = suggest.did_you_mean(bare, models) or f"register one with: fairway model register {bare} PATH"
         return NotFoundError(message, fix=fix)
 
     def _folder(self, name: str) -> Path:
@@ -367,7 +367,7 @@ class Models:
             raise
 
     def _refuse_other_name(self, name: str) -> None:
-        """A name that MLflow clients gave a model that is here: the error says what the model is called."""
+        """Raise an error with the model's own name if `name` is what MLflow clients call an existing model."""
         _, bare = split(name)
         own = self._namespaces.check("model", name.removesuffix(bare) + model_name(bare))
         if numbering.numbers(self._folder(own)):
@@ -376,7 +376,7 @@ class Models:
 
 
 def examine_source(source: Path, facts: ModelFacts) -> Examined:
-    """What the model is that lies at a path, keeping nothing; raises what a registration would."""
+    """Examine the model at a path without keeping anything; raises the errors of a registration."""
     if source.is_dir():
         files = {name: source / name for name in scan(source, ignoring=False).files}
     elif source.is_file():
@@ -391,7 +391,7 @@ def examine_source(source: Path, facts: ModelFacts) -> Examined:
 
 
 def check_model_name(name: str) -> str:
-    """The name, or a `UsageError`; no other text ever becomes a part of a path."""
+    """Return the name, or raise `UsageError`; no other text ever becomes part of a path."""
     try:
         return check_name(name)
     except ValueError as error:

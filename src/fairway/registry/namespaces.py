@@ -1,7 +1,7 @@
-"""Names of models and datasets in namespaces, and where their versions lie.
+"""Names of models and datasets in namespaces, and the folders of their versions.
 
-`mnist` is the model of the namespace `default`, `team-a/mnist` that of `team-a`. A registry of one machine has the namespace
-`default` alone. Its files lie in `KIND/NAME`, those of other namespaces in `namespaces/NAMESPACE/KIND/NAME`.
+`mnist` is the model of the namespace `default`, `team-a/mnist` that of `team-a`. A registry of one machine has only the
+namespace `default`. Its files lie in `KIND/NAME`, those of other namespaces in `namespaces/NAMESPACE/KIND/NAME`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ Used = Mapping[str, Mapping[str, Sequence[str]]]
 
 
 class Namespaces:
-    """Reads names. Promises:
+    """Resolves names of models and datasets.
 
-    1. No name leads out of the folders of its namespace, whatever text it is.
+    Guarantees:
+    1. No name leads out of the folders of its namespace, whatever its text is.
     2. The namespace `default` has the names and the folders of a registry without namespaces.
-    3. What objects of other namespaces named before there were namespaces stays what it was: `keep_earlier`.
+    3. Names that objects of other namespaces used before there were namespaces keep their meaning: `keep_earlier`.
     """
 
     def __init__(self, root: Path, *, several: bool = False) -> None:
@@ -43,7 +44,10 @@ class Namespaces:
     # Names
 
     def own(self, reference: str, namespace: str) -> str:
-        """What a bare name means in a namespace, and in no other: `team-a/mnist@3`. `UsageError` for a name with a namespace."""
+        """Return the absolute name of a bare name in a namespace: `team-a/mnist@3`.
+
+        Raises `UsageError` for a name with a namespace.
+        """
         if not self._several:
             return reference
         if "/" in reference:
@@ -52,7 +56,10 @@ class Namespaces:
         return self._joined(namespace, reference)
 
     def meant(self, kind: str, reference: str, namespace: str) -> str:
-        """What a name in an object of a namespace means: `mnist` its own model, `team-b/mnist` that of another namespace."""
+        """Return the absolute name for a name in an object of a namespace.
+
+        `mnist` refers to the namespace's own model, `team-b/mnist` to that of another namespace.
+        """
         if "/" in reference:
             return self._other(reference)
         if not self._several:
@@ -62,14 +69,14 @@ class Namespaces:
         return self._joined(namespace, reference)
 
     def relative(self, kind: str, reference: str, namespace: str) -> str:
-        """The shortest name that means an absolute one in an object of a namespace."""
-        there, bare = split(reference)
+        """Return the shortest name for an absolute one in an object of a namespace."""
+        owner, bare = split(reference)
         if not self._several or self.meant(kind, bare, namespace) == reference:
             return bare
-        return f"{there}/{bare}"
+        return f"{owner}/{bare}"
 
     def check(self, kind: str, name: str) -> str:
-        """The absolute name, or a `UsageError`."""
+        """Return the absolute name, or raise `UsageError`."""
         namespace, bare = split(name) if self._several else (DEFAULT, name)
         try:
             check_name(bare)
@@ -81,15 +88,15 @@ class Namespaces:
             raise UsageError(message, fix="write NAMESPACE/NAME")
         return name
 
-    # Places
+    # Folders
 
     def folder(self, kind: str, name: str) -> Path:
-        """The folder of an absolute name that was checked."""
+        """Return the folder of an absolute name that was checked."""
         namespace, bare = split(name)
         return self._parent(kind, namespace) / bare
 
     def parents(self, kind: str) -> Iterator[tuple[str, Path]]:
-        """Each namespace that may have something of a kind, with the folder for it."""
+        """Yield each namespace that may have something of a kind, with the folder for it."""
         yield DEFAULT, self._parent(kind, DEFAULT)
         if self._several and (self._root / FOLDER).is_dir():
             for path in sorted((self._root / FOLDER).iterdir()):
@@ -97,24 +104,24 @@ class Namespaces:
                     yield path.name, path / kind
 
     def names(self, kind: str, namespace: str = "") -> list[str]:
-        """The absolute names that have versions: of one namespace, or of all."""
-        found = []
-        for there, parent in self.parents(kind):
-            if namespace in ("", there) and parent.is_dir():
+        """Return the absolute names that have versions, of one namespace or of all."""
+        absolute = []
+        for owner, parent in self.parents(kind):
+            if namespace in ("", owner) and parent.is_dir():
                 listed = sorted(path.name for path in parent.iterdir() if not path.name.startswith("."))
-                found += [self._joined(there, name) for name in listed if numbering.numbers(parent / name)]
-        return found
+                absolute += [self._joined(owner, name) for name in listed if numbering.numbers(parent / name)]
+        return absolute
 
-    # What there was before
+    # Names from before there were namespaces
 
     def knows_earlier(self) -> bool:
-        """Whether `keep_earlier` was done."""
+        """Return whether `keep_earlier` was done."""
         return (self._root / FOLDER / _EARLIER).exists()
 
     def keep_earlier(self, used: Used) -> bool:
-        """Note once which namespaces used which names of the registry without namespaces; False when that was done before.
+        """Record once which namespaces used which names of the registry without namespaces; return False if it was done before.
 
-        Their own versions of such a name go on with the numbers of the earlier ones, so that `mnist@3` stays what it was.
+        Their own versions of such a name continue the numbers of the earlier ones, so that `mnist@3` keeps its meaning.
         """
         if self.knows_earlier():
             return False
@@ -125,13 +132,13 @@ class Namespaces:
                     folder = self._parent(kind, namespace) / name
                     if last and not numbering.record(folder, last, numbering.GONE).exists():
                         numbering.put(numbering.record(folder, last, numbering.GONE), b"")
-        # Last: where it is, everything before has been done.
+        # Last: if this file exists, everything above was done.
         numbering.put(self._root / FOLDER / _EARLIER, json.dumps(used).encode())
         self._earlier = None
         return True
 
     def used_earlier(self, kind: str, name: str, namespace: str) -> bool:
-        """Whether objects of a namespace used a name of the registry without namespaces."""
+        """Return whether objects of a namespace used a name of the registry without namespaces."""
         if not self._several or namespace == DEFAULT:
             return False
         if self._earlier is None:
@@ -141,16 +148,20 @@ class Namespaces:
                 return False
         return namespace in (self._earlier or {}).get(kind, {}).get(name, ())
 
-    # Parts
+    # Helpers
 
     def _has(self, kind: str, reference: str, namespace: str) -> bool:
-        """Whether the namespace has that version of its own."""
-        name, _, asked = reference.partition("@")
-        if not _SIMPLE.fullmatch(name) or (asked and not _SIMPLE.fullmatch(asked)):
+        """Return whether the namespace has that version itself."""
+        name, _, selector = reference.partition("@")
+        if not _SIMPLE.fullmatch(name) or (selector and not _SIMPLE.fullmatch(selector)):
             return True
         folder = self._parent(kind, namespace) / name
-        known = numbering.numbers(folder)
-        return asked in map(str, known) or (asked in ("", "latest") and bool(known)) or (folder / "aliases" / asked).is_file()
+        versions = numbering.numbers(folder)
+        return (
+            selector in map(str, versions)
+            or (selector in ("", "latest") and bool(versions))
+            or (folder / "aliases" / selector).is_file()
+        )
 
     def _other(self, reference: str) -> str:
         namespace, bare = split(reference)
@@ -168,11 +179,11 @@ class Namespaces:
 
 
 def split(name: str) -> tuple[str, str]:
-    """The namespace of an absolute name, and the name in it."""
+    """Return the namespace of an absolute name, and the name in it."""
     namespace, mark, bare = name.partition("/")
     return (namespace, bare) if mark else (DEFAULT, name)
 
 
 def in_words(namespace: str) -> str:
-    """Where something of a namespace is, for messages."""
+    """Return a phrase for where an object of a namespace is, for messages."""
     return "here" if namespace == DEFAULT else f"in the namespace {namespace}"

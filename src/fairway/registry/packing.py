@@ -14,7 +14,10 @@ _WORTH = 1 << 18
 
 
 def packed(digest: str, blobs: Blobs) -> Iterator[bytes]:
-    """The folder of a manifest as a tar archive, in pieces. Raises before the first piece when content is missing or damaged."""
+    """Return the folder of a manifest as a tar archive, in pieces.
+
+    Raises before the first piece if content is missing or damaged.
+    """
     manifest = snapshot.load(digest, blobs)
     snapshot.provide(manifest, blobs)
     return gathered(_pieces(manifest, blobs))
@@ -40,12 +43,12 @@ def _header(entry: Entry) -> bytes:
 
 
 def gathered(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces that are worth a step of the server's own."""
-    waiting = bytearray()
+    """Return the same bytes in larger pieces, each worth one step of the server."""
+    buffer = bytearray()
     for piece in pieces:
-        waiting += piece
-        if len(waiting) >= _WORTH:
-            yield bytes(waiting)
-            waiting.clear()
-    if waiting:
-        yield bytes(waiting)
+        buffer += piece
+        if len(buffer) >= _WORTH:
+            yield bytes(buffer)
+            buffer.clear()
+    if buffer:
+        yield bytes(buffer)

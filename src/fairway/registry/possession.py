@@ -1,6 +1,6 @@
-"""Who has had a content: knowing its digest gives no right to it.
+"""Records which namespaces and users have had a content: knowing its digest gives no right to it.
 
-A namespace holds what its versions hold. Code was had by the namespace that it was sent to and by the user who sent it:
+A namespace holds the content of its versions. Code belongs to the namespace that it was sent to and to the user who sent it:
 `codes/OWNER/DIGEST` is an empty file for each.
 """
 
@@ -20,54 +20,54 @@ from fairway.registry.namespaces import DATASETS, MODELS, Namespaces
 
 FOLDER = "codes"
 _MOST = 200_000
-"""Contents that are remembered, over all manifests."""
+"""Limit on the contents remembered over all manifests."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def is_digest(text: str) -> bool:
-    """Whether a text has the form of a digest."""
+    """Return whether a text has the form of a digest."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def namespace_owner(namespace: str) -> str:
-    """A namespace as an owner of code."""
+    """Return the name of a namespace as an owner of code."""
     return f"namespace:{namespace}"
 
 
 def user_owner(user: str) -> str:
-    """A user as an owner of code."""
+    """Return the name of a user as an owner of code."""
     return f"user:{user}"
 
 
 class Possession:
-    """Records which namespace or user has had which content. Never reports possession of a content that was not sent or read."""
+    """Records which namespace or user has had which content. Content that was not sent or read is never reported as held."""
 
     def __init__(self, root: Path, blobs: Blobs, namespaces: Namespaces) -> None:
         self._root = root
         self._blobs = blobs
         self._namespaces = namespaces
         self._contents: dict[str, frozenset[str]] = {}
-        """By manifest: what it names. A manifest never changes; those of large registries are read again."""
+        """The contents that each manifest names. Manifests never change; beyond the limit they are read again."""
 
     def held_in(self, namespace: str) -> Held:
-        """Whether a version of a model or a dataset of the namespace holds a content, or is described by it."""
-        found: set[str] = set()
+        """Return a function that checks whether a version of the namespace holds a content, or has it as its manifest."""
+        digests: set[str] = set()
 
         def held(digest: str) -> bool:
-            if not found:
+            if not digests:
                 manifests = self._manifests(namespace)
-                found.update(manifests, *(self._named_by(manifest) for manifest in manifests))
-            return digest in found
+                digests.update(manifests, *(self._named_by(manifest) for manifest in manifests))
+            return digest in digests
 
         return held
 
     def note_code(self, owners: Iterable[str], digest: str) -> None:
-        """Remember that these owners have had a code."""
+        """Record that these owners have had a code."""
         for owner in owners:
             numbering.put(self._place(owner, digest), b"")
 
     def has_code(self, owners: Iterable[str], digest: str) -> bool:
-        """Whether one of these owners has had a code."""
+        """Return whether one of these owners has had a code."""
         return is_digest(digest) and any(self._place(owner, digest).exists() for owner in owners)
 
     def _place(self, owner: str, digest: str) -> Path:
@@ -77,25 +77,25 @@ class Possession:
         return self._root / FOLDER / hashlib.sha256(owner.encode("utf-8", "surrogateescape")).hexdigest()[:32] / digest
 
     def _manifests(self, namespace: str) -> set[str]:
-        found = set()
+        manifests = set()
         for kind in (MODELS, DATASETS):
             for name in self._namespaces.names(kind, namespace):
                 folder = self._namespaces.folder(kind, name)
                 for number in numbering.numbers(folder):
                     record = json.loads(numbering.record(folder, number).read_bytes())
                     if not record.get("reference"):
-                        # A reference only describes what lies elsewhere.
-                        found.add(str(record["digest"]))
-        return found
+                        # A reference only describes content that lies elsewhere.
+                        manifests.add(str(record["digest"]))
+        return manifests
 
     def _named_by(self, manifest: str) -> frozenset[str]:
         if manifest not in self._contents:
             try:
                 entries = snapshot.load(manifest, self._blobs).entries
             except (NotFoundError, RefusedError, BugError):
-                return frozenset()  # Gone or damaged.
-            found = frozenset(entry.sha256 for entry in entries if entry.sha256)
-            if sum(map(len, self._contents.values())) + len(found) > _MOST:
+                return frozenset()  # Missing or damaged.
+            digests = frozenset(entry.sha256 for entry in entries if entry.sha256)
+            if sum(map(len, self._contents.values())) + len(digests) > _MOST:
                 self._contents.clear()
-            self._contents[manifest] = found
+            self._contents[manifest] = digests
         return self._contents[manifest]

@@ -1,4 +1,4 @@
-"""What lies in a folder: files, links and empty folders, less what is ignored."""
+"""Lists the content of a folder: files, links and empty folders, without what is ignored."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _MOST_NAMED = 5
 
 @dataclass(slots=True)
 class Found:
-    """What a scan saw, by path from the top."""
+    """The result of a scan, by path from the top."""
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
     others: list[Entry] = field(default_factory=list)
     """Links and empty folders."""
     left_out: list[str] = field(default_factory=list)
-    """What the rules of ignore files left out; folders with a slash. Not what is left out always."""
+    """Paths that the rules of ignore files excluded; folders with a slash. Without what is always ignored."""
 
     @property
     def size(self) -> int:
@@ -34,16 +34,16 @@ class Found:
         return sum(state.st_size for state in self.files.values())
 
     def largest(self) -> list[tuple[str, int]]:
-        """The paths right below the top that hold most, and how much; folders with a slash."""
+        """Return the largest paths right below the top and their sizes; folders with a slash."""
         sums: dict[str, int] = {}
         for path, state in self.files.items():
             top, slash, _ = path.partition("/")
             sums[top + slash] = sums.get(top + slash, 0) + state.st_size
-        return sorted(sums.items(), key=lambda one: one[1], reverse=True)[:_MOST_NAMED]
+        return sorted(sums.items(), key=lambda item: item[1], reverse=True)[:_MOST_NAMED]
 
 
 def scan(folder: Path, *, ignoring: bool) -> Found:
-    """Look at everything below a folder; with `ignoring` by the rules of its ignore files.
+    """Scan everything below a folder; with `ignoring`, apply the rules of its ignore files.
 
     Refused, by name: links that leave the folder, devices, sockets and pipes, and folders that cannot be read.
     """
@@ -51,15 +51,15 @@ def scan(folder: Path, *, ignoring: bool) -> Found:
     walk.enter("", Rules())
     walk.follow_links()
     if walk.refused:
-        named = "; ".join(walk.refused[:_MOST_NAMED])
+        reasons = "; ".join(walk.refused[:_MOST_NAMED])
         more = f"; and {len(walk.refused) - _MOST_NAMED} more" if len(walk.refused) > _MOST_NAMED else ""
-        message = f"{folder} cannot be kept: {named}{more}"
+        message = f"{folder} cannot be kept: {reasons}{more}"
         raise RefusedError(message, fix=_advice(walk) if ignoring else "put copies in their place, or refer to it by its path")
     return walk.found
 
 
 def _advice(walk: _Walk) -> str:
-    """What to do about code that cannot be kept. A link to data becomes an input; a rule with a slash would not match it."""
+    """Return a fix for code that cannot be kept. A link to data becomes an input; a rule with a slash would not match it."""
     first = next(iter(walk.outer), "")
     if not first:
         return "leave them out with .fairwayignore, or run in place (--in-place)"
@@ -78,10 +78,10 @@ class _Walk:
         self.found = Found()
         self.refused: list[str] = []
         self.outer: dict[str, str] = {}
-        """Links to the outside, and what they lead to."""
+        """Links that lead outside, and their targets."""
 
     def enter(self, inner: str, above: Rules) -> None:
-        """Take in one folder (`a/b/`; empty for the top)."""
+        """Scan one folder (`a/b/`; empty for the top)."""
         try:
             with os.scandir(os.path.join(self._top, inner)) as entries:
                 listed = sorted(entries, key=lambda entry: entry.name)
@@ -119,7 +119,7 @@ class _Walk:
         full = os.path.join(self._top, path)
         target = os.readlink(full)
         if os.path.isabs(target) and _within(target, self._top):
-            # It would point back to where it came from; the same place, from here, is meant.
+            # In a copy, the absolute link would lead back to the original folder: make it relative.
             target = os.path.relpath(target, os.path.dirname(full))
         if stays_inside(path, target) and _within(os.path.realpath(full), self._top):
             self.found.others.append(Entry(path, 0o777, symlink=target))
@@ -128,7 +128,7 @@ class _Walk:
             self.outer[path] = os.path.realpath(full)
 
     def follow_links(self) -> None:
-        """Follow the links through each other, as those will who get what is kept."""
+        """Follow the links through each other, as programs will that get the kept folder."""
         try:
             check_links({entry.path: entry.symlink for entry in self.found.others if entry.symlink})
         except EscapeError as error:

@@ -1,4 +1,4 @@
-"""Content that lies elsewhere: a path, or a URI of any kind that fsspec knows (`s3://`, `gs://`, `https://` ...)."""
+"""Content that lies elsewhere: a path, or a URI of any kind that fsspec supports (`s3://`, `gs://`, `https://` ...)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _FILE = "file://"
 
 
 def is_uri(text: str) -> bool:
-    """Whether a text names something by a scheme, and not by a path."""
+    """Return whether a text is a URI with a scheme and not a path."""
     return _URI.fullmatch(text) is not None
 
 
 @contextmanager
 def fetched(source: str, aside: Path) -> Iterator[Path]:
-    """What lies at a path or a URI, as a path; what had to be fetched is gone afterwards."""
+    """Yield a local path for a path or a URI; files that had to be fetched are removed afterwards."""
     if not is_uri(source) or source.startswith(_FILE):
         yield Path(source.removeprefix(_FILE))
         return
@@ -40,35 +40,35 @@ def fetched(source: str, aside: Path) -> Iterator[Path]:
 
 
 def manifest_of(source: str) -> tuple[Manifest, bool]:
-    """What lies at a path or a URI, and whether it is one file. Files of other machines are not read: only their sizes count."""
+    """Return the manifest of a path or a URI, and whether it is one file. Remote files are not read: only their sizes count."""
     if is_uri(source) and not source.startswith(_FILE):
         files, names, is_file = _listed(source)
-        return _checked(tuple(Entry(name, 0o644, files[place]) for name, place in names.items())), is_file
+        return _checked(tuple(Entry(name, 0o644, files[location]) for name, location in names.items())), is_file
     path = Path(source.removeprefix(_FILE))
     if path.is_file():
         return Manifest((Entry(path.name, 0o644, path.stat().st_size, digest_file(path)),)), True
     if not path.is_dir():
         message = f"there is no file or folder {path}"
         raise NotFoundError(message, fix="name what is to be kept")
-    found = scan(path, ignoring=False)
-    if not found.files:
+    scanned = scan(path, ignoring=False)
+    if not scanned.files:
         message = f"{path} holds nothing"
         raise RefusedError(message, fix="name a folder with content")
     files_here = [
         Entry(name, 0o755 if state.st_mode & 0o100 else 0o644, state.st_size, digest_file(path / name))
-        for name, state in found.files.items()
+        for name, state in scanned.files.items()
     ]
-    return Manifest(tuple(sorted([*files_here, *found.others]))), False
+    return Manifest(tuple(sorted([*files_here, *scanned.others]))), False
 
 
 def differs(source: str, manifest: Manifest, since: float) -> str:
-    """The first file that is not what the manifest says, in words; empty when none is seen to differ.
+    """Return a description of the first file that differs from the manifest; empty if none is found to differ.
 
-    Names and sizes are compared, and of files on this machine that were written after `since`, the content.
+    Names and sizes are compared, and for files on this machine that were written after `since` also the content.
     """
     if is_uri(source) and not source.startswith(_FILE):
         files, names, _ = _listed(source)
-        sizes = {name: files[place] for name, place in names.items()}
+        sizes = {name: files[location] for name, location in names.items()}
         written: dict[str, Path] = {}
     else:
         path = Path(source.removeprefix(_FILE))
@@ -79,11 +79,11 @@ def differs(source: str, manifest: Manifest, since: float) -> str:
         written = {
             name: path if path.is_file() else path / name for name, state in states.items() if state.st_mtime >= since - 1.0
         }
-    known = {entry.path: entry for entry in manifest.entries if not entry.is_folder and not entry.symlink}
-    for name in sorted({*known, *sizes}):
-        if name not in sizes or name not in known:
+    expected = {entry.path: entry for entry in manifest.entries if not entry.is_folder and not entry.symlink}
+    for name in sorted({*expected, *sizes}):
+        if name not in sizes or name not in expected:
             return f"{name} was {'added' if name in sizes else 'removed'}"
-        if sizes[name] != known[name].size or (name in written and digest_file(written[name]) != known[name].sha256):
+        if sizes[name] != expected[name].size or (name in written and digest_file(written[name]) != expected[name].sha256):
             return f"{name} was changed"
     return ""
 
@@ -93,44 +93,44 @@ def _fetch(uri: str, folder: Path) -> Path:
     system, _ = open_store(uri)
     _checked(tuple(Entry(name) for name in names))
     with telling_full_disk(folder), telling(uri):
-        for name, place in names.items():
+        for name, location in names.items():
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            system.get_file(place, os.fspath(target))
+            system.get_file(location, os.fspath(target))
     return folder / next(iter(names)) if is_file else folder
 
 
 def _listed(uri: str) -> tuple[dict[str, int], dict[str, str], bool]:
-    """Sizes by place, places by name from the top, and whether the URI names one file."""
-    system, place = open_store(uri)
+    """Return sizes by location, locations by name from the top, and whether the URI names one file."""
+    system, root = open_store(uri)
     with telling(uri):
-        if system.isfile(place):
-            return {place: int(system.size(place) or 0)}, {place.rstrip("/").rpartition("/")[2]: place}, True
-        found = {each: int(about.get("size") or 0) for each, about in system.find(place, detail=True).items()}
-    if not found:
+        if system.isfile(root):
+            return {root: int(system.size(root) or 0)}, {root.rstrip("/").rpartition("/")[2]: root}, True
+        sizes = {location: int(info.get("size") or 0) for location, info in system.find(root, detail=True).items()}
+    if not sizes:
         message = f"there is nothing at {uri}"
         raise NotFoundError(message, fix="name a file or a folder with content")
-    top = place.rstrip("/") + "/" if place.strip("/") else place
-    return found, {each.removeprefix(top).lstrip("/"): each for each in found}, False
+    top = root.rstrip("/") + "/" if root.strip("/") else root
+    return sizes, {location.removeprefix(top).lstrip("/"): location for location in sizes}, False
 
 
 def open_store(uri: str) -> tuple[Any, str]:
-    """The file system behind a URI, and the place in it."""
+    """Return the file system behind a URI, and the location in it."""
     import fsspec.core  # type: ignore[import-untyped]  # noqa: PLC0415  it costs as much as the whole registry, and few need it
 
     try:
-        system, place = fsspec.core.url_to_fs(uri)
+        system, location = fsspec.core.url_to_fs(uri)
     except (ValueError, ImportError) as problem:
         message = f"{uri}: {problem}"
         raise UsageError(
             message, fix="install what its scheme needs beside Fairway (s3fs, gcsfs, adlfs ...), or copy it here"
         ) from None
-    return system, place
+    return system, location
 
 
 @contextmanager
 def telling(uri: str) -> Iterator[None]:
-    """Whatever a file system of others raises becomes a refusal that names the URI."""
+    """Turn any exception of a third-party file system into a refusal that names the URI."""
     try:
         yield
     except FileNotFoundError:
@@ -138,12 +138,12 @@ def telling(uri: str) -> Iterator[None]:
         raise NotFoundError(message, fix="name a file or a folder with content") from None
     except RefusedError:
         raise
-    except Exception as problem:  # Each of them has its own exceptions.
+    except Exception as problem:  # Each file system has its own exceptions.
         message = f"{uri} cannot be read: {type(problem).__name__}: {problem}"
         raise RefusedError(message, fix="see that it is there and that this machine may read it") from problem
 
 
 def _checked(entries: tuple[Entry, ...]) -> Manifest:
-    """Names from elsewhere reach a path only when none leads out of its folder."""
+    """Accept names from elsewhere as paths only if none leads out of its folder."""
     check(entries)
     return Manifest(tuple(sorted(entries)))

@@ -1,4 +1,4 @@
-"""Comparing all content of versions with its digests, and saying whose content is damaged."""
+"""Compares all content of versions with its digests, and reports the versions with damaged content."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _NO_LIST = "the list of its files cannot be read"
 
 @contextmanager
 def naming(version: object, kind: str) -> Iterator[None]:
-    """Let an error about damaged content name the version (of the kind `model` or `data`) and how it is repaired."""
+    """Make an error about damaged content name the version (of the kind `model` or `data`) and its repair."""
     try:
         yield
     except DamagedError as error:
         name = str(version).partition("@")[0].rpartition("/")[2]
-        again = f"fairway model register {name} PATH" if kind == "model" else f"fairway data add {name} PATH"
-        fix = f"put the good files there again: {again}; what is damaged: fairway {kind} verify {name}"
+        command = f"fairway model register {name} PATH" if kind == "model" else f"fairway data add {name} PATH"
+        fix = f"put the good files there again: {command}; what is damaged: fairway {kind} verify {name}"
         raise DamagedError(f"{version}: {error.message}", fix=fix) from None
 
 
 def verify(versions: Mapping[str, str], blobs: Blobs, course: Course, elsewhere: Collection[str] = ()) -> Verified:
-    """Read all content of versions (their manifests' digests, by name) and compare it, whatever is remembered of it.
+    """Read all content of versions (their manifests' digests, by name) and compare it, ignoring earlier results.
 
-    Content that versions share is read once. Of versions whose content lies `elsewhere`, the manifests alone are read.
+    Content that versions share is read once. For versions whose content lies `elsewhere`, only the manifests are read.
     """
     manifests: dict[str, Manifest] = {}
     damaged: list[Damage] = []
@@ -58,7 +58,7 @@ def _fault(digest: str, blobs: Blobs, course: Course) -> str:
     fault = blobs.fault(digest, anew=True, read=course.read)
     if fault == MISSING:
         try:
-            # A store elsewhere may have what this machine has not fetched yet.
+            # A remote store may have content that this machine has not fetched yet.
             blobs.provide([digest])
         except FairwayError as error:
             return error.message

@@ -1,1 +1,1 @@
-"""What model files are and what they take and give, read without the frameworks that wrote them."""
+"""The formats of model files, their inputs and outputs, read without the frameworks that wrote them."""

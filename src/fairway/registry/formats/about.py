@@ -1,4 +1,4 @@
-"""`fairway.json`: what `fairway.runtime.export` says of the model beside it."""
+"""`fairway.json`: what `fairway.runtime.export` records about the model beside it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATATYPES = frozenset(
         "FP16", "FP32", "FP64", "BF16", "BYTES",
     }
 )  # fmt: skip
-"""The words of the Open Inference Protocol."""
+"""The datatypes of the Open Inference Protocol."""
 
 
 class _Tensor(msgspec.Struct, frozen=True):
@@ -34,24 +34,24 @@ class _Signature(msgspec.Struct, frozen=True):
 
 
 class About(msgspec.Struct, frozen=True):
-    """The file's content. Keys that are not known are left for others to read."""
+    """The file's content. Unknown keys are ignored here: other programs may read them."""
 
     format: str = ""
     entry: str = ""
-    """The model's file, from the top of the folder."""
+    """The model's file, relative to the top of the folder."""
     signature: _Signature = _Signature()
     metrics: dict[str, float] = {}
     generates: bool = False
     batching: Literal["auto", "always", "never"] = "auto"
-    """Whether rows of several requests may run together: read by the server."""
+    """Whether rows of several requests may run together; read by the server."""
 
     def as_signature(self) -> Signature:
-        """The signature as the registry keeps it."""
+        """Return the signature in the form that the registry stores."""
         return Signature(_specs(self.signature.inputs), _specs(self.signature.outputs))
 
 
 def read(path: Path) -> About:
-    """The file, checked; `RefusedError` names what is wrong with it."""
+    """Read and check the file; `RefusedError` names what is wrong with it."""
     if path.stat().st_size > _LARGEST:
         raise wrong(f"it is larger than {_LARGEST:,} bytes")
     try:
@@ -63,9 +63,9 @@ def read(path: Path) -> About:
             raise wrong(f"the datatype of {tensor.name!r} is {tensor.datatype!r}, not one of {', '.join(sorted(DATATYPES))}")
         if any(length < -1 for length in tensor.shape):
             raise wrong(f"the shape of {tensor.name!r} is {list(tensor.shape)}; a length is -1 (any), 0 or more")
-    unclear = [name for name, value in about.metrics.items() if not math.isfinite(value)]
-    if unclear:
-        raise wrong(f"the metric {unclear[0]!r} is no finite number")
+    non_finite = [name for name, value in about.metrics.items() if not math.isfinite(value)]
+    if non_finite:
+        raise wrong(f"the metric {non_finite[0]!r} is no finite number")
     return about
 
 
@@ -74,5 +74,5 @@ def _specs(tensors: tuple[_Tensor, ...]) -> tuple[TensorSpec, ...]:
 
 
 def wrong(what: str) -> RefusedError:
-    """What is wrong with the file."""
+    """Return the refusal that names what is wrong with the file."""
     return RefusedError(f"{NAME} is wrong: {what}", fix="mend it, or leave it out: the format is then found from the files")

@@ -1,4 +1,4 @@
-"""Zip archives that hold models: their members, checked, and small texts from them. Nothing is unpacked to disk."""
+"""Zip archives that hold models: checked lists of members, and small texts from them. Nothing is unpacked to disk."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 from fairway.errors import RefusedError
 
 LARGEST_TEXT = 64 << 20
-"""A member that is read whole is no larger than this."""
+"""Limit on the bytes of a member that is read whole."""
 
 
 def members(name: str, path: Path) -> list[str]:
-    """The names in an archive: none leads out of it, none is there twice. `RefusedError` for what is damaged."""
+    """Return the names in an archive: none leads out of it, none occurs twice. Raises `RefusedError` for a damaged archive."""
     try:
         with zipfile.ZipFile(path) as archive:
-            found = archive.namelist()
+            names = archive.namelist()
     except Exception as problem:  # noqa: BLE001  damage shows in many ways: struct.error, OverflowError, NotImplementedError
         message = f"{name} is a damaged archive: {problem}"
         raise RefusedError(message, fix="save the model again") from None
     seen: set[str] = set()
-    for member in found:
+    for member in names:
         if member in seen:
             message = f"{name} holds {member!r} twice, and readers differ in which of them counts"
             raise RefusedError(message, fix="do not use this file; save the model again")
@@ -30,16 +30,16 @@ def members(name: str, path: Path) -> list[str]:
         if member.startswith(("/", "\\")) or ".." in member.replace("\\", "/").split("/"):
             message = f"{name} holds {member!r}, which leads out of the archive"
             raise RefusedError(message, fix="do not use this file; save the model again")
-    return found
+    return names
 
 
 def is_archive(path: Path) -> bool:
-    """Whether the file ends as a zip archive does."""
+    """Return whether the file ends like a zip archive."""
     return zipfile.is_zipfile(path)
 
 
 def read_json(name: str, path: Path, member: str) -> Any:
-    """A member of an archive as JSON. `RefusedError` where it is missing, too large or no JSON."""
+    """Return a member of an archive as JSON; raise `RefusedError` if it is missing, too large or not JSON."""
     members(name, path)
     try:
         with zipfile.ZipFile(path) as archive, archive.open(member) as file:

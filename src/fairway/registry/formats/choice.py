@@ -1,4 +1,4 @@
-"""Which format a folder of files is, and which of its files is the model's."""
+"""Chooses the format of a folder of files, and the model's file among them."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from fairway.registry.formats.table import TABLE, risk
 
 
 def risks(files: Files) -> dict[str, Risk]:
-    """The files that can run code when they are loaded, wherever they lie, with the reasons."""
-    return {name: found for name in sorted(files) if (found := risk(name, files[name]))}
+    """Return the files that can run code when they are loaded, at any depth, with the reasons."""
+    return {name: reason for name in sorted(files) if (reason := risk(name, files[name]))}
 
 
 def with_loader(risky: Mapping[str, Risk], format: str, entry: str) -> dict[str, Risk]:
-    """The same with the risk of the loader of the format that was chosen."""
+    """Return the risks together with that of the loader of the chosen format."""
     always = TABLE[format].always
     return {**risky, entry: always} if always is not None and entry not in risky else dict(risky)
 
 
 def choose(files: Files, format: str, named: str, risky: Mapping[str, Risk]) -> tuple[str, str]:
-    """Format and entry. `format`: the one that is asked for, or empty; `named`: the entry that `fairway.json` names, or empty."""
+    """Return format and entry. `format`: the requested one, or empty; `named`: the entry named by `fairway.json`, or empty."""
     if named and named not in files and f"{named.rstrip('/')}/saved_model.pb" not in files:
         message = f"{beside.NAME} names {named!r} as the model's file, and there is none"
         raise RefusedError(message, fix="mend its `entry`")
     for record in _candidates(format):
-        found = _found(record, files, risky)
-        if record.name == "mlflow" and found:
-            return _of_mlflow(files, _one(found, record), risky, asked=bool(format))
-        if named in found:
+        names = _found(record, files, risky)
+        if record.name == "mlflow" and names:
+            return _of_mlflow(files, _one(names, record), risky, asked=bool(format))
+        if named in names:
             return record.name, named
-        if named and found and f"{named.rstrip('/')}/saved_model.pb" not in found and record.name != "pickle":
+        if named and names and f"{named.rstrip('/')}/saved_model.pb" not in names and record.name != "pickle":
             message = f"{beside.NAME} names {named!r} as the model's file, which is not {record.name}"
             raise RefusedError(message, fix="mend its `entry`, or leave it out")
-        if found:
-            return record.name, named if named and record.name == "pickle" else _one(found, record)
+        if names:
+            return record.name, named if named and record.name == "pickle" else _one(names, record)
     raise _nothing(files, format)
 
 
@@ -48,32 +48,32 @@ def _candidates(format: str) -> list[Format]:
 
 
 def _found(record: Format, files: Files, risky: Mapping[str, Risk]) -> list[str]:
-    """Candidates of one format. What is a pickle is nothing else."""
+    """Return the candidates of one format. A pickle is a candidate of no other format."""
     with reading("the folder"):
-        found = record.finds(files)
+        names = record.finds(files)
     if record.name == "pickle":
-        return found
+        return names
     return [
-        name for name in found if name not in risky or not risky[name].always or record.risk(name, files[name]) == risky[name]
+        name for name in names if name not in risky or not risky[name].always or record.risk(name, files[name]) == risky[name]
     ]
 
 
 def _of_mlflow(files: Files, entry: str, risky: Mapping[str, Risk], *, asked: bool) -> tuple[str, str]:
-    """The format of a flavour, where it is one of ours; else MLflow's own loader is needed."""
+    """Return the format of a flavour, if it is one of Fairway's; otherwise MLflow's own loader is needed."""
     document = mlflow.read(files[entry], entry)
     top = str(PurePosixPath(entry).parent)
     own = {name: path for name, path in files.items() if top == "." or name.startswith(f"{top}/")}
     if not asked and entry not in risky:
         for flavour in mlflow.flavours(document):
             for name in mlflow.NATIVE.get(flavour, ()):
-                found = _found(TABLE[name], own, risky)
-                if found:
-                    return name, _one(found, TABLE[name])
+                names = _found(TABLE[name], own, risky)
+                if names:
+                    return name, _one(names, TABLE[name])
     return "mlflow", entry
 
 
 def _one(found: list[str], record: Format) -> str:
-    """The one that is meant: that nearest to the top. Weights may be in many files, a program only in one."""
+    """Return the candidate nearest to the top. Weights may be in many files, a program only in one."""
     depth = min(name.count("/") for name in found)
     nearest = sorted(name for name in found if name.count("/") == depth)
     preferred = [name for name in nearest if PurePosixPath(name).stem == "model"]

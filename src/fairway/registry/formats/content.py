@@ -1,4 +1,4 @@
-"""The bytes of one file, read or mapped, and small JSON files."""
+"""Access to the bytes of one file, read or mapped, and to small JSON files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 from fairway.errors import RefusedError
 
 WHOLE = 1 << 26
-"""Bytes; larger files are not read into memory."""
+"""Limit in bytes; larger files are not read into memory."""
 
 
 @contextmanager
 def content(path: Path, name: str, is_not: str) -> Iterator[memoryview]:
-    """The file's bytes. A `ValueError` within means that it is something else."""
+    """Yield the file's bytes. A `ValueError` within the block means that the file is something else."""
     with path.open("rb") as file:
         try:
             if os.fstat(file.fileno()).st_size <= WHOLE:
                 yield memoryview(file.read())
             else:
-                # Only of what is kept: reading a mapped file that was cut short meanwhile ends the process.
+                # For stored files only: reading a mapped file that was truncated meanwhile kills the process.
                 yield memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except ValueError as problem:
             message = f"{name} is {is_not}: {problem}"
@@ -32,11 +32,11 @@ def content(path: Path, name: str, is_not: str) -> Iterator[memoryview]:
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """A small file that holds one JSON object; empty where it holds something else."""
+    """Return the JSON object in a small file; empty if it holds something else."""
     try:
         if path.stat().st_size > WHOLE:
             return {}
-        found = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

@@ -1,4 +1,4 @@
-"""Files that are damaged, or made to do harm: whatever a reader stumbles over becomes a plain refusal."""
+"""Damaged and malicious files: any error that a reader raises becomes a plain refusal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 200
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """A value within a file that is none of what its format has: the file is refused by its name."""
+    """Refuse the named file if a value in it is not one that its format allows."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, struct.error) as problem:
@@ -26,13 +26,13 @@ def reading(name: str) -> Iterator[None]:
 
 
 def printed(words: str) -> str:
-    """Words of a file as they can be shown: short, without control characters and halves of characters."""
+    """Return text from a file in printable form: short, without control characters and surrogates."""
     short = words if len(words) <= _SHOWN else words[:_SHOWN] + "..."
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in short)
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in short)
 
 
 def check_signature(name: str, signature: Signature) -> None:
-    """Refuse what no model has, so that everything that is kept of a version can be read again."""
+    """Refuse a signature that no model has, so that everything stored of a version can be read again."""
     tensors = (*signature.inputs, *signature.outputs)
     if len(tensors) > _MOST_TENSORS:
         raise _wrong(name, f"it has {len(tensors):,} inputs and outputs")
@@ -49,7 +49,7 @@ def _check(name: str, spec: TensorSpec) -> None:
 
 
 def _is_text(name: str) -> bool:
-    """Whether it has no halves of characters, which cannot be written."""
+    """Return whether the name has no surrogates, which cannot be written."""
     return name.encode("utf-8", "replace").decode() == name
 
 

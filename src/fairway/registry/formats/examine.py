@@ -1,4 +1,4 @@
-"""What a folder of model files is: its format, its signature, and whether it may be kept."""
+"""Examines a folder of model files: its format, its signature, and whether it may be kept."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from fairway.units import suggest
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What was found."""
+    """The result of an examination."""
 
     format: str
     entry: str
-    """The model's file, from the top of the folder."""
+    """The model's file, relative to the top of the folder."""
     signature: Signature = Signature()
     metrics: dict[str, float] = field(default_factory=dict)
 
 
 def examine(files: Files, *, asked: str = "", allow_pickle: bool = False, made_here: bool = False, kept: bool = True) -> Examined:
-    """Look at the files of a model, by path from the top of its folder; a refusal says what is wrong and what helps.
+    """Examine the files of a model, by path from the top of its folder; a refusal names the problem and its fix.
 
     `asked` is the requested format; `python` is never guessed. Nothing is loaded or run. Files that run code when they are
-    loaded are refused wherever they lie, unless `allow_pickle` gives consent; `made_here` gives it for everything but pickles.
-    Without `kept` the files belong to others and may change meanwhile: large ones are then not mapped.
+    loaded are refused at any depth, unless `allow_pickle` gives consent; `made_here` gives it for everything but pickles.
+    Without `kept` the files are not the registry's and may change meanwhile: large ones are then not mapped.
     """
     if asked and asked not in TABLE:
         message = f"no format is called {asked!r}"
@@ -43,40 +43,43 @@ def examine(files: Files, *, asked: str = "", allow_pickle: bool = False, made_h
     always = [name for name, risk in risky.items() if risk.always]
     if always and not allow_pickle:
         raise refusal(always, risky)
-    said = beside.read(files[beside.NAME]) if beside.NAME in files else About()
-    if said.format and said.format not in TABLE:
-        raise beside.wrong(f"format is {said.format!r}, not one of {', '.join(NAMES)}")
-    if said.format == "python" and asked != "python":
+    about = beside.read(files[beside.NAME]) if beside.NAME in files else About()
+    if about.format and about.format not in TABLE:
+        raise beside.wrong(f"format is {about.format!r}, not one of {', '.join(NAMES)}")
+    if about.format == "python" and asked != "python":
         message = f"{beside.NAME} says that this is a Python class, which runs its own code when it is loaded"
         raise RefusedError(message, fix="if you trust it, say so: --format python")
-    format, entry = choose(files, asked or said.format, said.entry, risky)
+    format, entry = choose(files, asked or about.format, about.entry, risky)
     record = TABLE[format]
     risky = with_loader(risky, format, entry)
     if entry in risky and risky[entry].always and not allow_pickle:
         raise refusal([entry], risky)
     large = record.mapped and not kept and files[entry].stat().st_size > content.WHOLE
     with reading(entry):
-        found = Signature() if large else record.signature(files, entry)
-    told = said.as_signature()
-    # After the checks of the content: consent does not help a file that is damaged.
+        signature = Signature() if large else record.signature(files, entry)
+    declared = about.as_signature()
+    # After the checks of the content: consent does not help with a damaged file.
     if risky and not allow_pickle and not made_here:
         raise refusal(list(risky), risky)
-    if format not in ("mlflow", "onnx", "savedmodel") and "MLmodel" in files and not told.inputs:
-        told = Signature(mlflow.columns(files).inputs or found.inputs or mlflow.tensors(files).inputs, told.outputs)
-    joined = _joined(format, found, told)
+    if format not in ("mlflow", "onnx", "savedmodel") and "MLmodel" in files and not declared.inputs:
+        declared = Signature(mlflow.columns(files).inputs or signature.inputs or mlflow.tensors(files).inputs, declared.outputs)
+    joined = _joined(format, signature, declared)
     check_signature(entry, joined)
-    return Examined(format, entry, joined, said.metrics)
+    return Examined(format, entry, joined, about.metrics)
 
 
 def _joined(format: str, found: Signature, told: Signature) -> Signature:
-    """What the file tells; sides on which it tells nothing as `fairway.json` says. Rows of features may be told by column."""
+    """Combine the signature in the file with the one declared in `fairway.json`.
+
+    ONNX and SavedModel files come first; for all others a declared side does: rows of features may be declared by column.
+    """
     if format in ("onnx", "savedmodel"):
         return found if found.outputs else told
     return Signature(told.inputs or found.inputs, told.outputs or found.outputs)
 
 
 def refusal(names: list[str], risky: Mapping[str, Risk]) -> RefusedError:
-    """Consent is needed: which file, why, and the flag."""
+    """Return the refusal for lack of consent: which file, why, and the flag."""
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
     message = f"{printed(names[0])}{more} {printed(risky[names[0]].what)}: loading it can run any code that its author put in"
     fix = "export the model as ONNX (fairway.runtime.export) or safetensors; or, if you trust the author: --allow-pickle"

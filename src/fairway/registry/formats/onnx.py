@@ -1,4 +1,4 @@
-"""ONNX files: inputs and outputs of the graph, and the files beside it that hold weights."""
+"""ONNX files: inputs and outputs of the graph, and the other files that hold weights."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _DATATYPES = {
     10: "FP16", 11: "FP64", 12: "UINT32", 13: "UINT64", 16: "BF16",
 }  # fmt: skip
 _DEEPEST = 32
-"""Graphs within graphs; more is no model that anybody made."""
+"""Limit on graphs within graphs; no real model has more."""
 
 
 def signature(model: memoryview) -> Signature:
-    """Names, types and shapes of the graph's inputs and outputs; weights that are listed among the inputs are left out."""
+    """Return names, types and shapes of the graph's inputs and outputs; weights listed among the inputs are left out."""
     graph = _graph(model)
     weights = {text(tensor, _TENSOR_NAME) for tensor in messages(graph, _GRAPH_INITIALIZER)}
     inputs = tuple(spec for info in messages(graph, _GRAPH_INPUT) if (spec := _spec(info)).name not in weights)
@@ -41,23 +41,23 @@ def signature(model: memoryview) -> Signature:
 
 
 def external_files(model: memoryview) -> set[str]:
-    """The files that hold weights of this model, as it names them. A runtime opens them, so they must be checked.
+    """Return the files that hold weights, as the model names them. A runtime opens them, so they must be checked.
 
-    Every tensor counts, wherever it lies: a message that occurs twice is merged by protobuf, functions have nodes of their
-    own, and attributes hold tensors, sparse tensors and graphs.
+    Every tensor counts, wherever it is: protobuf merges a message that occurs twice, functions have nodes of their own, and
+    attributes hold tensors, sparse tensors and graphs.
     """
     return set(_locations_of_model(model))
 
 
 def names_no_files(model: mmap.mmap | bytes) -> bool:
-    """Whether the bytes alone show that no weights lie in other files: fast, and never true when there are any."""
+    """Return whether the bytes alone show that no weights lie in other files: fast, and never true if there are any."""
     return model.find(_LOCATION.encode()) < 0
 
 
 def _graph(model: memoryview) -> memoryview:
-    """The graph as protobuf merges it: messages of one field, one after the other, are their merged message."""
-    found = list(messages(model, _MODEL_GRAPH))
-    return found[0] if len(found) == 1 else memoryview(b"".join(found))
+    """Return the graph as protobuf merges it: consecutive messages of one field are their merged message."""
+    graphs = list(messages(model, _MODEL_GRAPH))
+    return graphs[0] if len(graphs) == 1 else memoryview(b"".join(graphs))
 
 
 def _locations_of_model(model: memoryview) -> Iterator[str]:
@@ -67,8 +67,8 @@ def _locations_of_model(model: memoryview) -> Iterator[str]:
         if number == _MODEL_GRAPH:
             yield from _locations(value, 0)
         elif number == _MODEL_TRAINING:
-            for place in _TRAINING_GRAPHS:
-                for graph in messages(value, place):
+            for field in _TRAINING_GRAPHS:
+                for graph in messages(value, field):
                     yield from _locations(graph, 0)
         elif number == _MODEL_FUNCTION:
             for node in messages(value, _FUNCTION_NODE):
@@ -110,9 +110,9 @@ def _locations_of_attribute(attribute: memoryview, depth: int) -> Iterator[str]:
 
 
 def _locations_of_sparse(sparse: memoryview) -> Iterator[str]:
-    """Of its values and of its indices."""
-    for place in (1, 2):
-        for tensor in messages(sparse, place):
+    """Yield the files of its values and of its indices."""
+    for field in (1, 2):
+        for tensor in messages(sparse, field):
             yield from _locations_of_tensor(tensor)
 
 
@@ -128,7 +128,7 @@ def _spec(info: memoryview) -> TensorSpec:
     for kind in messages(info, _INFO_TYPE):
         for tensor in messages(kind, _TYPE_TENSOR):
             datatype = _DATATYPES.get(integer(tensor, _TENSOR_TYPE), "")
-            dimensions = [each for shape in messages(tensor, _TENSOR_SHAPE) for each in messages(shape, _SHAPE_DIMENSION)]
-            # A name in the place of a length, or nothing, means any length.
+            dimensions = [item for shape in messages(tensor, _TENSOR_SHAPE) for item in messages(shape, _SHAPE_DIMENSION)]
+            # A name instead of a length, or no length, means any length.
             lengths = [integer(dimension, _DIMENSION_VALUE, -1) for dimension in dimensions]
     return TensorSpec(text(info, _INFO_NAME), datatype, tuple(lengths))

@@ -1,4 +1,4 @@
-"""Protocol-buffer messages, field by field, over a buffer: nothing is copied but what is asked for."""
+"""Reads protocol-buffer messages, field by field, from a buffer; only requested values are copied."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
 _HIGHEST = (1 << 29) - 1
-"""The highest number of a field. Other readers cut longer ones to 32 bits, so that these would be fields that we do not see."""
+"""The highest field number. Other readers cut longer ones to 32 bits, and would see fields that this reader does not."""
 
 
 class DamagedError(ValueError):
-    """The bytes are no such message."""
+    """The bytes are not a valid message."""
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """(number, value) of every field: a whole number, or bytes for everything else. `DamagedError` for what is no message."""
+    """Yield (number, value) of every field: an integer, or bytes for all else. Raises `DamagedError` for an invalid message."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -40,36 +40,36 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def messages(message: memoryview, number: int) -> Iterator[memoryview]:
-    """The values of one field that are messages, texts or bytes."""
-    for found, value in fields(message):
-        if found == number and isinstance(value, memoryview):
+    """Yield the values of one field that are messages, texts or bytes."""
+    for field, value in fields(message):
+        if field == number and isinstance(value, memoryview):
             yield value
 
 
 def text(message: memoryview, number: int) -> str:
-    """The last value of a text field; empty when there is none."""
-    found = ""
+    """Return the last value of a text field; empty if there is none."""
+    result = ""
     for value in messages(message, number):
-        found = str(value, "utf-8", "replace")
-    return found
+        result = str(value, "utf-8", "replace")
+    return result
 
 
 def integer(message: memoryview, number: int, otherwise: int = 0) -> int:
-    """The last value of a whole-number field, signed."""
-    found = otherwise
-    for given, value in fields(message):
-        if given == number and isinstance(value, int):
-            found = value - (1 << 64) if value >= 1 << 63 else value
-    return found
+    """Return the last value of an integer field, signed."""
+    result = otherwise
+    for field, value in fields(message):
+        if field == number and isinstance(value, int):
+            result = value - (1 << 64) if value >= 1 << 63 else value
+    return result
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
     value = 0
-    for place in range(_LONGEST_VARINT):
-        if at + place >= len(message):
+    for index in range(_LONGEST_VARINT):
+        if at + index >= len(message):
             break
-        byte = message[at + place]
-        value |= (byte & 0x7F) << (7 * place)
+        byte = message[at + index]
+        value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
-            return value & (1 << 64) - 1, at + place + 1
+            return value & (1 << 64) - 1, at + index + 1
     raise DamagedError("a number has no end")

@@ -1,4 +1,4 @@
-"""TensorFlow's SavedModel: inputs and outputs of the signature that is served."""
+"""TensorFlow's SavedModel: inputs and outputs of the serving signature."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _INTERNAL = "__saved_model"
 
 
 def signature(model: memoryview) -> Signature:
-    """Names, types and shapes of `serving_default`, else of the first signature; empty when the model has none."""
-    found = {name: value for graph in messages(model, _SAVED_GRAPH) for name, value in _map(graph, _GRAPH_SIGNATURE)}
-    served = [name for name in (*_PREFERRED, *sorted(found)) if name in found and not name.startswith(_INTERNAL)]
+    """Return names, types and shapes of `serving_default`, else of the first signature; empty if the model has none."""
+    signatures = {name: value for graph in messages(model, _SAVED_GRAPH) for name, value in _map(graph, _GRAPH_SIGNATURE)}
+    served = [name for name in (*_PREFERRED, *sorted(signatures)) if name in signatures and not name.startswith(_INTERNAL)]
     if not served:
         return Signature()
-    chosen = found[served[0]]
+    chosen = signatures[served[0]]
     return Signature(_specs(chosen, _SIGNATURE_INPUT), _specs(chosen, _SIGNATURE_OUTPUT))
 
 
@@ -39,15 +39,15 @@ def _specs(chosen: memoryview, number: int) -> tuple[TensorSpec, ...]:
 def _map(message: memoryview, number: int) -> Iterator[tuple[str, memoryview]]:
     for entry in messages(message, number):
         value = memoryview(b"")
-        for given in messages(entry, _VALUE):
-            value = given
+        for content in messages(entry, _VALUE):
+            value = content
         yield text(entry, _KEY), value
 
 
 def _spec(name: str, info: memoryview) -> TensorSpec:
     shape = tuple(
         integer(dimension, _DIMENSION_SIZE)
-        for given in messages(info, _TENSOR_SHAPE)
-        for dimension in messages(given, _SHAPE_DIMENSION)
+        for shape_message in messages(info, _TENSOR_SHAPE)
+        for dimension in messages(shape_message, _SHAPE_DIMENSION)
     )
     return TensorSpec(name, _DATATYPES.get(integer(info, _TENSOR_TYPE), ""), shape)

@@ -1,4 +1,4 @@
-"""The formats of models, in the order in which files are looked at. A format is one record here and one loader for the worker."""
+"""The formats of models, in the order in which they are tried. A format is one record here and one loader for the worker."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ NAMES = tuple(TABLE)
 
 
 def risk(name: str, path: Path) -> Risk | None:
-    """Why loading a file can run code of its author; None where it is data."""
+    """Return why loading a file can run code of its author; None if it is data."""
     with reading(name):
-        return next((found for record in TABLE.values() if (found := record.risk(name, path))), None)
+        return next((reason for record in TABLE.values() if (reason := record.risk(name, path))), None)

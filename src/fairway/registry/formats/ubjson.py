@@ -13,7 +13,7 @@ _DEEPEST = 64
 
 
 def decode(data: memoryview) -> Any:
-    """The document. Typed arrays become None: they are weights. `DamagedError` for what is no such document."""
+    """Return the document. Typed arrays become None: they are weights. Raises `DamagedError` for an invalid document."""
     try:
         return _Reader(data).value(0)
     except (struct.error, IndexError, UnicodeDecodeError, KeyError) as problem:
@@ -84,19 +84,19 @@ class _Reader:
         return True
 
     def _object(self, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         while not self._peek(b"}"):
             name = self._text(self._length())
-            found[name] = self.value(depth + 1)
-        return found
+            members[name] = self.value(depth + 1)
+        return members
 
     def _array(self, depth: int) -> list[Any] | None:
         kind = self._mark() if self._peek(b"$") else b""
         if not self._peek(b"#"):
-            found = []
+            values = []
             while not self._peek(b"]"):
-                found.append(self.value(depth + 1))
-            return found
+                values.append(self.value(depth + 1))
+            return values
         count = self._length()
         if not kind:
             return [self.value(depth + 1) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Calls of gRPC as the router counts them."""
+"""The status of gRPC calls as the router counts them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fairway.serving.router.head import AnswerHead
 
 
 def outcome_of(head: AnswerHead) -> int:
-    """The status that an answer counts as, once it is over: that of HTTP, or what the status of gRPC stands for."""
+    """Return the status that a finished response counts as: that of HTTP, or the equivalent of its gRPC status."""
     if head.status != 200:
         return head.status
     status = head.value_of(b"grpc-status")

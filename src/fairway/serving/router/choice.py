@@ -1,4 +1,4 @@
-"""Whose turn it is: weights that come out exactly, and senders who stay where they are. No I/O, no chance."""
+"""Choice of the revision for a request: exact weights, exact shares, and sticky senders. No I/O, no randomness."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fairway.state.route import WHOLE
 
 
 class Turns:
-    """Gives turns in proportion to weights, as evenly as can be: over one round of the weights, exactly.
+    """Smooth weighted round robin: as even as possible, and exact over one round of the weights.
 
-    Each time everybody gains his weight, and who has most pays the sum. What everybody has is kept when weights
-    change, so that one who is due stays due however often they do.
+    On every turn each candidate gains its weight; the one with the highest balance wins and pays the sum of the weights.
+    Balances are kept when weights change, so a candidate that is due stays due however often they change.
     """
 
     __slots__ = ("_due",)
@@ -22,25 +22,25 @@ class Turns:
         self._due: dict[int, int] = {}
 
     def next(self, weights: Mapping[int, int]) -> int:
-        """Whose turn it is; there is at least one weight, and none is negative."""
+        """Return the candidate whose turn it is; there is at least one weight, and none is negative."""
         due = self._due
         if due.keys() != weights.keys():
             self._due = due = self._carried(weights)
         total = 0
-        best, most = -1, -math.inf
+        best, highest = -1, -math.inf
         for name, weight in weights.items():
             total += weight
-            due[name] = mine = due[name] + weight
-            if mine > most and weight:
-                best, most = name, mine
+            due[name] = balance = due[name] + weight
+            if balance > highest and weight:
+                best, highest = name, balance
         if best < 0:
-            # All have nothing: equal turns.
+            # All weights are zero: equal turns.
             return self.next(dict.fromkeys(weights, 1))
         due[best] -= total
         return best
 
     def _carried(self, weights: Mapping[int, int]) -> dict[int, int]:
-        """What those who stay have, brought back to a sum of nothing."""
+        """Return the balances of the candidates that remain, adjusted to sum to zero."""
         kept = {name: self._due.get(name, 0) for name in weights}
         first = next(iter(kept))
         kept[first] -= sum(kept.values())
@@ -48,7 +48,7 @@ class Turns:
 
 
 class Share:
-    """Says yes to a part of the times, evenly."""
+    """Selects a fixed share of the requests, evenly spread."""
 
     __slots__ = ("_due",)
 
@@ -56,7 +56,7 @@ class Share:
         self._due = 0
 
     def take(self, share: int) -> bool:
-        """Whether this one is of the share (parts of `WHOLE`)."""
+        """Return whether this request belongs to the share (in parts of `WHOLE`)."""
         self._due += share
         if self._due >= WHOLE:
             self._due -= WHOLE
@@ -65,18 +65,18 @@ class Share:
 
 
 def stay(value: bytes, weights: Mapping[int, int]) -> int:
-    """Where a sender stays: in proportion to the weights over all senders, and the same for equal weights.
+    """Return the revision of a sticky sender: in proportion to the weights over all senders, and stable for equal weights.
 
-    Every revision draws a number for the sender, the better the larger its weight, and the best wins (weighted rendezvous):
-    a revision that grows only wins senders, one that shrinks only loses them.
+    Weighted rendezvous hashing: each revision draws a score for the sender, the better the larger its weight, and the best one
+    wins. A revision whose weight grows only gains senders; one whose weight shrinks only loses them.
     """
-    best, most = -1, -math.inf
+    best, highest = -1, -math.inf
     for name, weight in weights.items():
         if weight <= 0:
             continue
         digest = blake2b(b"%d:%b" % (name, value), digest_size=8).digest()
         drawn = (int.from_bytes(digest, "big") + 1) / (2**64 + 1)
         score = -weight / math.log(drawn)
-        if score > most:
-            best, most = name, score
+        if score > highest:
+            best, highest = name, score
     return best if best >= 0 else next(iter(weights))

@@ -1,4 +1,4 @@
-"""Which router a service has: Envoy, where it is asked for and can do what the service needs; else our own."""
+"""The choice of a service's router: Envoy if it is configured and supports what the service needs, else Fairway's own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("fairway.router")
 
 
 def needs_own(spec: ServiceSpec) -> str:
-    """Why Envoy cannot route to such a service, in words; empty when it can."""
+    """Return why Envoy cannot route to such a service; empty if it can."""
     if spec.replicas.min == 0:
         return "it may have no replica, and Envoy lets no request wait for one"
     if spec.endpoint != Endpoint():
@@ -33,9 +33,9 @@ def needs_own(spec: ServiceSpec) -> str:
 
 
 class ChosenRouter:
-    """Implements `Router` with two of them; a service has one, and keeps it unless it must change.
+    """Implements `Router` with two routers. A service uses one of them and keeps it unless it has to change.
 
-    A change of router closes the service's socket and opens it again at the same port: connections in between are refused.
+    A change of router closes the service's socket and reopens it at the same port: connections in between are refused.
     """
 
     def __init__(
@@ -55,22 +55,22 @@ class ChosenRouter:
         self._with_envoy: set[str] = set()
         self._with_own: set[str] = set()
         self.reason: Callable[[str], str] = lambda _service: ""
-        """Why a service cannot be Envoy's; whoever knows the services sets it."""
+        """Returns why a service cannot use Envoy; set by the code that has the services' documents."""
 
     async def start(self, wake: Callable[[], None]) -> None:
-        """Begin; routers from before are found again."""
+        """Start both routers and find the services that they serve from before a restart."""
         await self._own.start(wake)
         await self._envoy.start(wake)
         self._with_own = set(await self._own.kept())
         self._with_envoy = set(await self._envoy.kept()) - self._with_own
 
     async def close(self) -> None:
-        """Let go. Routers go on."""
+        """Close both; the router processes keep running."""
         await self._own.close()
         await self._envoy.close()
 
     async def put(self, plan: RoutePlan) -> int:
-        """Make it so; the port it listens on."""
+        """Put the plan in force and return the port."""
         service = plan.service
         fits = self._wanted and not self.reason(service)
         if service in self._with_envoy and not fits:
@@ -98,34 +98,34 @@ class ChosenRouter:
         self._with_own.discard(service)
 
     async def look(self) -> dict[str, RouteLoad]:
-        """What was measured, by service."""
-        found = await self._own.look()
+        """Return the load by service."""
+        loads = await self._own.look()
         if self._with_envoy:
             try:
-                found |= await self._envoy.look()
+                loads |= await self._envoy.look()
             except (FairwayError, OSError) as problem:
-                # What is not measured changes nothing; the others must be looked at.
+                # A service without measurements stays as it is, and the others must still be measured.
                 log.warning("Envoy could not be asked: %s", problem)
-        return found
+        return loads
 
     async def troubles(self) -> dict[str, RouteTrouble]:
-        """What is wrong with either's routers."""
+        """Return the troubles of both routers, by service."""
         return {**await self._own.troubles(), **await self._envoy.troubles()}
 
     async def kept(self) -> list[str]:
-        """The services that have a router, also from before a restart."""
+        """Return the services that have a router, including those from before a restart."""
         return sorted({*await self._own.kept(), *await self._envoy.kept()})
 
     def outcome_token(self, service: str) -> str:
-        """What reports of outcomes to a service must show; empty where Envoy routes, which counts none."""
+        """Return the token that reports of outcomes must carry; empty where Envoy routes, which counts none."""
         return "" if service in self._with_envoy else self._tokens(service)
 
     def access_folder(self, service: str) -> Path | None:
-        """Where the access log of a service lies; None where Envoy routes, which writes none."""
+        """Return the folder of a service's access log; None where Envoy routes, which writes none."""
         return None if service in self._with_envoy else self._logs(service)
 
     def told(self, service: str) -> str:
-        """Which router a service has, for people; empty where there is nothing to choose."""
+        """Return which router a service has, for display; empty if there is no choice."""
         if service in self._with_envoy:
             return "Envoy"
         if not self._wanted or service not in self._with_own:
@@ -136,7 +136,7 @@ class ChosenRouter:
 
 @contextmanager
 def _told_as_unreachable() -> Iterator[None]:
-    """A router that does not do as told is tried again, and holds up nobody else."""
+    """Turn an error into `ConnectionError`: the caller retries this router and goes on with the other services."""
     try:
         yield
     except FairwayError as problem:

@@ -1,4 +1,4 @@
-"""Bodies in chunks, read strictly: sizes are hexadecimal, lines end with CR and LF, extensions and trailers are dropped."""
+"""Chunked bodies, parsed strictly: sizes are hexadecimal, lines end with CR and LF, extensions and trailers are dropped."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _LINE_LIMIT = 1024
 _TRAILER_LIMIT = 8 * 1024
 
 LAST = b"0\r\n\r\n"
-"""What ends a body in chunks."""
+"""The end of a chunked body."""
 
 
 def encode(piece: bytes) -> bytes:
-    """One chunk; the piece is not empty."""
+    """Return one chunk; the piece must not be empty."""
     return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 
 class ChunkReader:
-    """Takes a body in chunks as it comes and gives what is in it."""
+    """Parses a chunked body piece by piece and returns its content."""
 
     __slots__ = ("_after", "_in_trailer", "_left", "_line", "_trailer", "done", "rest", "status")
 
     def __init__(self, status: int) -> None:
         self.status = status
-        """What a mistake is answered with: 400 to a client, 502 for a backend."""
+        """The status for a malformed body: 400 for a client, 502 for a backend."""
         self.done = False
         self.rest = b""
-        """What came after the end."""
+        """Input after the end of the body."""
         self._left = 0
         self._line = b""
         self._after = False
@@ -38,20 +38,20 @@ class ChunkReader:
         self._trailer = 0
 
     def feed(self, data: bytes) -> bytes:
-        """The content of these bytes; `BadHeadError` when they are not exactly right."""
+        """Return the content of these bytes; raise `BadHeadError` if they are malformed."""
         pieces: list[bytes] = []
-        place = 0
-        while place < len(data) and not self.done:
+        position = 0
+        while position < len(data) and not self.done:
             if self._left:
-                piece = data[place : place + self._left]
+                piece = data[position : position + self._left]
                 pieces.append(piece)
-                place += len(piece)
+                position += len(piece)
                 self._left -= len(piece)
                 self._after = not self._left
                 continue
-            place = self._take_line(data, place)
+            position = self._take_line(data, position)
         if self.done:
-            self.rest = data[place:]
+            self.rest = data[position:]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _take_line(self, data: bytes, place: int) -> int:

@@ -1,4 +1,4 @@
-"""A connection from outside: requests one after another, each answered before the next is looked at."""
+"""A client's HTTP/1.1 connection: requests one after another, each answered before the next is parsed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fairway.serving.router.streams.tunnel import open_tunnel
 from fairway.serving.router.upstream import READ, WRITE_LIMIT, has_error
 
 PREFACE_HEAD = b"PRI * HTTP/2.0\r\n\r\n"
-"""How HTTP/2 begins (RFC 9113, 3.4), as far as it looks like a head of HTTP/1.1."""
+"""The first bytes of HTTP/2 (RFC 9113, 3.4), as far as they look like a head of HTTP/1.1."""
 _LINGER = 2.0
-"""How long what still comes is read and thrown away after a last answer, so that the sender gets to read it."""
+"""Seconds during which input is read and discarded after the last response, so that the client can read that response."""
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """One connection."""
+    """One client connection."""
 
     __slots__ = (
         "_asked", "_chunks", "_desk", "_ended", "_exchange", "_held_back", "_left", "_lingers", "_raw", "_slow", "_transport",
@@ -41,26 +41,26 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.secure = False
         self._desk = desk
         self._asked = False
-        """A request has come."""
+        """Whether a request has arrived."""
         self._exchange: Exchange | None = None
         self._raw = b""
-        """What came and was not looked at yet."""
+        """Input that was not parsed yet."""
         self._left = 0
         """Bytes of the request's body still to come."""
         self._chunks: ChunkReader | None = None
         self._held_back = False
         self._slow = False
-        """The client does not take the answer as fast as it comes."""
+        """Whether the client reads the response more slowly than it arrives."""
         self._lingers = False
         self._ended = False
-        """The client sends no more: it closed its half of the connection, or all of it."""
+        """Whether the client sends no more: it closed its half of the connection, or all of it."""
         self._unsent = 0
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
 
-    # From the network.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
+        """Register the connection; refuse it if there are too many."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_LIMIT)
         address = transport.get_extra_info("peername")
@@ -73,17 +73,17 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._refuse(BadHeadError(503, f"the router has {self._desk.limits.clients} connections, and takes no more"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read into."""
+        """Return the buffer to read into."""
         return READ
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes were read."""
+        """Take the bytes that were read into the buffer."""
         self.received += nbytes
         if not self._lingers:
             self.data_received(bytes(READ[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Some of a request."""
+        """Take input: part of a request."""
         if self._lingers:
             return
         exchange = self._exchange
@@ -92,14 +92,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif exchange is None and not self._slow:
             self._take_head(self._raw + data if self._raw else data)
         else:
-            # The next request waits until this one is answered; no more of it is read.
+            # The next request waits until this one is answered; read no more of it.
             self._raw += data
             self.hold_back()
 
     def eof_received(self) -> bool:
-        """The client sends no more. What it sent whole is answered; True: the connection stays open for that.
+        """Handle the end of the client's input. Requests received in full are answered; True keeps the connection open for that.
 
-        A client that has left looks the same as one that closed only its half. `probe` finds out which it is.
+        A client that has left looks the same as one that closed only its half. `probe` finds out which of the two happened.
         """
         self._ended = True
         exchange = self._exchange
@@ -118,21 +118,21 @@ class ClientConnection(asyncio.BufferedProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Cancel the request in flight: the connection is closed."""
         self._desk.closed(self)
         exchange, self._exchange = self._exchange, None
         if exchange is not None and not exchange.over:
             exchange.cancel()
 
     def pause_writing(self) -> None:
-        """The client reads slowly: so is the backend read."""
+        """Read from the backend more slowly too: the client reads slowly."""
         self._slow = True
         self.deadline = self._desk.now() + self._desk.limits.body
         if self._exchange is not None:
             self._exchange.answer_faster(False)
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Read from the backend at full speed again: the client has caught up."""
         self._slow = False
         if self._exchange is not None:
             self.deadline = self._desk.now() + self._desk.limits.answer
@@ -140,13 +140,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             self._next()
 
-    # From the desk and the exchange.
+    # Called by the desk and the exchange.
 
     def probe(self) -> None:
-        """Give the request up when the client has left; when that is not known, write what shows it by the next time.
+        """Cancel the request if the client has left; if that is not known yet, send what will show it by the next probe.
 
-        An interim answer may come before any answer, and clients must pass over it (RFC 9110, 15.2). The kernel of a client
-        that closed the whole connection answers it with a reset.
+        An interim response may precede any response, and clients must ignore it (RFC 9110, 15.2). If the client closed the
+        whole connection, its kernel answers it with a reset.
         """
         exchange = self._exchange
         if has_error(self._transport):
@@ -158,7 +158,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def expire(self) -> None:
-        """Something took too long."""
+        """Handle a passed deadline."""
         exchange = self._exchange
         if self._lingers:
             self._stop_lingering()
@@ -171,14 +171,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def write(self, wire: bytes) -> None:
-        """Send some of the answer."""
+        """Send part of the response."""
         if not self._slow:
             self.deadline = self._desk.now() + self._desk.limits.answer
         self.sent += len(wire)
         self._transport.write(wire)
 
     def finished(self, *, keep: bool) -> None:
-        """The answer is out."""
+        """Go on to the next request, or close: the response was sent."""
         self._exchange = None
         self.probe_at = math.inf
         if not keep or (self._ended and not self._raw):
@@ -187,31 +187,31 @@ class ClientConnection(asyncio.BufferedProtocol):
         limits = self._desk.limits
         self.deadline = self._desk.now() + (limits.drain_idle if self._desk.draining else limits.idle)
         if self._raw:
-            # What has come is looked at before more is read.
+            # Parse the input already received before reading more.
             asyncio.get_running_loop().call_soon(self._next)
         else:
             self.go_on()
 
     def broken(self) -> None:
-        """The answer cannot be completed; an end without an end tells the client so."""
+        """Abort the connection: the response cannot be completed, and a truncated response shows the client that."""
         self._exchange = None
         self._transport.abort()
 
     def waits_for_answer(self) -> None:
-        """All that there is was sent on."""
+        """Set the deadline for the response: all input so far was passed on."""
         limits = self._desk.limits
         exchange = self._exchange
         self.deadline = self._desk.now() + (limits.answer if exchange is None or exchange.body_done else limits.body)
 
     def hold_back(self) -> None:
-        """Read no more for now."""
+        """Pause reading."""
         if not self._held_back and not self._transport.is_closing():
             self._held_back = True
             self._transport.pause_reading()
             self.deadline = self._desk.now() + self._desk.limits.answer + self._desk.routes.plan.hold_seconds
 
     def go_on(self) -> None:
-        """Read on."""
+        """Resume reading."""
         if self._held_back and not self._transport.is_closing():
             self._held_back = False
             self._transport.resume_reading()
@@ -219,17 +219,17 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self.deadline = self._desk.now() + self._desk.limits.body
 
     def drain(self) -> None:
-        """The router ends: an idle connection gets its last while."""
+        """Shorten an idle connection's deadline: the router is being replaced."""
         if self._exchange is None:
             self.deadline = min(self.deadline, self._desk.now() + self._desk.limits.drain_idle)
 
     def close_idle(self) -> None:
-        """Close at once when nothing is under way."""
+        """Close now if no request is in flight."""
         if self._exchange is None:
             self._transport.close()
 
     def review(self, admits: Callable[[Admitted], bool]) -> None:
-        """End the request under way when its key is no longer valid."""
+        """End the request in flight if its key is no longer valid."""
         if self._exchange is not None:
             self._exchange.review(admits)
 
@@ -237,12 +237,12 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _next(self) -> None:
         if self._exchange is None and self._raw and not self._lingers and not self._slow:
-            # Who does not take his answers gets no more of them.
+            # A client that does not read its responses gets no more of them.
             data, self._raw = self._raw, b""
             self._take_head(data)
 
     def _take_head(self, data: bytes) -> None:
-        # One empty line before a request is forgiven: old clients end their bodies so.
+        # Tolerate one empty line before a request: old clients end bodies that way.
         start = 2 if data.startswith(b"\r\n") else 0
         end = data.find(b"\r\n\r\n", start, HEAD_LIMIT)
         if end < 0:
@@ -277,14 +277,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         exchange = self._exchange = Exchange(self, self._desk, head, piece, done, admitted)
         if self._ended:
             self.probe_at = self._desk.now() + self._desk.limits.leave
-        # No deadline while it waits for a backend: the desk sees to that.
+        # No deadline while it waits for a backend: the desk limits that.
         self.deadline = math.inf
         if not done:
             self.go_on()
         exchange.begin()
 
     def _speak_http2(self, data: bytes) -> None:
-        """The client begins as HTTP/2 does."""
+        """Switch to HTTP/2: the client sent its preface."""
         self._desk.guests.discard(self)
         other = StreamsConnection(self._desk, self.peer, secure=self.secure, received=self.received)
         self._transport.set_protocol(other)
@@ -303,7 +303,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.go_on()
 
     def _first_body(self, head: RequestHead, data: bytes) -> tuple[bytes, bool]:
-        """What came of the body together with the head, as it goes over the wire, and whether that is all."""
+        """Return the part of the body that came with the head, as sent on the wire, and whether that is all of it."""
         self._chunks = ChunkReader(400) if head.length == CHUNKED else None
         self._left = max(head.length, 0)
         if not data:
@@ -341,7 +341,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return data, not self._left
 
     def _turn_away(self, head: RequestHead, refusal: Refusal, done: bool) -> None:
-        """Answer a request that is not let in. The next one may follow where the body of this one has come."""
+        """Refuse a request that is not admitted. Another one may follow if this one's body has arrived in full."""
         keep = done and head.keep_alive and not refusal.close and not self._desk.draining
         request_id = self._desk.note_refused(refusal.status, refusal.reason, self.peer, head)
         refusal = replace(refusal, headers=(*refusal.headers, (b"x-request-id", request_id)))
@@ -351,7 +351,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.finished(keep=keep)
 
     def _refuse(self, problem: BadHeadError) -> None:
-        """Answer a request that cannot be understood; where the next one would begin is anybody's guess."""
+        """Refuse a request that cannot be parsed, and close: where the next request would begin is unknown."""
         self._exchange = None
         request_id = self._desk.note_refused(problem.status, problem.reason, self.peer)
         wire = own_answer(problem.status, problem.reason, request_id, keep=False)
@@ -360,25 +360,25 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._linger()
 
     def _linger(self) -> None:
-        """Say goodbye, and read on for a moment: closing with unread bytes would take the answer away from the sender."""
+        """End the output and read on for a moment: closing with unread input would make the client lose the response."""
         self._lingers = True
         self._raw = b""
         self.deadline = self._desk.now() + _LINGER
         if self._transport.is_closing():
             return
         if self._ended:
-            # Nothing more can come.
+            # No more input can come.
             self._transport.close()
             return
         if self._held_back:
             self._held_back = False
             self._transport.resume_reading()
-        # TLS has no half-closed connection: the client closes it when it has read the answer, or its time ends.
+        # TLS has no half-closed connection: the client closes it after reading the response, or the deadline passes.
         if self._transport.can_write_eof():
             self._transport.write_eof()
 
     def _stop_lingering(self) -> None:
-        """Close, unless the client is still taking the answer."""
+        """Close, unless the client is still reading the response."""
         unsent = self._transport.get_write_buffer_size()
         if unsent and unsent != self._unsent:
             self._unsent = unsent

@@ -1,12 +1,12 @@
-"""The socket through which a router process is told its plan and asked what it saw: a Unix socket, or in a pod a port.
+"""The control socket of a router process, which takes plans and returns loads: a Unix socket, or a port in a pod.
 
-A port speaks TLS, unless the router was made without it; the first line there is the token. A request is one line: a word and,
-after a blank, what belongs to it. So is the answer.
+A port uses TLS, unless the router was created without it; the first line there is the token. A request is one line: a word and,
+after a blank, its argument. The answer is one line too.
 
     put PLAN    follow this plan; answered `serving VERSION` or `draining VERSION` when it is in force
-    look        what was counted
-    watch       `now`, and a line `wake` whenever something urgent was seen, until the caller hangs up
-    listener    one byte, with the listening socket as a descriptor: for a keeper that takes the place of one that died
+    look        the counters
+    watch       `now`, and a line `wake` for every urgent event, until the caller closes the connection
+    listener    one byte, with the listening socket as a descriptor: for a keeper that replaces one that died
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from fairway.serving.router.wire import decode_plan, encode_load
 from fairway.version import __version__
 
 LINE_LIMIT = 16 * 1024 * 1024
-"""Bytes of a line from a caller that has shown the token."""
+"""Limit on the bytes of a line from a caller that has presented the token."""
 _BUFFER = 64 * 1024
-"""Bytes that are read before they are looked at."""
+"""Bytes that are read ahead."""
 _GREETING_LIMIT = 1024
-"""Bytes of the line with the token."""
+"""Limit on the bytes of the line with the token."""
 _GREETERS = 64
-"""Connections that have not shown the token; for one more the oldest is closed."""
+"""Limit on connections that have not presented the token; one more closes the oldest."""
 _WAKE_SECONDS = 0.05
-"""Wakes are told at most so often."""
+"""Minimum interval between two wake-ups, in seconds."""
 _GREETING_SECONDS = 10.0
-"""How long somebody may take to show the token."""
+"""How long a caller may take to present the token."""
 
 
 async def read_line(reader: asyncio.StreamReader, limit: int) -> bytes:
-    """The next line, also one that is longer than the reader's own limit; `ValueError` when it is longer than `limit`.
+    """Return the next line, even one above the reader's own limit; raise `ValueError` if it is longer than `limit`.
 
-    A reader keeps up to twice its own limit before anything is looked at, so that one is small.
+    A reader buffers up to twice its own limit before any of it is parsed, so that limit is small.
     """
     pieces: list[bytes] = []
     size = 0
@@ -61,7 +61,7 @@ async def read_line(reader: asyncio.StreamReader, limit: int) -> bytes:
 
 
 class Control:
-    """Answers at the socket."""
+    """Serves the control socket."""
 
     def __init__(self, desk: Desk, listener: socket.socket) -> None:
         self._desk = desk
@@ -73,15 +73,15 @@ class Control:
         self._told = 0.0
 
     async def start(self, path: Path) -> None:
-        """Listen there; only the owner can reach it. The name appears when it can be used."""
-        hidden = path.with_suffix(".new")
-        hidden.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, hidden, limit=_BUFFER)
-        hidden.chmod(0o600)
-        hidden.rename(path)
+        """Listen at a Unix socket that only the owner can reach. Its path appears once it can be used."""
+        temporary = path.with_suffix(".new")
+        temporary.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._serve, temporary, limit=_BUFFER)
+        temporary.chmod(0o600)
+        temporary.rename(path)
 
     async def start_at_port(self, port: int, token: str, tls: ssl.SSLContext | None = None) -> int:
-        """Listen at a port of the whole machine, for those who know the token; the port. With `tls` by TLS alone."""
+        """Listen at a TCP port for callers with the token and return the port. With `tls`, only TLS is accepted."""
 
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self._greeters[writer] = None
@@ -89,12 +89,12 @@ class Control:
                 next(iter(self._greeters)).transport.abort()
             try:
                 async with asyncio.timeout(_GREETING_SECONDS):
-                    said = await read_line(reader, _GREETING_LIMIT)
+                    presented = await read_line(reader, _GREETING_LIMIT)
             except (OSError, ValueError):
-                said = b""
+                presented = b""
             finally:
                 self._greeters.pop(writer, None)
-            if hmac.compare_digest(said.strip(), token.encode()):
+            if hmac.compare_digest(presented.strip(), token.encode()):
                 await self._serve(reader, writer)
             else:
                 writer.transport.abort()
@@ -103,20 +103,20 @@ class Control:
         return await listener.open(port)
 
     def wake(self) -> None:
-        """Tell those who watch."""
+        """Wake the watching callers."""
         if not self._wake_due and self._watchers:
             self._wake_due = True
             loop = asyncio.get_running_loop()
             loop.call_at(max(loop.time(), self._told + _WAKE_SECONDS), self._tell)
 
     def close(self) -> None:
-        """Listen to nobody any more."""
+        """Stop listening for callers."""
         if self._server is not None:
             self._server.close()
         self.stop_listening()
 
     def stop_listening(self) -> None:
-        """Let go of the listening socket."""
+        """Close the listening socket of the service."""
         if self._listener >= 0:
             os.close(self._listener)
         self._listener = -1
@@ -130,19 +130,19 @@ class Control:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await read_line(reader, LINE_LIMIT):
-                word, _, rest = line.strip().partition(b" ")
-                if word == b"watch":
+                command, _, rest = line.strip().partition(b" ")
+                if command == b"watch":
                     self._watchers.add(writer)
                     if self._desk.waiting:
-                        # They came before anybody listened.
+                        # These requests came before the caller began to watch.
                         self.wake()
-                if word == b"listener":
+                if command == b"listener":
                     self._hand_over(writer)
                     continue
-                writer.write(self._answer(word, rest) + b"\n")
+                writer.write(self._answer(command, rest) + b"\n")
                 await writer.drain()
         except (OSError, ValueError):
-            # Who asked is gone, or sent no line at all.
+            # The caller is gone, or sent no valid line.
             return
         finally:
             self._watchers.discard(writer)
@@ -156,7 +156,7 @@ class Control:
                 return b"error " + str(problem).replace("\n", " ").encode()
             return b"%b %b" % (b"draining" if self._desk.draining else b"serving", __version__.encode())
         if word == b"look":
-            # Times are told as if now were nought: the asker's clock is the one that counts.
+            # Times are relative to now: the caller's clock is the one that counts.
             return encode_load(self._desk.load(0.0))
         if word == b"watch":
             return b"now"

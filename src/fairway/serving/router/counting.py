@@ -1,4 +1,4 @@
-"""Counts what passes: per revision, per backend, and for the whole service."""
+"""Counters of requests: per revision and per backend."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from bisect import bisect_left
 from fairway.state.load import LATENCY_BOUNDS, BackendLoad, OutputComparison, RevisionLoad
 
 LARGEST_SUM = 1e40
-"""Sums of outcomes, and of their squares: what is computed of them, variances included, stays finite."""
+"""Limit on sums of outcomes and of their squares: everything computed from them, variances included, stays finite."""
 
 
 def is_bounded(outcome: tuple[int, float, float]) -> bool:
-    """Whether a count of outcomes, their sum and the sum of their squares can be compared with others."""
+    """Return whether a count of outcomes, their sum and the sum of their squares can be compared with others."""
     count, total, squares = outcome
-    # A comparison with what is not a number is false.
+    # Any comparison with NaN is false.
     return 0 <= count < 2**53 and abs(total) <= LARGEST_SUM and 0 <= squares <= LARGEST_SUM
 
 
 class RevisionCount:
-    """What the requests of one revision came to."""
+    """The counters of one revision."""
 
     __slots__ = (
         "answered", "arrived", "buckets", "client_errors", "codes", "failed", "latency_sum",
@@ -30,18 +30,18 @@ class RevisionCount:
         self.mirrored = self.mirror_client_errors = self.mirror_failed = 0
         self.latency_sum = 0.0
         self.codes: dict[int, int] = {}
-        """Answers that were passed on, by status."""
+        """Responses that were passed on, by status."""
         self.buckets = [0] * (len(LATENCY_BOUNDS) + 1)
         self.outcomes: dict[str, tuple[int, float, float]] = {}
         self.outputs = OutputComparison()
 
     def took(self, seconds: float) -> None:
-        """A successful answer came to its end."""
+        """Record the duration of a successful response."""
         self.buckets[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         self.latency_sum += seconds
 
     def ended(self, status: int, seconds: float) -> None:
-        """An answer with this status was passed on whole."""
+        """Count a response that was passed on in full."""
         self.codes[status] = self.codes.get(status, 0) + 1
         if status == 429:
             self.rejected += 1
@@ -56,7 +56,7 @@ class RevisionCount:
             self.took(seconds)
 
     def copy_ended(self, status: int, seconds: float) -> None:
-        """A copy of a request was answered with this status."""
+        """Count the response to a copy of a request."""
         if status >= 500:
             self.mirror_failed += 1
         elif status >= 400:
@@ -65,7 +65,7 @@ class RevisionCount:
             self.took(seconds)
 
     def came_to(self, name: str, value: float) -> bool:
-        """Count what an answer was worth to its asker; False, and nothing is counted, when the sums would be too large."""
+        """Count a reported outcome; return False and count nothing if the sums would become too large."""
         count, total, squares = self.outcomes.get(name, (0, 0.0, 0.0))
         after = (count + 1, total + value, squares + value * value)
         if not is_bounded(after):
@@ -74,7 +74,7 @@ class RevisionCount:
         return True
 
     def load(self) -> RevisionLoad:
-        """As a value."""
+        """Return the counters as a value."""
         return RevisionLoad(
             arrived=self.arrived,
             answered=self.answered,
@@ -92,7 +92,7 @@ class RevisionCount:
 
 
 class BackendCount:
-    """What one backend did."""
+    """The counters of one backend."""
 
     __slots__ = ("_busy", "_since", "answered", "failed", "in_flight", "refused")
 
@@ -102,18 +102,18 @@ class BackendCount:
         self._since = 0.0
 
     def begin(self, now: float) -> None:
-        """One more is under way."""
+        """Count a request that begins."""
         if not self.in_flight:
             self._since = now
         self.in_flight += 1
 
     def end(self, now: float) -> None:
-        """One less is."""
+        """Count a request that ends."""
         self.in_flight -= 1
         if not self.in_flight:
             self._busy += now - self._since
 
     def load(self, now: float) -> BackendLoad:
-        """As a value."""
+        """Return the counters as a value."""
         busy = self._busy + (now - self._since if self.in_flight else 0.0)
         return BackendLoad(self.in_flight, self.answered, self.failed, self.refused, busy)

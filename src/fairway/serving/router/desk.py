@@ -1,4 +1,4 @@
-"""What goes on in a router process: the routes in force, who waits, what was counted."""
+"""The shared state of a router process: the routes in force, the waiting requests, and the counters."""
 
 from __future__ import annotations
 
@@ -23,71 +23,73 @@ from fairway.state.load import BackendLoad, RouteLoad
 from fairway.state.route import Backend, RoutePlan
 
 _WIDTH = 64
-"""Requests under way at a backend up to which those who waited are sent to it."""
+"""Waiting requests are released while some backend has fewer requests in flight than this."""
 _LONG = 2.0
-"""Seconds after which one who waits is sent on also to a backend that has more than that under way..."""
+"""Seconds after which a waiting request is released even if every backend has more in flight..."""
 _FEW = 16
-"""...so many of them at each look: what is under way may never be answered, and must not keep others waiting for ever."""
+"""...at most this many of them per check: requests in flight may never be answered and must not block the others for ever."""
 _FORGET_SECONDS = 600.0
-"""How long the counts of a backend that is gone are still told."""
+"""Seconds for which the counters of a removed backend are still reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long what may take, in seconds, and how much is kept."""
+    """Timeouts, in seconds, and limits on what is kept."""
 
     head: float = 30.0
     """From the first byte of a request's head to its end."""
     idle: float = 120.0
-    """A client's connection between two requests."""
+    """An idle client connection, between two requests."""
     body: float = 60.0
     """Between two pieces of a body, from or to a client."""
     answer: float = 900.0
-    """From the request to the answer, and between two pieces of it: some models think long."""
+    """From the request to the response, and between two pieces of the response: some models take long."""
     drain: float = 600.0
-    """How long a router that was replaced finishes what it has."""
+    """How long a replaced router may take to finish its requests."""
     drain_idle: float = 30.0
-    """How long it keeps connections on which nothing happens, so that no request meets their end."""
+    """How long a replaced router keeps idle connections, so that no request runs into their closing."""
     replay: int = 1024 * 1024
-    """Bytes of a request that are kept so that it can be sent again, held or mirrored."""
+    """Bytes of one request that are kept so that it can be retried, held or mirrored."""
     kept: int = 64 * 1024 * 1024
-    """Bytes of all requests together that are kept so."""
+    """Bytes kept for this purpose by all requests together."""
     clients: int = 8192
-    """Connections from outside; one more is answered 503 and closed."""
+    """Client connections; one more is answered 503 and closed."""
     leave: float = 5.0
-    """A client that sends no more may have left. After so many seconds without an answer it gets a `100 Continue`: if it has
-    left, its kernel refuses that, and the request is given up."""
+    """Seconds without a response after which a client that sends no more is probed.
+
+    It may have left, so it gets a `100 Continue`: if it has left, its kernel rejects that, and the request is cancelled.
+    """
 
 
 class Guest(Protocol):
-    """A connection from outside, as far as the desk minds it."""
+    """A client connection, as far as the desk uses it."""
 
     deadline: float
     received: int
-    """Bytes that came."""
+    """Bytes received."""
     sent: int
-    """Bytes that were handed over to go."""
+    """Bytes handed over for sending."""
     probe_at: float
-    """When to find out whether the client, which sends no more, has left."""
+    """When to find out whether a client that sends no more has left."""
 
     def probe(self) -> None:
-        """Find out."""
+        """Find out whether the client has left."""
         ...
 
     def expire(self) -> None:
-        """Its deadline has passed."""
+        """Handle a passed deadline."""
         ...
 
     def drain(self) -> None:
-        """The router is replaced: an idle connection gets its last while."""
+        """Shorten an idle connection's deadline: the router is being replaced."""
         ...
 
     def close_idle(self) -> None:
-        """Close at once when nothing is under way."""
+        """Close now if no request is in flight."""
         ...
 
     def review(self, admits: Callable[[Admitted], bool]) -> None:
-        """End what is under way with a key that is no longer valid."""
+        """End requests in flight whose key is no longer valid."""
         ...
 
 
@@ -98,24 +100,24 @@ class Held(Protocol):
     arrived: float
 
     def go(self, place: Place) -> None:
-        """There is one."""
+        """Send the request to this backend."""
         ...
 
     def refuse(self, status: int, reason: str) -> None:
-        """There will be none."""
+        """Answer with an error: the request gets no backend."""
         ...
 
 
 class Desk:
-    """Everything that the connections of one router share."""
+    """The state that all connections of one router process share."""
 
     def __init__(self, epoch: str, limits: Limits, wake: Callable[[], None]) -> None:
         self.epoch = epoch
         self.limits = limits
         self.wake = wake
-        """Something urgent was seen: a request waits, or a backend refused one."""
+        """Called on urgent events: a request waits, or a backend refused one."""
         self.now = time.monotonic
-        """Seconds on a clock that only this process knows; the loop's own counts in milliseconds, too coarse to measure with."""
+        """Monotonic clock of this process, in seconds. The event loop's clock counts milliseconds, too coarse to measure with."""
         self.routes = Routes()
         self.arrived = 0
         self.expired = 0
@@ -123,33 +125,33 @@ class Desk:
         self.guests: set[Guest] = set()
         self.budget = Budget(limits.kept)
         self.at_loopback = False
-        """Whether only this machine can connect, so that requests of other sites' pages must be refused."""
+        """Whether only this machine can connect, so that requests from other sites' pages must be refused."""
         self.observer: Observer | None = None
-        """Answers what is asked of the router itself."""
+        """Answers requests for the router itself."""
         self.access: AccessLog | None = None
         self.tracer: RequestTracer | None = None
         self.probes = 0
-        """Health probes and scrapes."""
+        """Number of health probes and scrapes."""
         self.own_codes: dict[int, int] = {}
-        """Answers in the router's own words, by status."""
+        """Responses generated by the router itself, by status."""
         self._bytes_before = [0, 0]
         """Bytes from and to clients whose connections are closed."""
         self.admission: Admission | None = None
-        """Who may ask; None: everybody. Heads of requests are shown to it by `admit`."""
+        """The access rules, which `admit` applies to request heads; None admits every request."""
         self.followed: Callable[[RoutePlan], None] = lambda _plan: None
-        """Called with every plan that comes in force, after the rules of access."""
+        """Called with every plan that comes into force, after its access rules apply."""
         self.wall = SystemClock().now
         """Seconds since the epoch, by which keys expire."""
         self.outcome_token: Callable[[], str] = lambda: ""
-        """What a report of an outcome must show; empty: none is taken."""
+        """Returns the token that reports of outcomes must carry; empty: no report is accepted."""
         self.comparer: Comparer | None = None
-        """Compares answers to copies with those that clients got; None: nothing is compared, and no answer is kept for it."""
+        """Compares responses to copies with those to clients; None: nothing is compared, and no response is kept for it."""
         self.mirrors = 0
-        """Copies under way."""
+        """Copies in flight."""
         self.deleted = False
-        """The service is gone: no request waits for a backend any more."""
+        """Whether the service was deleted: no request waits for a backend any more."""
         self.waiting: dict[Held, None] = {}
-        """Who waits for a backend, the longest first."""
+        """Requests that wait for a backend, the longest first."""
         self._revisions: dict[int, RevisionCount] = {}
         self._backends: dict[str, BackendCount] = {}
         self._left: dict[str, float] = {}
@@ -159,12 +161,12 @@ class Desk:
         self._loop = asyncio.get_running_loop()
 
     def next_id(self) -> bytes:
-        """An id for a request."""
+        """Return a new request id."""
         self._made += 1
         return b"%b%x" % (self._prefix, self._made)
 
     def put(self, plan: RoutePlan) -> None:
-        """Follow this plan from now on, and send on who waited for it."""
+        """Put a plan in force and release the requests that waited for it."""
         self.routes.put(plan, self._place)
         self.admission = make_admission(plan, self.now, self.wall, exposed=not self.at_loopback, before=self.admission)
         self._review()
@@ -182,27 +184,27 @@ class Desk:
             self.observer.put(plan)
 
     def revision_counts(self) -> dict[int, RevisionCount]:
-        """What was counted of each revision, in order."""
+        """Return the counters of each revision, ordered by number."""
         return dict(sorted(self._revisions.items()))
 
     def bytes_passed(self) -> tuple[int, int]:
-        """Bytes that came from clients, and that went to them."""
-        taken, given = self._bytes_before
-        return taken + sum(guest.received for guest in self.guests), given + sum(guest.sent for guest in self.guests)
+        """Return the bytes received from clients and the bytes sent to them."""
+        received, sent = self._bytes_before
+        return received + sum(guest.received for guest in self.guests), sent + sum(guest.sent for guest in self.guests)
 
     def closed(self, guest: Guest) -> None:
-        """A connection from outside is gone."""
+        """Forget a closed client connection, but keep its byte counts."""
         if guest in self.guests:
             self.guests.discard(guest)
             self._bytes_before[0] += guest.received
             self._bytes_before[1] += guest.sent
 
     def note_own(self, status: int) -> None:
-        """Count an answer in the router's own words."""
+        """Count a response generated by the router itself."""
         self.own_codes[status] = self.own_codes.get(status, 0) + 1
 
     def note_refused(self, status: int, reason: str, peer: bytes, head: RequestHead | None = None) -> bytes:
-        """Count and log a request that is refused before it is looked at; gives its id."""
+        """Count and log a request that is refused before it is processed; return its id."""
         self.note_own(status)
         request_id = (request_id_of(head) if head is not None else None) or self.next_id()
         if self.access is not None and self.access.wants(status):
@@ -210,11 +212,11 @@ class Desk:
         return request_id
 
     def admit(self, head: RequestHead, peer: bytes, raw: bytes | None = None, *, secure: bool = False) -> Refusal | Admitted:
-        """Let a request in, or say how it is answered instead. Every protocol calls this once for each request, first of all.
+        """Admit a request or return its refusal. Every protocol calls this exactly once per request, before anything else.
 
-        `peer`: the address of the client; `raw`: the head as it came, for HTTP/1.1; `secure`: the connection speaks TLS.
-        The key is taken out of `head`. The answer must carry `Admitted.headers` and no header of the replica that
-        `Admitted.replaces` names.
+        `peer` is the client's address, `raw` the head as received (HTTP/1.1 only), `secure` whether the connection uses TLS.
+        The key is removed from `head`. The response must carry `Admitted.headers` and none of the replica's headers named in
+        `Admitted.replaces`.
         """
         admission = self.admission
         if admission is None:
@@ -222,11 +224,11 @@ class Desk:
         return admission.admit(head, peer, raw, secure=secure)
 
     def choose(self, head: RequestHead, without: Collection[Place] = ()) -> Place | None:
-        """The backend for a request; None when none can take one now."""
+        """Return the backend for a request; None if none can take one now."""
         return self.routes.choose(head, self.now(), without)
 
     def note_outcome(self, head: RequestHead) -> tuple[int, str]:
-        """Count what an earlier answer was worth, as its asker reports; the status of the answer, and what is wrong."""
+        """Count the outcome of an earlier response, as reported by its client; return the status to answer and what is wrong."""
         if not is_allowed(head, self.outcome_token()):
             return 401, "reports of outcomes need the service's token: `fairway get service/NAME` shows it"
         try:
@@ -243,7 +245,7 @@ class Desk:
         return 200, ""
 
     def hold(self, held: Held) -> bool:
-        """Let a request wait for a backend; False when too many do."""
+        """Let a request wait for a backend; return False if too many already wait."""
         plan = self.routes.plan
         if self.deleted or len(self.waiting) >= plan.hold_limit or plan.hold_seconds <= 0:
             self.expired += 1
@@ -256,13 +258,13 @@ class Desk:
         return True
 
     def let_go(self, held: Held) -> None:
-        """It no longer waits."""
+        """Remove a request from those that wait."""
         self.waiting.pop(held, None)
 
     def release(self, late: int = 0) -> None:
-        """Send on those who wait, as far as there are backends. A few at a time: replicas refuse what would overload them.
+        """Send waiting requests to backends, as far as there are any. A few at a time: replicas refuse what would overload them.
 
-        `late`: so many of those who have waited long go wherever there is a backend.
+        `late`: how many of the requests that have waited long may go to a busy backend.
         """
         self._releases = False
         now = self.now()
@@ -277,13 +279,13 @@ class Desk:
                 held.go(place)
 
     def release_soon(self) -> None:
-        """The same, when the loop comes to it: a backend has just shown that it is there, or has room."""
+        """Schedule `release` on the event loop: a backend has just become available or has room."""
         if not self._releases:
             self._releases = True
             self._loop.call_soon(self.release)
 
     def refuse_all(self, reason: str) -> None:
-        """No backend will come any more: answer those who wait, and let no other request wait."""
+        """Refuse the waiting requests and let no other request wait: no backend will become available any more."""
         self.deleted = True
         while self.waiting:
             held = next(iter(self.waiting))
@@ -292,23 +294,23 @@ class Desk:
             held.refuse(503, reason)
 
     def drain(self) -> None:
-        """Let connections end: those with a request after its answer, the others after a while."""
+        """Let connections end: those with a request after its response, idle ones after a while."""
         for guest in list(self.guests):
             guest.drain()
 
     def close_idle(self) -> None:
-        """Close the connections on which nothing is under way."""
+        """Close the connections that have no request in flight."""
         for guest in list(self.guests):
             guest.close_idle()
 
     def _review(self) -> None:
-        """End what is under way with keys that were revoked or have expired: WebSockets and streams may last for days."""
+        """End requests whose keys were revoked or have expired: WebSockets and streams may last for days."""
         if self.admission is not None and self.admission.ring is not None:
             for guest in list(self.guests):
                 guest.review(self.admission.still_admits)
 
     def sweep(self) -> None:
-        """Close what has waited too long."""
+        """Run the periodic work: expire and probe client connections, close idle backend connections, drop old counters."""
         if self.admission is not None and self.admission.ends_by_itself:
             self._review()
         now = self.now()
@@ -322,12 +324,12 @@ class Desk:
             self.observer.sweep()
         if self.access is not None:
             self.access.sweep()
-        for name in [name for name, left in self._left.items() if now - left > _FORGET_SECONDS]:
+        for name in [name for name, removed_at in self._left.items() if now - removed_at > _FORGET_SECONDS]:
             if not self._backends[name].in_flight:
                 del self._backends[name], self._left[name]
 
     def load(self, asked: float) -> RouteLoad:
-        """What was counted. `asked` is the time by the caller's clock."""
+        """Return the counters. `asked` is the current time on the caller's clock."""
         now = self.now()
         oldest = next(iter(self.waiting), None)
         backends: dict[str, BackendLoad] = {name: count.load(now) for name, count in self._backends.items()}
@@ -352,7 +354,7 @@ class Desk:
         return Place(backend, count, self._revisions.setdefault(backend.revision, RevisionCount()))
 
     def _look_again(self) -> None:
-        """While somebody waits: has a backend come back, has anybody waited too long?"""
+        """Check again while requests wait: a backend may be back, and requests that have waited too long are refused."""
         if not self.waiting:
             return
         patience = self.now() - self.routes.plan.hold_seconds

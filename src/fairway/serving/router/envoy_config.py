@@ -1,4 +1,4 @@
-"""Plans in Envoy's words: what it starts with, and the files it watches. Pure: values in, values out."""
+"""Plans as Envoy's configuration: its bootstrap and the files that it watches. Pure functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROUTER = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
 _OPTIONS = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _PREVIOUS = "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
 _FOREVER_MS = 1e12
-"""The bound of the bucket that takes the rest."""
+"""Upper bound of the histogram bucket for all longer times."""
 _ANSWER_SECONDS = "900s"
 _NEVER_BEGUN = "connect-failure,reset-before-request"
 _NO_REPLICA = (
@@ -35,12 +35,12 @@ Message = dict[str, Any]
 
 
 def cluster_name(revision: int, *, mirror: bool = False) -> str:
-    """The cluster of a revision; copies have one of their own, so that they are counted apart."""
+    """Return the name of a revision's cluster; copies have a cluster of their own, so that they are counted apart."""
     return f"mirror-{revision}" if mirror else f"revision-{revision}"
 
 
 def bootstrap(folder: str, admin: str, host: str, port: int) -> Message:
-    """What Envoy is started with: where it listens, where it is asked (a Unix socket), and which files it follows."""
+    """Return Envoy's bootstrap: its listener, its admin endpoint (a Unix socket) and the files that it watches."""
     watched = {"resource_api_version": "V3", "path_config_source": _source(folder, ROUTES)}
     manager = {
         "@type": _MANAGER,
@@ -75,42 +75,42 @@ def bootstrap(folder: str, admin: str, host: str, port: int) -> Message:
 
 
 def clusters(plan: RoutePlan, known: Iterable[int], version: str) -> Message:
-    """The backends by revision. Revisions known from before stay, empty, so that what was counted for them stays too."""
+    """Return the clusters, by revision. Revisions of earlier plans stay as empty clusters, so that their counters survive."""
     revisions = sorted({*known, *(backend.revision for backend in plan.backends)})
-    found = [
-        _cluster(cluster_name(revision, mirror=mirror), [each for each in plan.backends if each.revision == revision])
+    resources = [
+        _cluster(cluster_name(revision, mirror=mirror), [member for member in plan.backends if member.revision == revision])
         for revision in revisions
         for mirror in (False, True)
     ]
-    return {"version_info": version, "resources": found}
+    return {"version_info": version, "resources": resources}
 
 
 def routes(plan: RoutePlan, version: str) -> Message:
-    """Which request goes to which revision."""
+    """Return the route table: which request goes to which revision."""
     served = {backend.revision for backend in plan.backends}
-    found: list[Message] = []
+    entries: list[Message] = []
     for match in plan.matches:
         if match.revision in served:
             header = {"name": match.header, "string_match": {"exact": match.value}}
-            found += _routes(plan, served, [header], {"cluster": cluster_name(match.revision)}, match.revision)
+            entries += _routes(plan, served, [header], {"cluster": cluster_name(match.revision)}, match.revision)
     weights = [(revision, weight) for revision, weight in plan.weights if weight and revision in served]
     if not plan.weights:
         weights = [(revision, 1) for revision in sorted(served)]
     if weights:
-        found += _routes(plan, served, [], _weighted(plan, weights), None)
+        entries += _routes(plan, served, [], _weighted(plan, weights), None)
     else:
-        found.append(_nobody())
+        entries.append(_nobody())
     table = {
         "@type": f"{_TYPE}.route.v3.RouteConfiguration",
         "name": "routes",
-        "virtual_hosts": _hosts(plan, found),
+        "virtual_hosts": _hosts(plan, entries),
         "ignore_port_in_host_matching": True,
     }
     return {"version_info": version, "resources": [table]}
 
 
 def _hosts(plan: RoutePlan, routes: list[Message]) -> list[Message]:
-    """Allowed host names and origins: the rules of `site.py` for Envoy."""
+    """Return the virtual hosts for the allowed host names and origins: the rules of `site.py` for Envoy."""
     if not is_loopback(plan.host) or ANY in plan.hosts:
         return [{"name": "all", "domains": ["*"], "routes": routes}]
     names = sorted({*(name.decode() for name in LOOPBACK - {b"::1"}), *(name.lower() for name in plan.hosts)})
@@ -122,17 +122,17 @@ def _hosts(plan: RoutePlan, routes: list[Message]) -> list[Message]:
 
 
 def _cross_site(names: list[str]) -> list[Message]:
-    """Refuse what a page of another site may send without a preflight."""
+    """Return routes that refuse what a page of another site can send without a preflight."""
     ours = "|".join(re.escape(name) for name in names)
     simple = [
         {"name": ":method", "string_match": {"safe_regex": {"regex": "GET|HEAD|OPTIONS"}}, "invert_match": True},
         {"name": "content-type", "string_match": {"safe_regex": {"regex": _SIMPLE}}, "treat_missing_header_as_empty": True},
     ]
-    told = [{"name": "sec-fetch-site", "string_match": {"exact": "cross-site"}}]
+    cross_site = [{"name": "sec-fetch-site", "string_match": {"exact": "cross-site"}}]
     origin = {"safe_regex": {"regex": f"(?i)[a-z][a-z0-9+.-]*://({ours})(:[0-9]*)?"}}
     foreign = [{"name": "origin", "present_match": True}, {"name": "origin", "string_match": origin, "invert_match": True}]
     refusal = _refusal("a page of another site sent this: send content-type application/json")
-    return [{"match": {"prefix": "/", "headers": [*simple, *which]}, **refusal} for which in (told, foreign)]
+    return [{"match": {"prefix": "/", "headers": [*simple, *condition]}, **refusal} for condition in (cross_site, foreign)]
 
 
 def _refusal(reason: str) -> Message:
@@ -145,7 +145,7 @@ def _refusal(reason: str) -> Message:
 
 
 def _source(folder: str, name: str) -> Message:
-    # Files are replaced by renaming, which is seen only when the folder is watched.
+    # Files are replaced by renaming, which Envoy notices only if it watches the folder.
     return {"path": f"{folder}/{name}", "watched_directory": {"path": folder}}
 
 
@@ -187,9 +187,9 @@ def _weighted(plan: RoutePlan, weights: list[tuple[int, int]]) -> Message:
 
 
 def _routes(plan: RoutePlan, served: set[int], headers: list[Message], aim: Message, revision: int | None) -> list[Message]:
-    """A route for methods that may be repeated, and one for the others: they differ in what is sent again."""
+    """Return one route for methods that may be repeated and one for all others: they differ in what is retried."""
     repeatable = {"name": ":method", "string_match": {"safe_regex": {"regex": "GET|HEAD|OPTIONS|PUT|DELETE|TRACE"}}}
-    made = []
+    entries = []
     for matched, again in (([*headers, repeatable], True), (headers, False)):
         action: Message = {**aim, "timeout": "0s", "idle_timeout": _ANSWER_SECONDS, "retry_policy": _retries(plan, again)}
         if plan.sticky:
@@ -199,8 +199,8 @@ def _routes(plan: RoutePlan, served: set[int], headers: list[Message], aim: Mess
         route: Message = {"match": {"prefix": "/", "headers": matched}, "route": action}
         if revision is not None:
             route["response_headers_to_add"] = [_told(revision)]
-        made.append(route)
-    return made
+        entries.append(route)
+    return entries
 
 
 def _retries(plan: RoutePlan, again: bool) -> Message:

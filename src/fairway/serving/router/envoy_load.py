@@ -1,4 +1,4 @@
-"""What Envoy's admin socket tells, as the value that every router gives. Pure: values in, values out."""
+"""Translates the statistics of Envoy's admin socket to the `RouteLoad` that every router returns. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from fairway.state.route import RoutePlan
 
 
 def known_revisions(clusters: Mapping[str, Any]) -> list[int]:
-    """The revisions that a file of clusters names."""
+    """Return the revisions in a cluster file."""
     names = (str(cluster["name"]) for cluster in clusters["resources"])
     return sorted({int(name.rpartition("-")[2]) for name in names})
 
 
 def read_load(stats: Mapping[str, Any], hosts: Mapping[str, Any], plan: RoutePlan, now: float, epoch: str) -> RouteLoad:
-    """What was counted. Envoy does not know how long a backend was busy, and the sum of latencies is that of its buckets."""
-    numbers = {each["name"]: int(each["value"]) for each in stats["stats"] if isinstance(each.get("value"), int)}
+    """Return the counters.
+
+    Envoy does not report how long a backend was busy, and the sum of latencies is computed from its buckets.
+    """
+    numbers = {stat["name"]: int(stat["value"]) for stat in stats["stats"] if isinstance(stat.get("value"), int)}
     histograms = {
-        each["name"]: [int(bucket["cumulative"]) for bucket in each["buckets"]]
+        stat["name"]: [int(bucket["cumulative"]) for bucket in stat["buckets"]]
         for entry in stats["stats"]
         if isinstance(entry.get("histograms"), list)
-        for each in entry["histograms"]
+        for stat in entry["histograms"]
     }
     names = {str(cluster["name"]) for cluster in hosts.get("cluster_statuses", ())}
     revisions = sorted(int(name.removeprefix("revision-")) for name in names if name.startswith("revision-"))
@@ -75,11 +78,11 @@ def _backends(hosts: Mapping[str, Any], plan: RoutePlan) -> dict[str, BackendLoa
             continue
         for host in cluster.get("host_statuses", []):
             socket_address = host["address"]["socket_address"]
-            found = {each["name"]: int(each.get("value", 0)) for each in host["stats"]}
+            counts = {stat["name"]: int(stat.get("value", 0)) for stat in host["stats"]}
             by_address[f"{socket_address['address']}:{socket_address['port_value']}"] = BackendLoad(
-                in_flight=found.get("rq_active", 0),
-                answered=found.get("rq_success", 0),
-                failed=found.get("rq_error", 0),
-                refused=found.get("cx_connect_fail", 0),
+                in_flight=counts.get("rq_active", 0),
+                answered=counts.get("rq_success", 0),
+                failed=counts.get("rq_error", 0),
+                refused=counts.get("cx_connect_fail", 0),
             )
     return {backend.name: by_address[backend.address] for backend in plan.backends if backend.address in by_address}

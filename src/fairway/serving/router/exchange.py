@@ -1,12 +1,12 @@
-"""One request on its way: to a backend, to another one when that is safe, and the answer back.
+"""One request: sent to a backend, retried at another one when that is safe, and its response.
 
-When a request is sent again. Always when the backend refused the connection. When the connection ended without a byte of an
-answer: methods that may be repeated (GET, PUT ...) always; others (POST) only when the kernel says that the backend never took
-the whole request from the socket (a reset: it had closed its end before, or died with the request unread). An orderly end after
-the request was taken is answered 502: the work may have been done. A status of `retry_statuses` is tried once on another
-backend: for methods that may be repeated, and for all when a 503 says that nothing was begun (`Retry-After` or
-`fairway-draining`). A request of more than `Limits.replay` bytes is never sent again once it went out, and neither is one whose
-copy was dropped for want of room (`replay.py`): it is answered 502.
+When a request is retried. Always if the backend refused the connection. If the connection ended before any byte of a response:
+methods that may be repeated (GET, PUT ...) always; others (POST) only if the kernel reports that the backend never took the
+whole request from the socket (a reset: it had closed its end before, or died with the request unread). An orderly end after the
+request was taken is answered 502: the work may have been done. A status of `retry_statuses` is retried once at another backend:
+for methods that may be repeated, and for all methods if a 503 says that the work was not begun (`Retry-After` or
+`fairway-draining`). A request of more than `Limits.replay` bytes is never retried once it was sent, and neither is one whose
+copy was dropped for lack of room (`replay.py`): it is answered 502.
 """
 
 from __future__ import annotations
@@ -30,46 +30,46 @@ from fairway.serving.router.upstream import Channel
 from fairway.serving.trace_context import parse
 
 _LOOKS = frozenset({b"GET", b"HEAD"})
-"""Methods of probes and of pages that the router itself shows."""
+"""Methods of probes and of the router's own pages."""
 CLIENT_LEFT = 499
-"""The status of a request in the log whose client did not wait for the answer."""
+"""The logged status of a request whose client did not wait for the response."""
 NO_LONGER_VALID = "the API key was revoked or has expired"
 _STALE_LIMIT = 3
-"""How often a request is sent again because a connection had ended."""
+"""Limit on retries because a connection had ended."""
 
 
 class Client(Protocol):
-    """The connection that the request came on."""
+    """The client connection that the request came on."""
 
     peer: bytes
 
     def write(self, wire: bytes) -> None:
-        """Send some of the answer."""
+        """Send part of the response."""
         ...
 
     def finished(self, *, keep: bool) -> None:
-        """The answer is out; `keep`: the next request may follow."""
+        """Go on after the response was sent; `keep`: another request may follow."""
         ...
 
     def broken(self) -> None:
-        """The answer cannot be completed."""
+        """Abort: the response cannot be completed."""
         ...
 
     def waits_for_answer(self) -> None:
-        """All that there is was sent on."""
+        """Set the deadline for the response: all input so far was passed on."""
         ...
 
     def hold_back(self) -> None:
-        """Read no more of the body for now."""
+        """Pause reading the body."""
         ...
 
     def go_on(self) -> None:
-        """Read on."""
+        """Resume reading."""
         ...
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     __slots__ = (
         "_admitted", "_chunked", "_client", "_desk", "_fits", "_full", "_gone", "_in", "_keep", "_kept", "_out", "_place",
@@ -86,18 +86,18 @@ class Exchange:
         self.arrived = desk.now()
         self.request_id = request_id_of(head) or desk.next_id()
         self.body_done = body_done
-        """All of the request's body has come."""
+        """Whether the whole body of the request has arrived."""
         self.over = False
         self.is_probe = False
-        """It only looks whether the service is there: it counts nowhere, and wakes no replica."""
+        """Whether this is a health probe: it is not counted and wakes no replica."""
         self.answered = False
-        """Some of the answer went out."""
+        """Whether part of the response was sent."""
         self._client = client
         self._desk = desk
         self._span = None if desk.tracer is None else desk.tracer.begin(head)
         self._wire = head.render(client.peer, self.request_id)
         self._replay = Replay(desk.budget)
-        # Both the lines of the head and the head as it goes to the backend are kept.
+        # The lines of the head are kept, and also the head as it is sent to the backend.
         self._fits = self._replay.add_head(2 * len(self._wire)) and (not piece or self._replay.add(piece))
         self._place: Place | None = None
         self._upstream: Channel | None = None
@@ -113,14 +113,14 @@ class Exchange:
         self._chunked = False
         self._keep = False
         self._kept: KeptAnswer | None = None
-        """The answer, while answers are compared with those to copies."""
+        """The client's response, kept while responses are compared with those to copies."""
         self._full = False
         self._status = 0
 
-    # Going there.
+    # Sending the request.
 
     def begin(self) -> None:
-        """Find a backend, or wait for one."""
+        """Begin: answer the request here, send it to a backend, or let it wait for one."""
         if self.head.method in _LOOKS and self._is_observed():
             return
         if self.head.target == TARGET:
@@ -136,7 +136,7 @@ class Exchange:
             self._refuse_for_room()
 
     def _is_observed(self) -> bool:
-        """Whether the router itself answers; also finds out whether this is a probe."""
+        """Return whether the router itself answers; if not, determine whether this is a probe."""
         observer = self._desk.observer
         if observer is None:
             return False
@@ -147,7 +147,7 @@ class Exchange:
         return False
 
     def _seek(self) -> None:
-        """Find a backend, or wait for one: at first, and each time that the request is sent again."""
+        """Choose a backend or wait for one: at first, and for every retry."""
         place = self._desk.choose(self.head, self._tried)
         if place is not None:
             self.go(place)
@@ -157,7 +157,7 @@ class Exchange:
             self.refuse(503, "no replica is ready, and too many requests wait for one")
 
     def go(self, place: Place) -> None:
-        """Send the request there."""
+        """Send the request to this backend."""
         now = self._desk.now()
         if self._place is None or self._place.revision is not place.revision:
             place.revision.arrived += not self.is_probe
@@ -169,7 +169,7 @@ class Exchange:
         self._reach(place, now)
 
     def _reach(self, place: Place, now: float) -> None:
-        """Have a connection there."""
+        """Get a connection to the backend."""
         upstream = None if self._stale else place.take_idle(now)
         if upstream is None:
             place.connect(self)
@@ -177,13 +177,13 @@ class Exchange:
             self.on_connected(upstream)
 
     def on_connected(self, upstream: Channel) -> None:
-        """There is a connection: send what there is of the request."""
+        """Send what has arrived of the request over this connection."""
         place = self._place
         if place is None or self.over:
             upstream.close()
             return
         if not self._replay.whole:
-            # A head without its body would make the backend take the next request for the body.
+            # After a head without its body, the backend would take the next request for the body.
             upstream.close()
             self._stop_counting()
             self.refuse(502, "the replica ended the connection, and the request is too large to be sent again")
@@ -202,7 +202,7 @@ class Exchange:
             self._desk.release_soon()
 
     def on_refused(self, problem: Exception) -> None:
-        """The backend takes no connection: another one, or wait."""
+        """Choose another backend or wait: this one refused the connection."""
         if self.over:
             return
         self._stop_counting()
@@ -212,10 +212,10 @@ class Exchange:
     # The request's body.
 
     def on_body(self, wire: bytes, done: bool) -> None:
-        """More of the body, as it goes over the wire."""
+        """Pass on more of the body, as encoded for the wire."""
         self.body_done = done
         self._in += len(wire)
-        # A replica is measured from the moment in which it could know the whole request, however slow its sender was.
+        # A replica is timed from the moment when it could have the whole request, however slow the client was.
         self._since = self._desk.now()
         upstream = self._upstream
         if upstream is None:
@@ -224,14 +224,14 @@ class Exchange:
         replay = self._replay
         if wire and replay.whole:
             if replay.size + len(wire) > self._desk.limits.replay or not replay.add(wire):
-                # Too much to keep, and the backend has all of it: it is only not sent again.
+                # Too much to keep. The backend has all of it, so the request goes on, but it cannot be retried.
                 replay.drop()
             elif not self._full:
                 replay.may_drop(True)
         upstream.send(wire, last=done)
 
     def _keep_body(self, wire: bytes) -> None:
-        """There is no backend yet, or no longer: keep what comes, up to a limit. The rest waits outside."""
+        """Keep the body while there is no backend, up to a limit; beyond it, stop reading from the client."""
         if not wire:
             return
         if not self._replay.add(wire):
@@ -246,23 +246,23 @@ class Exchange:
         self.refuse(503, f"the requests that wait use all of the {self._desk.budget.limit} bytes that the router keeps")
 
     def on_full(self) -> None:
-        """The backend reads slowly: so does the router."""
+        """Pause reading from the client: the backend reads slowly."""
         self._full = True
-        # What is not written yet is in memory in any case.
+        # Data that is not written yet is in memory in any case.
         self._replay.may_drop(False)
         self._client.hold_back()
 
     def on_room(self) -> None:
-        """It has caught up."""
+        """Resume reading: the backend has caught up."""
         self._full = False
         if self._upstream is not None:
             self._replay.may_drop(True)
         self._client.go_on()
 
-    # The answer.
+    # The response.
 
     def on_answer(self, head: AnswerHead, piece: bytes, ended: bool) -> None:
-        """The head of the answer, and what came with it."""
+        """Pass on the head of the response and what came with it, or retry at another backend."""
         if head.status in self._desk.routes.plan.retry_statuses and self._repeat_elsewhere(head, ended):
             return
         place, upstream = self._place, self._upstream
@@ -290,7 +290,7 @@ class Exchange:
             self._client.write(wire)
 
     def on_piece(self, piece: bytes, ended: bool) -> None:
-        """More of the answer."""
+        """Pass on more of the response."""
         if self._kept is not None:
             self._kept.add(piece)
         if self._chunked and piece:
@@ -305,7 +305,7 @@ class Exchange:
         self._finish(piece)
 
     def on_lost(self, problem: Exception | None, unread: bool) -> None:
-        """The backend is gone before the answer came to its end."""
+        """Retry or fail: the backend's connection ended before the response was complete."""
         place, upstream = self._place, self._upstream
         self._upstream = None
         if place is None or upstream is None or self.over:
@@ -332,7 +332,7 @@ class Exchange:
         )
 
     def refuse(self, status: int, reason: str) -> None:
-        """Answer in the router's own words."""
+        """Answer with a response generated by the router."""
         if self.head.target != OWN:
             self._desk.note_own(status)
         self._status, self._reason = status, reason
@@ -343,7 +343,7 @@ class Exchange:
         self._client.finished(keep=keep)
 
     def reply(self, status: int, body: bytes, content_type: bytes, more: bytes = b"") -> None:
-        """Answer in place of a replica; `more` are further lines of the head."""
+        """Answer in place of a replica; `more` holds additional header lines."""
         self._status, self._out = status, len(body)
         self._end()
         keep = self.body_done and self.head.keep_alive and not self._desk.draining
@@ -360,7 +360,7 @@ class Exchange:
         self._client.finished(keep=keep)
 
     def expire(self) -> bool:
-        """The backend did not answer in time; False when the answer had begun, so that no other can be given."""
+        """Answer 504: the backend did not respond in time. Return False if a response has begun, so that none can be sent."""
         place = self._drop_upstream()
         if place is not None:
             place.count.failed += 1
@@ -373,7 +373,7 @@ class Exchange:
         return True
 
     def review(self, admits: Callable[[Admitted], bool]) -> None:
-        """End it when its key is no longer valid: with 401, or in the middle of its answer."""
+        """End the request if its key is no longer valid: with 401, or by breaking off its response."""
         if self.over or admits(self._admitted):
             return
         self._desk.let_go(self)
@@ -386,18 +386,18 @@ class Exchange:
             self.refuse(401, NO_LONGER_VALID)
 
     def break_off(self) -> None:
-        """End an answer that has begun, so that its client knows that it is not whole."""
+        """Break off a response that has begun, so that the client can see that it is incomplete."""
         self._client.broken()
 
     def cancel(self) -> None:
-        """The client is gone: so is the request."""
+        """Cancel the request: the client is gone."""
         self._status = CLIENT_LEFT
         self._end()
         self._desk.let_go(self)
         self._drop_upstream()
 
     def answer_faster(self, fast: bool) -> None:
-        """Whether the client takes more of the answer."""
+        """Resume or pause reading the response, as fast as the client takes it."""
         if self._upstream is not None:
             if fast:
                 self._upstream.go_on()
@@ -413,10 +413,10 @@ class Exchange:
             self._kept.close()
 
     def _note(self) -> None:
-        """Write a line of the access log and end the span, where these are wanted."""
+        """Write the line of the access log and end the span, where these are enabled."""
         access, tracer = self._desk.access, self._desk.tracer
         if self.head.target == OWN:
-            # The daemon looks every second whether the router answers.
+            # The daemon sends this request every second to check that the router answers.
             return
         if access is not None and access.wants(self._status):
             access.note(self._record(access.time_of(self._desk.now() - self.arrived)))
@@ -451,7 +451,7 @@ class Exchange:
         )
 
     def _grpc_status(self) -> int | None:
-        """How a call of gRPC ended; None for any other request."""
+        """Return the status of a gRPC call; None for any other request."""
         return None
 
     def _drop_upstream(self) -> Place | None:
@@ -463,13 +463,13 @@ class Exchange:
         return place
 
     def _stop_counting(self) -> None:
-        """The request is no longer under way at its backend."""
+        """Stop counting the request as in flight at its backend."""
         if self._running and self._place is not None:
             self._running = False
             self._place.count.end(self._desk.now())
 
     def _frame(self, head: AnswerHead) -> bytes:
-        """How the answer ends and whether the connection stays, for this client."""
+        """Return the header lines that frame the response for this client and keep or close its connection."""
         request = self.head
         self._keep = request.keep_alive and self.body_done and not self._desk.draining
         frame = b""
@@ -487,7 +487,7 @@ class Exchange:
         return frame + b"connection: keep-alive\r\n" if request.plain else frame
 
     def _settle(self, place: Place, upstream: Channel) -> None:
-        """The answer has come whole: count it, and let the next request have the connection."""
+        """Count the complete response and make the connection available to the next request."""
         now = self._desk.now()
         self._running = False
         place.count.end(now)
@@ -512,7 +512,7 @@ class Exchange:
         self._complete()
 
     def _complete(self) -> None:
-        """The answer is out."""
+        """Log the request, copy it if the plan requires that, and go on to the next one."""
         self._note()
         place, replay = self._place, self._replay
         replay.may_drop(False)
@@ -527,7 +527,7 @@ class Exchange:
         return self.head.is_idempotent or unread
 
     def _repeat_elsewhere(self, head: AnswerHead, ended: bool) -> bool:
-        """Try another backend instead of passing on this answer; False when that is not safe, or there is none."""
+        """Retry at another backend instead of passing on this response; return False if that is unsafe or there is none."""
         place, upstream = self._place, self._upstream
         if self._tried or not self._replay.whole or not (self.head.is_idempotent or head.not_begun):
             return False
@@ -556,7 +556,7 @@ def _connection(*, keep: bool, plain: bool) -> bytes:
 
 
 def own_answer(status: int, reason: str, request_id: bytes, *, keep: bool, bodiless: bool = False, more: bytes = b"") -> bytes:
-    """An answer in the router's own words, in the form of the inference protocols."""
+    """Return a response generated by the router, in the format of the inference protocols."""
     body = dumps({"error": reason} if reason else {}).encode() + b"\n"
     more += {401: b"www-authenticate: Bearer\r\n", 503: b"retry-after: 1\r\n"}.get(status, b"")
     return b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b%b%b\r\n%b" % (

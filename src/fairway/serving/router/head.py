@@ -1,7 +1,7 @@
-"""The heads of HTTP/1.1 messages, read strictly.
+"""The heads of HTTP/1.1 messages, parsed strictly.
 
-One expression says what a head may look like; what does not match is refused, so that router and backend can never disagree
-about where a message ends. Lines that concern only one connection (hop by hop) are left out of what is passed on.
+One regular expression defines a valid head and everything else is refused, so that router and backend can never disagree about
+where a message ends. Headers that concern only one connection (hop by hop) are not passed on.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from http import HTTPStatus
 from fairway.serving.http2.heads import NO_CONNECT
 
 HEAD_LIMIT = 32 * 1024
-"""Bytes of a head; more are answered 431."""
+"""Limit on the bytes of a head; longer ones are answered 431."""
 LINE_LIMIT = 8 * 1024
-"""Bytes of a request's target; more are answered 414."""
+"""Limit on the bytes of a request's target; longer ones are answered 414."""
 COUNT_LIMIT = 128
-"""Lines of a head; more are answered 431."""
+"""Limit on the lines of a head; more are answered 431."""
 
 CHUNKED = -1
-"""In place of a length: the body comes in chunks."""
+"""In place of a length: the body is chunked."""
 UNTIL_CLOSE = -2
-"""In place of a length: the body ends with the connection (answers only)."""
+"""In place of a length: the body ends with the connection (responses only)."""
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _LINES = rb"((?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n)*+)\r\n"
@@ -49,7 +49,7 @@ _ONCE = frozenset({b"host", b"content-length"})
 _SLASH = ord("/")
 _IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE"})
 
-_PHRASES = {each.value: each.phrase.encode() for each in HTTPStatus}
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 _RENDERED = (
     b"%b %b HTTP/1.1\r\nhost: %b\r\n%b%b"
     b"x-forwarded-for: %b\r\nx-forwarded-proto: %b\r\nx-forwarded-host: %b\r\nx-request-id: %b\r\n\r\n"
@@ -57,7 +57,7 @@ _RENDERED = (
 
 
 class BadHeadError(Exception):
-    """A head, or the frame of a body, that is refused: the status to answer, and why."""
+    """A head, or the framing of a body, that is refused: the status to answer, and why."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -67,39 +67,39 @@ class BadHeadError(Exception):
 
 @dataclass(slots=True)
 class RequestHead:
-    """What is asked, without the lines that end at this router."""
+    """The head of a request, without the headers that end at this router."""
 
     method: bytes
     target: bytes
     host: bytes
     lines: list[bytes]
-    """Name and value as they came, without the end of the line."""
+    """Name and value as received, without the line end."""
     length: int = 0
     """Bytes of the body, or `CHUNKED`."""
     keep_alive: bool = True
     plain: bool = False
-    """HTTP/1.0: it understands no chunks, and no `100 Continue`."""
+    """HTTP/1.0: the client understands neither chunks nor `100 Continue`."""
     expects: bool = False
-    """The sender waits for `100 Continue` before it sends the body."""
+    """Whether the client waits for `100 Continue` before it sends the body."""
     upgrades: bool = False
-    """It names WebSocket in `upgrade`..."""
+    """Whether `upgrade` names WebSocket..."""
     connection_upgrades: bool = False
-    """...and `upgrade` in `connection`: only both together ask for one."""
+    """...and whether `connection` names `upgrade`: only both together request one."""
     forwarded: dict[bytes, bytes] = field(default_factory=dict)
-    """The `x-forwarded-*` lines and the request's id as they came."""
+    """The `x-forwarded-*` headers and the request id as received."""
 
     @property
     def wants_tunnel(self) -> bool:
-        """Whether it asks for a WebSocket."""
+        """Whether this is a valid request for a WebSocket."""
         return self.upgrades and self.connection_upgrades and self.method == b"GET" and not self.plain
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether the same again does no more than once."""
+        """Whether repeating the request has no further effect."""
         return self.method in _IDEMPOTENT
 
     def value_of(self, name: bytes) -> bytes | None:
-        """The first value of a header, given in lower case."""
+        """Return the first value of a header; `name` is in lower case."""
         if name == b"host":
             return self.host
         for line in self.lines:
@@ -109,7 +109,7 @@ class RequestHead:
         return self.forwarded.get(name)
 
     def render(self, peer: bytes, request_id: bytes) -> bytes:
-        """The head for a backend."""
+        """Return the head for a backend."""
         forwarded = self.forwarded
         via = forwarded.get(b"x-forwarded-for")
         frame = b""
@@ -132,23 +132,23 @@ class RequestHead:
 
 @dataclass(slots=True)
 class AnswerHead:
-    """What a backend answers, without the lines that end at this router."""
+    """The head of a backend's response, without the headers that end at this router."""
 
     status: int
     reason: bytes
     lines: list[bytes]
     length: int
-    """Bytes of the body, `CHUNKED` or `UNTIL_CLOSE`, as the head says; some answers have no body all the same."""
+    """Bytes of the body, `CHUNKED` or `UNTIL_CLOSE`, as declared by the head; some responses have no body all the same."""
     bodiless: bool = False
-    """There is no body, whatever the length says: it answers a HEAD, or its status has none."""
+    """Whether there is no body, whatever the length: the response answers a HEAD, or its status has none."""
     keep_alive: bool = True
     not_begun: bool = False
-    """The backend says that it did nothing with the request: 503 while it drains, or with `Retry-After`."""
+    """Whether the backend reports that it did not begin the request: 503 while it drains, or with `Retry-After`."""
     trailers: list[bytes] = field(default_factory=list)
-    """What came after the body, once all of it has come (HTTP/2 only)."""
+    """The trailers, once the whole body has arrived (HTTP/2 only)."""
 
     def value_of(self, name: bytes) -> bytes | None:
-        """The value of a header or of a trailer, given in lower case."""
+        """Return the value of a header or a trailer; `name` is in lower case."""
         for line in [*self.trailers, *self.lines]:
             key, _, value = line.partition(b":")
             if key.lower() == name:
@@ -156,12 +156,12 @@ class AnswerHead:
         return None
 
     def drop_lines(self, names: frozenset[bytes]) -> None:
-        """Leave out the headers with these names, in lower case."""
+        """Remove the headers with these names, given in lower case."""
         if names:
             self.lines = [line for line in self.lines if line.partition(b":")[0].lower() not in names]
 
     def render(self, revision: int, request_id: bytes, frame: bytes) -> bytes:
-        """The head for the client; `frame` is the lines that say how the body ends and what becomes of the connection."""
+        """Return the head for the client; `frame` holds the header lines for the end of the body and the connection."""
         return b"HTTP/1.1 %d%b\r\n%bfairway-revision: %d\r\nx-request-id: %b\r\n%b\r\n" % (
             self.status,
             self.reason,
@@ -173,7 +173,7 @@ class AnswerHead:
 
 
 def read_request(raw: bytes) -> RequestHead:
-    """Read a whole head, to its empty line; `BadHeadError` when it is not exactly right."""
+    """Parse a whole head, up to its empty line; raise `BadHeadError` if it is malformed."""
     match = _REQUEST.fullmatch(raw)
     if match is None:
         raise diagnose(raw)
@@ -202,7 +202,7 @@ def read_request(raw: bytes) -> RequestHead:
 
 
 def diagnose(raw: bytes) -> BadHeadError:
-    """Why a head does not match, as well as can be said."""
+    """Return the error for a malformed head, as specific as possible."""
     if len(raw) > HEAD_LIMIT:
         return BadHeadError(431, f"the head is longer than {HEAD_LIMIT} bytes")
     if _BARE.search(raw):
@@ -215,21 +215,21 @@ def diagnose(raw: bytes) -> BadHeadError:
 
 
 def is_hopeless(raw: bytes) -> bool:
-    """Whether a head that has not ended yet can be refused already."""
-    # Counting is much faster than searching, and this is asked for every piece of a head that comes slowly.
+    """Return whether an incomplete head can be refused already."""
+    # Counting is much faster than searching, and this runs for every piece of a head that arrives slowly.
     lines = raw.count(b"\r\n")
     returns = raw.count(b"\r") - raw.endswith(b"\r")
     return len(raw) > HEAD_LIMIT or raw.count(b"\n") != lines or returns != lines
 
 
 def request_id_of(head: RequestHead) -> bytes | None:
-    """The id that the sender gave, when it is one that can be passed on and logged."""
-    given = head.forwarded.get(b"x-request-id")
-    return given if given and _PLAIN_ID.fullmatch(given) else None
+    """Return the id that the client sent if it can be passed on and logged; None otherwise."""
+    request_id = head.forwarded.get(b"x-request-id")
+    return request_id if request_id and _PLAIN_ID.fullmatch(request_id) else None
 
 
 def read_answer(raw: bytes, *, bodiless: bool = False) -> AnswerHead:
-    """Read the whole head of an answer; `BadHeadError` (502) when it is not exactly right. `bodiless`: it answers a HEAD."""
+    """Parse the whole head of a response; raise `BadHeadError` (502) if it is malformed. `bodiless`: it answers a HEAD."""
     match = _ANSWER.fullmatch(raw)
     if match is None:
         raise BadHeadError(502, "the backend's answer is no HTTP")
@@ -247,11 +247,11 @@ def read_answer(raw: bytes, *, bodiless: bool = False) -> AnswerHead:
 
 
 def _length_of_answer(value: bytes) -> int:
-    """A length, also one that was said several times."""
-    said = {each.strip(b" \t") for each in value.split(b",")} if b"," in value else {value}
-    if len(said) > 1 or not _LENGTH.fullmatch(next(iter(said))):
+    """Return a content length, which may be given several times."""
+    lengths = {part.strip(b" \t") for part in value.split(b",")} if b"," in value else {value}
+    if len(lengths) > 1 or not _LENGTH.fullmatch(next(iter(lengths))):
         raise BadHeadError(502, "the backend's answer has more than one length, or one that is no number")
-    return int(said.pop())
+    return int(lengths.pop())
 
 
 def _frame_answer(special: dict[bytes, bytes], head: AnswerHead, *, measured: bool) -> None:
@@ -274,7 +274,7 @@ def _frame_answer(special: dict[bytes, bytes], head: AnswerHead, *, measured: bo
 def _sort(
     block: bytes, of_interest: frozenset[bytes], once: frozenset[bytes] = frozenset()
 ) -> tuple[list[bytes], dict[bytes, bytes]]:
-    """Lines that are passed on as they are, and those that mean something here; values of equal names are joined."""
+    """Split the lines into those passed on unchanged and those interpreted here; values of equal names are joined."""
     lines = block.split(b"\r\n")
     lines.pop()
     if len(lines) > COUNT_LIMIT:
@@ -296,7 +296,7 @@ def _sort(
 
 
 def _frame(special: dict[bytes, bytes], head: RequestHead, *, measured: bool) -> None:
-    """Read what the rarer lines say about the body and the connection."""
+    """Interpret the less common headers about the body and the connection."""
     for name, value in special.items():
         if name == b"connection":
             _connect(head, value)
@@ -337,7 +337,7 @@ def _expect(head: RequestHead, value: bytes) -> None:
 
 
 def _upgrade(head: RequestHead, value: bytes) -> None:
-    # `h2c` is an offer that may be passed over, and curl makes it; anything but WebSockets wants another protocol than ours.
+    # `h2c` is an offer that may be ignored, and curl makes it; any other upgrade than WebSocket is refused.
     if value.lower() == b"websocket":
         head.upgrades = True
     elif value.lower() != b"h2c":
@@ -345,7 +345,7 @@ def _upgrade(head: RequestHead, value: bytes) -> None:
 
 
 def _aim(head: RequestHead) -> None:
-    """Bring a target that is no path to its usual form."""
+    """Normalise a target that is not a path."""
     if head.target == b"*" and head.method == b"OPTIONS":
         return
     match = _ABSOLUTE.fullmatch(head.target)
@@ -368,7 +368,7 @@ def _without(lines: list[bytes], names: set[bytes]) -> list[bytes]:
 def request_of(
     method: bytes, target: bytes, host: bytes, headers: Iterable[tuple[bytes, bytes]], length: int, more: list[bytes]
 ) -> RequestHead:
-    """The head of a request that came another way than as lines. Names are in lower case; `more`: lines that are added."""
+    """Return a request head that did not arrive as HTTP/1.1 lines. Names are in lower case; `more` holds lines to add."""
     lines: list[bytes] = []
     forwarded: dict[bytes, bytes] = {}
     for name, value in headers:
@@ -380,7 +380,7 @@ def request_of(
 
 
 def answer_of(status: int, headers: Iterable[tuple[bytes, bytes]], *, bodiless: bool) -> AnswerHead:
-    """The head of an answer that came another way than as lines."""
+    """Return a response head that did not arrive as HTTP/1.1 lines."""
     special: dict[bytes, bytes] = {}
     head = AnswerHead(status, b" " + _PHRASES.get(status, b""), [], CHUNKED, bodiless=bodiless or status in (204, 304))
     for name, value in headers:

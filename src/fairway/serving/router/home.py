@@ -1,4 +1,4 @@
-"""The folder of one service's router: its name, what lies in it, and whether anybody keeps it."""
+"""The folder of one service's router: its name, its files, and whether a keeper holds its lock."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from fairway.serving.router.wire import decode_plan
 from fairway.state.route import RoutePlan
 
 ROUTERS = "routers"
-"""The folder of the home in which each service's router has one."""
+"""The folder in the home that holds one folder per service's router."""
 SERVICE = "service"
-"""The file that holds the service's name."""
+"""The file with the service's name."""
 PLAN = "plan.json"
-"""The file that holds the plan in force."""
+"""The file with the plan in force."""
 ACCESS = "access"
 """The folder of the access log."""
 TOKEN = "outcome-token"
-"""The file that holds what reports of outcomes must show."""
+"""The file with the token that reports of outcomes must carry."""
 
 
 def home_of(folder: Path, service: str) -> Path:
-    """The folder of a service; names have no dots."""
+    """Return the folder of a service's router. Names contain no dots, so a dot can replace the slash."""
     return folder / service.replace("/", ".")
 
 
 def kept_homes(folder: Path) -> dict[str, Path]:
-    """The folders that there are, by service."""
+    """Return the existing folders, by service."""
     if not folder.exists():
         return {}
     homes = sorted(home for home in folder.iterdir() if (home / SERVICE).exists())
@@ -42,17 +42,17 @@ def kept_homes(folder: Path) -> dict[str, Path]:
 
 
 def short_folder(runtime: Path, home: Path) -> Path:
-    """Where its sockets lie: short whatever the home's path is, since Unix sockets allow 107 bytes."""
+    """Return the folder of the router's sockets, short however long the home's path is: Unix sockets allow 107 bytes."""
     return runtime / f"router-{blake2b(os.fsencode(home.absolute()), digest_size=6).hexdigest()}"
 
 
 def keeper_command(home: Path, sockets: Path, host: str, port: int) -> list[str]:
-    """The command that starts a keeper; limits other than usual may follow."""
+    """Return the command that starts a keeper; limits other than the defaults may be appended."""
     return [sys.executable, "-P", "-m", "fairway.serving.router.keeper", str(home), str(sockets), host, str(port)]
 
 
 def is_kept(home: Path) -> bool:
-    """Whether a keeper lives: it holds the lock."""
+    """Return whether a keeper is alive, that is, holds the lock."""
     try:
         lock = os.open(home / LOCK, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -67,18 +67,18 @@ def is_kept(home: Path) -> bool:
 
 
 def send(home: Path, what: signal.Signals) -> None:
-    """Signal who keeps the folder and is known to live: the lock is held."""
+    """Send a signal to the keeper of the folder, which must be known to be alive (the lock is held)."""
     try:
         pid = int((home / LOCK).read_text())
         with crash.reach("router.signal"):
             os.kill(pid, what)
     except (OSError, ValueError):
-        # It is just beginning or just ending; who waits for it sees that.
+        # The keeper is just starting or just ending; a caller that waits for it notices.
         return
 
 
 def read_plan(home: Path) -> RoutePlan | None:
-    """The plan that was put last; None when there is none that can be read."""
+    """Return the plan that was put last; None if there is none or it cannot be read."""
     try:
         return decode_plan((home / PLAN).read_bytes())
     except (OSError, BugError):
@@ -86,7 +86,7 @@ def read_plan(home: Path) -> RoutePlan | None:
 
 
 def read_port(home: Path) -> int:
-    """The port that the service had last; 0: none yet."""
+    """Return the service's last port; 0 if it has none yet."""
     try:
         return int((home / "port").read_text())
     except (OSError, ValueError):
@@ -94,7 +94,7 @@ def read_port(home: Path) -> int:
 
 
 def outcome_token(home: Path) -> str:
-    """What reports of outcomes must show; empty when there is none yet."""
+    """Return the token that reports of outcomes must carry; empty if there is none yet."""
     try:
         return (home / TOKEN).read_text().strip()
     except OSError:
@@ -102,22 +102,22 @@ def outcome_token(home: Path) -> str:
 
 
 def make_outcome_token(home: Path) -> None:
-    """Make the token, once, for the owner's eyes only."""
+    """Create the token, once, readable by the owner only."""
     if outcome_token(home):
         return
-    aside = home / f"{TOKEN}.new"
-    aside.unlink(missing_ok=True)
-    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+    temporary = home / f"{TOKEN}.new"
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
         file.write(secrets.token_hex(20))
     with crash.reach("router.rename"):
-        aside.replace(home / TOKEN)
+        temporary.replace(home / TOKEN)
 
 
 def write(path: Path, data: bytes) -> None:
-    """Replace a file as a whole; only its owner can read it."""
-    aside = path.with_name(path.name + ".new")
-    aside.unlink(missing_ok=True)
-    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+    """Replace a file atomically; only its owner can read it."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(data)
     with crash.reach("router.rename"):
-        aside.replace(path)
+        temporary.replace(path)

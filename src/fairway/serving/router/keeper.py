@@ -1,14 +1,14 @@
-"""Holds the listening socket of one service and sees to it that a router serves it. Standard library only.
+"""Holds the listening socket of one service and keeps one router running. Standard library only.
 
     python -m fairway.serving.router.keeper FOLDER SOCKETS HOST PORT [LIMITS]
 
-prints the port once the socket listens, or `error ...`, and leaves the keeper behind in a session of its own: neither the
-daemon's end nor the router's closes the socket, and connections wait in its backlog until the next router takes them.
-There is one keeper a folder: it holds a lock on `lock` there, in which its process id stands. When it is killed, its router
-goes on, and the next keeper gets the socket from that.
+prints the port once the socket listens, or `error ...`, and leaves the keeper running in a session of its own. Neither the
+daemon's end nor the router's closes the socket; connections wait in its backlog until the next router accepts them. There is
+one keeper per folder: it holds a lock on the file `lock` there, which contains its process id. If the keeper is killed, its
+router keeps serving, and the next keeper gets the socket from that router.
 
-SIGHUP: start another router and let the one before finish. SIGTERM: close the socket, let the router end, end. The same
-when the folder is gone.
+SIGHUP: start another router and let the previous one finish. SIGTERM: close the socket, let the router finish, exit. The keeper
+does the same when its folder is deleted.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ LOG = "router.log"
 _LOG_LIMIT = 1024 * 1024
 _BACKLOG = 4096
 _LOOK_SECONDS = 2.0
-"""How often it is looked whether the folder is still there."""
+"""Interval at which the keeper checks that its folder exists, in seconds."""
 _SHORT_LIFE = 5.0
-"""A router that lived shorter than this, twice in a row, is started again with a growing delay."""
+"""A router that ends sooner than this, twice in a row, is restarted with a growing delay."""
 _LONGEST_DELAY = 2.0
 _END_SECONDS = 15.0
 _PATIENCE = 2.0
-"""How long a router may take from its start until it can hand the socket over."""
+"""How long a router may take from its start until it can hand over the socket."""
 _RETRY_SECONDS = 0.02
 
 _Found = TypeVar("_Found")
 
 
 class Keeper:
-    """One keeper at work."""
+    """The keeper process: holds the listening socket and keeps one router running."""
 
     def __init__(self, listener: socket.socket, orphan: int, folder: str, sockets: str, limits: list[str]) -> None:
         self._listener = listener
@@ -60,29 +60,29 @@ class Keeper:
         self._due = 0.0
         self._short_lives = 0
         self._ready = -1
-        self._signals, heard = os.pipe()
+        self._signals, write_end = os.pipe()
         os.set_blocking(self._signals, False)
-        os.set_blocking(heard, False)
-        signal.set_wakeup_fd(heard)
-        for each in (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(each, lambda *_: None)
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end)
+        for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
 
     def run(self) -> None:
-        """Keep a router going until told to end."""
+        """Keep a router running until SIGTERM arrives or the folder is deleted."""
         while True:
             if self._current is None and time.monotonic() >= self._due:
                 self._start()
-            heard = self._wait()
-            if signal.SIGTERM in heard or _identity(self._lock) != self._identity:
+            signals = self._wait()
+            if signal.SIGTERM in signals or _identity(self._lock) != self._identity:
                 self._end()
                 return
             self._reap()
-            if signal.SIGHUP in heard and self._current is not None:
+            if signal.SIGHUP in signals and self._current is not None:
                 self._old.append(self._current)
                 self._current = None
 
     def _wait(self) -> bytes:
-        """The signals that came; returns when there is something to look at."""
+        """Wait until a signal arrives, the router is ready or the interval has passed; return the pending signals."""
         patience = _LOOK_SECONDS if self._current is not None else max(0.0, self._due - time.monotonic())
         watched = [self._signals, self._ready] if self._ready >= 0 else [self._signals]
         readable, _, _ = select.select(watched, [], [], patience)
@@ -91,26 +91,26 @@ class Keeper:
         return os.read(self._signals, 4096) if self._signals in readable else b""
 
     def _start(self) -> None:
-        """Start a router. Those before it go on until it is ready."""
+        """Start a router. The previous ones keep serving until it is ready."""
         self._close_ready()
-        self._ready, said = os.pipe()
+        self._ready, write_end = os.pipe()
         self._started = time.monotonic()
         number = self._listener.fileno()
-        command = [sys.executable, "-P", "-m", "fairway.serving.router.process", str(number), str(said)]
+        command = [sys.executable, "-P", "-m", "fairway.serving.router.process", str(number), str(write_end)]
         with open(os.path.join(self._folder, LOG), "ab") as log:
             if log.tell() > _LOG_LIMIT:
                 log.truncate(0)
             self._current = subprocess.Popen(
                 [*command, self._folder, self._sockets, *self._limits],
-                pass_fds=(number, said),
+                pass_fds=(number, write_end),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
-        os.close(said)
+        os.close(write_end)
 
     def _take_over(self) -> None:
-        """The new router serves: the others finish. Or it has died: then they go on."""
+        """Let the previous routers finish if the new one serves; if it has died instead, they go on."""
         served = os.read(self._ready, 1) == b"+"
         self._close_ready()
         if served:
@@ -143,7 +143,7 @@ class Keeper:
         return True
 
     def _end(self) -> None:
-        """Close the socket and let the routers answer what they have."""
+        """Close the socket and let the routers finish their requests."""
         self._listener.close()
         routers = [*self._old, *([self._current] if self._current is not None else [])]
         for router in routers:
@@ -159,7 +159,7 @@ class Keeper:
             self._has_ended(router)
 
     def _tell_orphan(self, what: int) -> None:
-        """The router of a keeper that died is no child of ours; it has the name of its socket for a proof that it lives."""
+        """Signal the router of a keeper that died. It is not a child process; the name of its socket proves that it is alive."""
         if self._orphan and os.path.exists(os.path.join(self._sockets, f"{self._orphan}.sock")):
             try:
                 os.kill(self._orphan, what)
@@ -169,14 +169,14 @@ class Keeper:
 
 def _identity(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def take_lock(folder: str) -> int:
-    """The lock of the folder as a descriptor; `BlockingIOError` when another keeper has it."""
+    """Take the folder's lock and return its descriptor; raise `BlockingIOError` if another keeper holds it."""
     lock = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -187,12 +187,12 @@ def take_lock(folder: str) -> int:
 
 
 def inherit(sockets: str, port: int) -> tuple[socket.socket | None, int]:
-    """The listening socket of a router whose keeper died, and the process id of that router."""
+    """Return the listening socket of a router whose keeper died, and that router's process id; None and 0 if there is none."""
     for name in sorted(os.listdir(sockets)):
         if name.endswith(".sock"):
-            found = _ask_for_listener(os.path.join(sockets, name))
-            if found is not None and port in (0, found.getsockname()[1]):
-                return found, int(name.removesuffix(".sock"))
+            listener = _ask_for_listener(os.path.join(sockets, name))
+            if listener is not None and port in (0, listener.getsockname()[1]):
+                return listener, int(name.removesuffix(".sock"))
     return None, 0
 
 
@@ -202,26 +202,26 @@ def _ask_for_listener(path: str) -> socket.socket | None:
         try:
             control.connect(path)
             control.sendall(b"listener\n")
-            said, carried, _, _ = control.recvmsg(1, socket.CMSG_SPACE(4))
+            answer, ancillary, _, _ = control.recvmsg(1, socket.CMSG_SPACE(4))
         except ConnectionRefusedError:
             os.unlink(path)
             return None
         except OSError:
             return None
-    for level, kind, data in carried:
-        if said == b"+" and level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+    for level, kind, data in ancillary:
+        if answer == b"+" and level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             return socket.socket(fileno=array.array("i", data)[0])
     return None
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A new listening socket."""
+    """Return a new listening socket."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if host == "::":
-            # All addresses of the machine, those of IPv4 included.
+            # Listen on all addresses of the machine, including IPv4.
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind((host, port))
         listener.listen(_BACKLOG)
@@ -232,15 +232,16 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _listen(sockets: str, host: str, port: int) -> tuple[socket.socket, int]:
-    """The socket of a router whose keeper died, with that router's process id; else a new one, and 0."""
+    """Return the socket of a router whose keeper died, with that router's process id; otherwise a new socket and 0."""
     inherited, orphan = inherit(sockets, port)
     return (inherited, orphan) if inherited is not None else (bind(host, port), 0)
 
 
 def _patiently(attempt: Callable[[], _Found], problem: int) -> _Found:
-    """What the attempt gives, tried again for a moment while it has this problem.
+    """Return the result of `attempt`, which is retried for a moment while it fails with this error.
 
-    A router that a dead keeper has just started holds the port before it can hand the socket over. A look at the lock takes it.
+    A router that a dead keeper has just started holds the port before it can hand over the socket, and a check whether the lock
+    is held takes the lock for a moment.
     """
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -253,7 +254,7 @@ def _patiently(attempt: Callable[[], _Found], problem: int) -> _Found:
 
 
 def main(arguments: list[str]) -> int:
-    """Take lock and socket, then go on as a process of its own."""
+    """Take the lock and the socket, then continue as a process of its own."""
     folder, sockets, host, port, *limits = arguments
     try:
         lock = _patiently(lambda: take_lock(folder), errno.EWOULDBLOCK)
@@ -262,7 +263,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(f"error {problem}\n")
         return 1
     if os.fork():
-        # Without this the child would write what is buffered a second time.
+        # Do not flush: the child would write the buffered output a second time.
         os._exit(0)
     os.setsid()
     os.truncate(lock, 0)

@@ -1,8 +1,8 @@
-"""The daemon's side of the routers on this machine: one keeper and one router process a service.
+"""The daemon's side of the routers on this machine: one keeper and one router process per service.
 
-In the service's folder lie `plan.json` (what a router that starts anew follows at once), `port` (kept from the first time on),
-the keeper's `lock` and `router.log`. Every router process has a control socket in the runtime folder; while one takes over
-from another there are two, and both are told every plan.
+The service's folder holds `plan.json` (which a restarted router follows at once), `port` (kept from the first time on), the
+keeper's `lock` and `router.log`. Every router process has a control socket in the runtime folder. During a takeover there are
+two processes, and both get every plan.
 """
 
 from __future__ import annotations
@@ -54,15 +54,18 @@ _PATIENCE = 20.0
 """How long a router may take to start, or a keeper to end."""
 _ANSWER_SECONDS = 10.0
 _LOAD_SECONDS = 1.0
-"""How long a router may take to say what it has measured: the other services wait for it."""
+"""How long a router may take to return its load: the other services wait for it."""
 _LOOK_SECONDS = 0.02
 _LINE_LIMIT = 16 * 1024 * 1024
 _UPKEEP_SECONDS = 60.0
-"""How often certificates and uses of keys are looked at."""
+"""Interval at which certificates are renewed and uses of keys are recorded, in seconds."""
 
 
 class LocalRouter:
-    """Implements `Router`. `hosts`: names by which services may be asked; `limits` (JSON): other ones than usual, for tests."""
+    """Implements `Router`.
+
+    `hosts` are the host names allowed in requests to services; `limits` (JSON) replaces the default limits, for tests.
+    """
 
     def __init__(self, folder: Path, runtime_folder: Path, clock: Clock, limits: str = "", hosts: tuple[str, ...] = ()) -> None:
         self._hosts = hosts
@@ -73,19 +76,19 @@ class LocalRouter:
         self._wake: Callable[[], None] = _nobody
         self._watches: dict[Path, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        """A service is told one thing at a time."""
+        """Locks that serialise the changes to each service."""
         self._probes: dict[Path, Probe] = {}
         self._kept_up = float("-inf")
 
     async def start(self, wake: Callable[[], None]) -> None:
-        """Begin; routers from before are found again."""
+        """Start; routers from before a restart are found again."""
         self._wake = wake
         self._folder.mkdir(parents=True, exist_ok=True)
         for service in await self.kept():
             self._watch(self._home(service))
 
     async def close(self) -> None:
-        """Let go. Routers go on."""
+        """Stop watching; the router processes keep running."""
         for probe in self._probes.values():
             await probe.close()
         watches = list(self._watches.values())
@@ -95,7 +98,7 @@ class LocalRouter:
         await asyncio.gather(*watches, return_exceptions=True)
 
     async def put(self, plan: RoutePlan) -> int:
-        """Follow this plan from now on; gives the port."""
+        """Put the plan in force and return the port."""
         check_plan(plan)
         async with self._locks.setdefault(plan.service, asyncio.Lock()):
             return await self._put(plan)
@@ -107,14 +110,14 @@ class LocalRouter:
         sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(home / SERVICE, plan.service.encode())
         make_outcome_token(home)
-        # Names of the daemon are for loopback; elsewhere only the document says by which names a service may be asked.
-        named = (*plan.hosts, *self._hosts) if plan.hosts or is_loopback(plan.host) else ()
-        plan = await asyncio.to_thread(protected, replace(plan, hosts=named), home, self._clock.now())
+        # The daemon's names are for loopback; on other addresses only the service's own document gives the allowed names.
+        hosts = (*plan.hosts, *self._hosts) if plan.hosts or is_loopback(plan.host) else ()
+        plan = await asyncio.to_thread(protected, replace(plan, hosts=hosts), home, self._clock.now())
         port = await self._port(home)
         before = read_plan(home) or plan
         await self._check_port(plan, before, home, port)
         if is_kept(home) and (plan.port not in (0, port) or plan.host != before.host):
-            # It moves: clients at the old place are refused from now on, whatever is done here.
+            # The address changes: clients of the old one are refused from now on in any case.
             await self._end_keeper(home)
         write(home / PLAN, encode_plan(plan))
         if not is_kept(home):
@@ -129,7 +132,7 @@ class LocalRouter:
         return port
 
     async def change_keys(self, service: str, change: Callable[[tuple[ApiKey, ...]], tuple[ApiKey, ...]]) -> tuple[ApiKey, ...]:
-        """Change the API keys of a service. What changed is in force at every router of it when this returns."""
+        """Change the API keys of a service. The change is in force at all its routers when this returns."""
         async with self._locks.setdefault(service, asyncio.Lock()):
             home = self._home(service)
             keys = await asyncio.to_thread(read_keys, home)
@@ -141,42 +144,42 @@ class LocalRouter:
             if plan is not None and plan.access is not None and plan.access.keys_required:
                 rules = tuple(key.rule for key in changed)
                 plan = replace(plan, access=replace(plan.access, keys=rules))
-                # From here on also a router that starts anew knows them.
+                # From here on a restarted router has the new keys too.
                 write(home / PLAN, encode_plan(plan))
                 if is_kept(home) or _paths(self._sockets(home)):
                     await self._tell(plan, home)
             return changed
 
     async def keys(self, service: str) -> tuple[ApiKey, ...]:
-        """What is kept of the API keys of a service, with the uses that its routers counted meanwhile."""
+        """Return the stored records of a service's API keys, with the uses that its routers have counted since."""
         home = self._home(service)
-        kept = await asyncio.to_thread(read_keys, home)
-        loads = await self._loads(service, home) if kept else []
-        return with_uses(kept, add_loads(loads).key_uses, 0.0) if loads else kept
+        stored = await asyncio.to_thread(read_keys, home)
+        loads = await self._loads(service, home) if stored else []
+        return with_uses(stored, add_loads(loads).key_uses, 0.0) if loads else stored
 
     def access_state(self, service: str) -> AccessState:
-        """How the port of a service is protected."""
+        """Return how the service's port is protected."""
         home = self._home(service)
         plan = read_plan(home)
         return access_state(plan, home, self._clock.now()) if plan is not None else AccessState()
 
     async def _check_port(self, plan: RoutePlan, before: RoutePlan, home: Path, port: int) -> None:
-        """Raise `ConflictError` before anything changes when the plan's port is taken; a router that runs follows the routes."""
-        kept = is_kept(home)
-        if not plan.port or plan.port == port or (not kept and _paths(self._sockets(home))):
-            # Where it was before, a router of its own may hold the port: its keeper finds out.
+        """Raise `ConflictError` before any change if the plan's port is taken; a running router still gets the routes."""
+        is_running = is_kept(home)
+        if not plan.port or plan.port == port or (not is_running and _paths(self._sockets(home))):
+            # At the previous port the holder may be a router of this service: the keeper finds out.
             return
         try:
             await asyncio.to_thread(check_free, plan.service, plan.host, plan.port, self._folder)
         except ConflictError:
-            if kept:
-                stays = replace(plan, port=port, host=before.host)
-                write(home / PLAN, encode_plan(stays))
-                await self._tell(stays, home)
+            if is_running:
+                unmoved = replace(plan, port=port, host=before.host)
+                write(home / PLAN, encode_plan(unmoved))
+                await self._tell(unmoved, home)
             raise
 
     async def _port(self, home: Path) -> int:
-        """Where the service listens, or did last. The note of it may be missing while its keeper lives: the router knows."""
+        """Return the port of the service, current or last. If its file is missing while the keeper lives, the router has it."""
         port = read_port(home)
         deadline = self._clock.now() + _PATIENCE
         while not port and is_kept(home) and self._clock.now() < deadline:
@@ -190,7 +193,7 @@ class LocalRouter:
         return port
 
     async def drop(self, service: str) -> None:
-        """Close the service's socket; its processes end."""
+        """Close the service's socket and end its processes."""
         async with self._locks.setdefault(service, asyncio.Lock()):
             await self._drop(self._home(service))
 
@@ -202,34 +205,34 @@ class LocalRouter:
             await self._probes.pop(home).close()
         with crash.reach("router.forget"):
             shutil.rmtree(home, ignore_errors=True)
-        # A router whose keeper was killed sees that its folder is gone. One that was killed left the name of its socket.
+        # A router whose keeper was killed notices that its folder is gone. One that was killed left its socket file.
         await self._until(lambda: not any(is_served(path) for path in _paths(sockets)), "the router did not end", home)
         shutil.rmtree(sockets, ignore_errors=True)
 
     async def look(self) -> dict[str, RouteLoad]:
-        """What was seen, by service; one whose router is just being started again is left out."""
-        found: dict[str, RouteLoad] = {}
+        """Return the load by service; a service whose router is just being restarted is left out."""
+        totals: dict[str, RouteLoad] = {}
         for service in await self.kept():
             loads = await self._loads(service, self._home(service))
             if loads:
-                found[service] = add_loads(loads)
-        await self._upkeep(found)
-        return found
+                totals[service] = add_loads(loads)
+        await self._upkeep(totals)
+        return totals
 
     async def _loads(self, service: str, home: Path) -> list[RouteLoad]:
-        """What each router process of a service has counted."""
+        """Return the load of each router process of a service."""
         loads = []
         for path in _paths(self._sockets(home)):
             answer = await _ask(path, b"look", _LOAD_SECONDS)
             try:
                 loads += [self._dated(decode_load(answer))] if answer else []
             except ValueError as problem:
-                # What is not measured changes nothing; the other services must be looked at.
+                # A service without measurements stays as it is, and the others must still be measured.
                 log.warning("%s: %s; its router is asked again at the next look", service, problem)
         return loads
 
     async def _upkeep(self, loads: dict[str, RouteLoad]) -> None:
-        """From time to time: renew certificates that Fairway made, and note when keys were used."""
+        """Renew certificates made by Fairway and record when keys were used, if the interval has passed."""
         now = self._clock.now()
         if now < self._kept_up + _UPKEEP_SECONDS:
             return
@@ -247,8 +250,8 @@ class LocalRouter:
                     log.warning("%s: its certificate or keys could not be kept up: %s", service, problem)
 
     async def troubles(self) -> dict[str, RouteTrouble]:
-        """The services whose keeper has ended, or whose port does not answer. One that never listened is not among them."""
-        found: dict[str, RouteTrouble] = {}
+        """Return the services whose keeper has ended or whose port does not answer, except those that never listened."""
+        problems: dict[str, RouteTrouble] = {}
         for service, home in kept_homes(self._folder).items():
             port = read_port(home)
             if not port:
@@ -256,23 +259,23 @@ class LocalRouter:
             answers = self._probes.setdefault(home, Probe()).answers(read_plan(home), port)
             if not is_kept(home):
                 serves = answers and any(is_served(path) for path in _paths(self._sockets(home)))
-                found[service] = RouteTrouble("the process that holds its port has ended", answers=serves)
+                problems[service] = RouteTrouble("the process that holds its port has ended", answers=serves)
             elif not answers:
                 message = f"nothing answers at port {port}"
-                found[service] = RouteTrouble(message, answers=False, lacks_process=False)
-        return found
+                problems[service] = RouteTrouble(message, answers=False, lacks_process=False)
+        return problems
 
     async def kept(self) -> list[str]:
-        """The services for which a keeper lives, or a router whose keeper was killed."""
+        """Return the services with a live keeper, or with a router whose keeper was killed."""
         homes = kept_homes(self._folder)
         return [service for service, home in homes.items() if is_kept(home) or _paths(self._sockets(home))]
 
     def outcome_token(self, service: str) -> str:
-        """What reports of outcomes to a service must show; empty when it has no router yet."""
+        """Return the token that reports of outcomes must carry; empty if the service has no router yet."""
         return outcome_token(self._home(service))
 
     def access_folder(self, service: str) -> Path:
-        """Where the access log of a service lies."""
+        """Return the folder of a service's access log."""
         return self._home(service) / ACCESS
 
     def _home(self, service: str) -> Path:
@@ -285,17 +288,17 @@ class LocalRouter:
         return moved(load, self._clock.now())
 
     async def _start_keeper(self, plan: RoutePlan, home: Path, port: int) -> int:
-        """Start a keeper at the plan's port, at the one it had, or at any."""
+        """Start a keeper at the plan's port, at the previous one, or at any free one."""
         problem = ""
-        for wanted in [plan.port] if plan.port else [port, 0] if port else [0]:
-            if wanted != port:
-                # Until the new one is noted there must be none: a crash in between would leave the wrong one.
+        for candidate in [plan.port] if plan.port else [port, 0] if port else [0]:
+            if candidate != port:
+                # Until the new port is written there must be no file: after a crash in between, it would hold the wrong port.
                 (home / "port").unlink(missing_ok=True)
-            said = await self._run_keeper(plan.host, wanted, home)
-            if said.isdecimal():
-                write(home / "port", said.encode())
-                return int(said)
-            problem = said.removeprefix("error ")
+            output = await self._run_keeper(plan.host, candidate, home)
+            if output.isdecimal():
+                write(home / "port", output.encode())
+                return int(output)
+            problem = output.removeprefix("error ")
         if plan.port:
             await asyncio.to_thread(check_free, plan.service, plan.host, plan.port, self._folder)
         message = f"{plan.service}: cannot listen on {plan.host}:{plan.port or 'any port'}: {problem}"
@@ -303,23 +306,23 @@ class LocalRouter:
 
     async def _run_keeper(self, host: str, port: int, home: Path) -> str:
         command = keeper_command(home, self._sockets(home), host, port)
-        # In a thread, with the standard library's own pipe: what a loop hands to its children is the loop's affair.
+        # In a thread, with the standard library's own pipe: an event loop decides for itself what it passes to its children.
         return await asyncio.to_thread(_run, [*command, *self._limits], home / LOG)
 
     async def _tell(self, plan: RoutePlan, home: Path) -> tuple[str, list[Path]]:
-        """Tell every router of the service the plan; gives the version of the one that serves, and those that refuse the plan.
+        """Send the plan to every router of the service; return the version of the serving one, and those that refuse the plan.
 
-        Routers of a version without rules of access refuse them, and follow the plan before. The version is empty where only
-        such are there.
+        Routers of a version without access rules refuse them and follow the previous plan. The version is empty if there are
+        only such routers.
         """
         deadline = self._clock.now() + _PATIENCE
         while True:
             with crash.reach("router.tell"):
                 answers = {path: await _ask(path, b"put " + encode_plan(plan)) for path in _paths(self._sockets(home))}
-            said = [answer.decode().partition(" ") for answer in answers.values()]
-            serving = [version for word, _, version in said if word == "serving"]
+            replies = [answer.decode().partition(" ") for answer in answers.values()]
+            serving = [version for state, _, version in replies if state == "serving"]
             refusing = [path for path, answer in answers.items() if answer.startswith(b"error")]
-            # One that says nothing and lives follows the plan before: a key that was revoked would still be valid there.
+            # A live router that does not answer follows the previous plan: a revoked key would still be valid there.
             silent = plan.access is not None and any(not answer and is_served(path) for path, answer in answers.items())
             if refusing and not serving and plan.access is None:
                 message = f"{plan.service}: its router refuses the plan: {answers[refusing[0]].decode()}"
@@ -332,7 +335,7 @@ class LocalRouter:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _replace(self, home: Path) -> None:
-        """Have the router started anew, from the code that is installed now; the one before finishes what it has."""
+        """Have the router restarted from the code that is installed now; the previous one finishes its requests."""
         before = set(_paths(self._sockets(home)))
         send(home, signal.SIGHUP)
         await self._until(lambda: bool(set(_paths(self._sockets(home))) - before), "the new router did not start", home)
@@ -350,13 +353,13 @@ class LocalRouter:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _watch(self, home: Path) -> None:
-        """Listen to every router of the service that is not listened to."""
+        """Watch every router of the service that is not watched yet."""
         for path in _paths(self._sockets(home)):
             if path not in self._watches:
                 self._watches[path] = asyncio.get_running_loop().create_task(self._follow(home, path))
 
     async def _follow(self, home: Path, path: Path) -> None:
-        """Pass on what a router calls urgent, then find the next router. That one has ended is urgent too."""
+        """Pass on a router's wake-ups, then watch the next router. The end of a router is also urgent."""
         try:
             reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_LIMIT)
             try:
@@ -367,7 +370,7 @@ class LocalRouter:
             finally:
                 writer.close()
         except OSError:
-            # It ended; the next one is looked for below.
+            # The router ended; the next one is found below.
             pass
         while is_kept(home) and not [other for other in _paths(self._sockets(home)) if other != path]:
             await asyncio.sleep(_LOOK_SECONDS)
@@ -378,25 +381,25 @@ class LocalRouter:
 
 
 def _run(command: list[str], log_path: Path) -> str:
-    """What a command that ends by itself says."""
+    """Run a command that ends by itself and return its output."""
     with open(log_path, "ab") as log, crash.reach("router.spawn"):
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, check=False)
-    return done.stdout.decode().strip()
+        result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, check=False)
+    return result.stdout.decode().strip()
 
 
 def _nobody() -> None:
-    """Nothing was started yet."""
+    """Do nothing: the router was not started yet."""
 
 
 def _end_now(paths: list[Path]) -> None:
-    """End routers of an older version, which follow rules that are not in force any more. They finish what they have."""
+    """End routers of an older version, which follow rules that are no longer in force. They finish their requests."""
     for path in paths:
         if is_served(path):
             try:
                 with crash.reach("router.signal"):
                     os.kill(int(path.stem), signal.SIGUSR1)
             except (OSError, ValueError):
-                # It has ended.
+                # The process has ended.
                 continue
 
 
@@ -405,7 +408,7 @@ def _paths(sockets: Path) -> list[Path]:
 
 
 async def _ask(path: Path, line: bytes, within: float = _ANSWER_SECONDS) -> bytes:
-    """The answer of a router to one line; empty when there is none within that time."""
+    """Send one line to a router and return its answer; empty if there is none within that time."""
     try:
         async with asyncio.timeout(within):
             reader, writer = await asyncio.open_unix_connection(path, limit=_LINE_LIMIT)

@@ -1,4 +1,4 @@
-"""Copies of requests for another revision. Sent after the original was answered, so that it never waits for its copy."""
+"""Copies of requests, sent to another revision after the original was answered, so that the original never waits for its copy."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fairway.serving.router.replay import Replay
 from fairway.serving.router.upstream import Channel
 
 MIRROR_LIMIT = 64
-"""Copies under way at once; when there are so many, further requests are not copied."""
+"""Limit on copies in flight; while it is reached, requests are not copied."""
 
 
 def keep_answer(comparer: Comparer, request: RequestHead, head: AnswerHead) -> KeptAnswer | None:
-    """Begin to keep an answer, so that it can be compared; None for what answers no question to a model."""
+    """Start to record a response for a comparison; None if it is not a model's successful answer to a POST."""
     return comparer.keep(head.lines) if request.method == b"POST" and HTTPStatus.OK <= head.status < 300 else None
 
 
 def send_copy(
     desk: Desk, revision_taken: int, wire: bytes, replay: Replay, head: RequestHead, kept: KeptAnswer | None = None
 ) -> bool:
-    """Send a copy of a request when the plan wants one of this; True when `replay` and `kept` are the copy's from now on.
+    """Send a copy of a request if the plan requires it; return True if the copy now owns `replay` and `kept`.
 
-    `kept` is the client's answer, with which the copy's is to be compared.
+    `kept` is the client's response, with which the copy's response is to be compared.
     """
     if desk.mirrors >= MIRROR_LIMIT:
         return False
@@ -39,7 +39,7 @@ def send_copy(
 
 
 class _Copy:
-    """One copy and its answer, which is measured, compared where that is asked for, and thrown away."""
+    """One copy. Its response is measured, compared if that is configured, and discarded."""
 
     __slots__ = (
         "_answer", "_answer_head", "_desk", "_head", "_kept", "_over", "_place", "_replay", "_since", "_status", "_timer",
@@ -62,7 +62,7 @@ class _Copy:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Send it."""
+        """Send the copy."""
         desk, place = self._desk, self._place
         self._since = desk.now()
         desk.mirrors += 1
@@ -76,7 +76,7 @@ class _Copy:
             self.on_connected(upstream)
 
     def on_connected(self, upstream: Channel) -> None:
-        """There is a connection."""
+        """Send the request over the connection."""
         if self._over:
             upstream.close()
             return
@@ -86,11 +86,11 @@ class _Copy:
         upstream.ask(self, self._wire, body, length=head.length, bodiless=head.method == b"HEAD", whole=True)
 
     def on_refused(self, problem: Exception) -> None:
-        """There is none."""
+        """Count a failure: no connection could be opened."""
         self._fail()
 
     def on_answer(self, head: AnswerHead, piece: bytes, ended: bool) -> None:
-        """The answer begins."""
+        """Start to record the response."""
         self._answer_head = head
         if self._kept is not None and self._desk.comparer is not None:
             self._answer = keep_answer(self._desk.comparer, self._head, head)
@@ -98,7 +98,7 @@ class _Copy:
             self.on_piece(piece, ended)
 
     def on_piece(self, piece: bytes, ended: bool) -> None:
-        """More of it."""
+        """Record more of the response; finish when it is complete."""
         if self._answer is not None:
             self._answer.add(piece)
         if ended and self._upstream is not None and self._answer_head is not None:
@@ -107,14 +107,14 @@ class _Copy:
             self._end()
 
     def on_lost(self, problem: Exception | None, unread: bool) -> None:
-        """The backend is gone."""
+        """Count a failure: the backend closed the connection."""
         self._fail()
 
     def on_full(self) -> None:
-        """All was handed over already."""
+        """Do nothing: the whole request was already handed over."""
 
     def on_room(self) -> None:
-        """All was handed over already."""
+        """Do nothing: the whole request was already handed over."""
 
     def _expire(self) -> None:
         if self._upstream is not None:
@@ -122,7 +122,7 @@ class _Copy:
         self._fail()
 
     def _fail(self) -> None:
-        """There is no whole answer: the same as an error of the server."""
+        """Finish without a complete response, which counts as a server error."""
         self._status = HTTPStatus.BAD_GATEWAY
         self._end()
 

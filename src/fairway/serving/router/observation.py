@@ -1,4 +1,4 @@
-"""What a router tells those that observe its requests, and what they may ask of a request."""
+"""The interfaces of a router's observers, access log and tracer, and what these may use of a request."""
 
 from __future__ import annotations
 
@@ -13,62 +13,62 @@ _MOST_SHOWN = 500
 
 
 class ObservedRequest(Protocol):
-    """A request under way, as far as observers may touch it."""
+    """A request in flight, as far as observers may use it."""
 
     head: RequestHead
     over: bool
 
     def reply(self, status: int, body: bytes, content_type: bytes, more: bytes = b"") -> None:
-        """Answer in place of a replica. `more`: further lines of the head, each with its end."""
+        """Answer in place of a replica. `more`: additional header lines, each with its line end."""
         ...
 
 
 class Observer(Protocol):
-    """Answers what is asked of the router itself. It sees GET and HEAD alone."""
+    """Answers requests for the router itself. It sees only GET and HEAD."""
 
     def put(self, plan: RoutePlan) -> None:
-        """This plan is in force."""
+        """Take the plan that has come into force."""
         ...
 
     def takes(self, request: ObservedRequest) -> bool:
-        """Whether it answers this request, now or later."""
+        """Return whether the observer answers this request, now or later."""
         ...
 
     def is_probe(self, head: RequestHead) -> bool:
-        """Whether the request only looks whether the service is there: it counts nowhere, and wakes no replica."""
+        """Return whether the request is a health probe: it is not counted and wakes no replica."""
         ...
 
     def stand_in(self, request: ObservedRequest) -> None:
-        """Answer a probe for which there is no replica."""
+        """Answer a probe while there is no replica."""
         ...
 
     def sweep(self) -> None:
-        """A second has passed."""
+        """Run the periodic work; called every second."""
         ...
 
 
 class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of the access log. It holds no query and no header that may carry a secret."""
+    """A line of the access log. It contains no query and no header that may carry a secret."""
 
     time: str
-    """When the request came, in UTC."""
+    """When the request arrived, in UTC."""
     request_id: str
     method: str = ""
     path: str = ""
     """Without the query."""
     status: int = 0
-    """499: the client left before the answer."""
+    """499: the client left before the response."""
     revision: int = 0
-    """0: the router answered itself."""
+    """0: the router itself answered."""
     replica: str = ""
     bytes_in: int = 0
-    """Of the body."""
+    """Of the request's body."""
     bytes_out: int = 0
-    """Of the answer with its head."""
+    """Of the response, including its head."""
     held_ms: float = 0.0
-    """Until it went to a replica."""
+    """Until the request was sent to a replica."""
     upstream_ms: float = 0.0
-    """From the last byte of the request to the end of the answer."""
+    """From the last byte of the request to the end of the response."""
     total_ms: float = 0.0
     client: str = ""
     forwarded_for: str = ""
@@ -77,37 +77,37 @@ class RequestRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     trace_id: str = ""
     agent: str = ""
     tries: int = 0
-    """How often it was sent again."""
+    """Number of retries."""
     error: str = ""
-    """Why the router answered itself."""
+    """Why the router itself answered."""
     grpc_status: int | None = None
-    """How a call of gRPC ended; `status` is what it counts as."""
+    """The status of a gRPC call; `status` is what it counts as."""
 
 
 class RequestTracer(Protocol):
-    """The spans of requests."""
+    """Creates the spans of requests."""
 
     def begin(self, head: RequestHead) -> Any:
-        """Begin a span, and let the head name it."""
+        """Begin a span and write its context to the head."""
         ...
 
     def end(self, span: Any, record: RequestRecord) -> None:
-        """End it."""
+        """End the span."""
         ...
 
 
 class AccessLog(Protocol):
-    """The log of requests."""
+    """The access log."""
 
     written: int
     dropped: int
 
     def wants(self, status: int) -> bool:
-        """Whether a request that was answered so gets a line."""
+        """Return whether a request that was answered with this status is logged."""
         ...
 
     def time_of(self, ago: float) -> str:
-        """The time so many seconds ago."""
+        """Return the time this many seconds ago, as text."""
         ...
 
     def note(self, record: RequestRecord) -> None:
@@ -115,14 +115,14 @@ class AccessLog(Protocol):
         ...
 
     def sweep(self) -> None:
-        """A second has passed."""
+        """Run the periodic work; called every second."""
         ...
 
 
 def refused_record(
     time: str, request_id: bytes, status: int, reason: str, peer: bytes, head: RequestHead | None
 ) -> RequestRecord:
-    """The line of a request that was refused before it was looked at. `head`: where it could be read."""
+    """Return the line of a request that was refused before it was processed. `head` is given if it could be parsed."""
     return RequestRecord(
         time,
         request_id.decode("latin-1"),
@@ -135,10 +135,10 @@ def refused_record(
 
 
 def shown(text: bytes) -> str:
-    """Bytes of a head in a log: bounded."""
+    """Return bytes of a head as text for a log, with limited length."""
     return text[:_MOST_SHOWN].decode("latin-1")
 
 
 def milliseconds(seconds: float) -> float:
-    """To a microsecond."""
+    """Convert to milliseconds, rounded to a microsecond."""
     return round(1000 * max(seconds, 0.0), 3)

@@ -1,12 +1,12 @@
-"""What an answer was worth, reported afterwards by the client that asked: the metric of an A/B release.
+"""The outcome of a response, reported afterwards by the client: the metric of an A/B release.
 
     POST /fairway/outcome HTTP/1.1
     Authorization: Bearer TOKEN
     fairway-revision: 2
     fairway-outcome: clicked=1
 
-`fairway get service/NAME` shows the service's token. The revision is the one that the answer's head names. Everything is in the
-head; a body is not read.
+`fairway get service/NAME` shows the service's token. The revision is the one that the head of the response names. Everything is
+sent in the head; a body is not read.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from fairway.serving.router.head import RequestHead
 OWN = b"/fairway/"
 TARGET = b"/fairway/outcome"
 MOST_OUTCOMES = 32
-"""Kinds of outcome that a revision may have."""
+"""Limit on the kinds of outcome of a revision."""
 LARGEST = 1e12
-"""The largest value, of either sign: sums of as many as can ever be counted, and of their squares, stay finite."""
+"""Largest absolute value: sums of as many as can ever be counted, and of their squares, stay finite."""
 
 _OUTCOME = re.compile(rb"([A-Za-z0-9_.-]{1,64})=([-+.0-9eE]{1,32})")
 
 
 def is_own(target: bytes) -> bool:
-    """Whether a path is one of Fairway's own: routers and replicas speak there with the daemon, not with clients."""
+    """Return whether a path is reserved for Fairway: routers and replicas use it with the daemon, not with clients."""
     path = target.partition(b"?")[0]
     return unquote_to_bytes(path).startswith(OWN) if b"%" in path else path.startswith(OWN)
 
 
 def is_allowed(head: RequestHead, token: str) -> bool:
-    """Whether the request has the service's token. Without a token no report is taken."""
-    scheme, _, given = (head.value_of(b"authorization") or b"").partition(b" ")
-    return bool(token) and scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), token.encode())
+    """Return whether the request carries the service's token. Without a token no report is accepted."""
+    scheme, _, credential = (head.value_of(b"authorization") or b"").partition(b" ")
+    return bool(token) and scheme.lower() == b"bearer" and hmac.compare_digest(credential.strip(), token.encode())
 
 
 def read_outcome(head: RequestHead) -> tuple[int, str, float]:
-    """Revision, name and value; `ValueError` says what is missing or wrong."""
+    """Return revision, name and value; raise `ValueError` that names what is missing or wrong."""
     revision = head.value_of(b"fairway-revision") or b""
     if not revision.isdigit() or len(revision) > 9:
         message = "the header fairway-revision must name the revision that answered"

@@ -1,4 +1,4 @@
-"""A backend as the router sees it: its connections, what it has under way, and whether it answers at all."""
+"""A backend as the router sees it: its connections, its requests in flight, and whether it accepts connections."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from fairway.serving.router.upstream import Channel, Upstream
 from fairway.state.route import Backend
 
 IDLE_LIMIT = 256
-"""Connections that are kept for later, a backend."""
+"""Limit on idle connections kept for one backend."""
 IDLE_SECONDS = 4.0
-"""How long; servers close idle connections after five seconds and more, and a request should not meet that."""
+"""How long they are kept. Servers close idle connections after five seconds or more, and no request should run into that."""
 CONNECT_SECONDS = 5.0
 PROBE_SECONDS = 0.2
-"""How long a backend that refused a connection is left alone before one request tries it again."""
+"""Seconds after a refused connection until one request tries the backend again."""
 
 
 MULTIPLEXED = frozenset({"http2", "grpc"})
-"""Protocols of backends that are spoken over connections of HTTP/2."""
+"""Protocols that backends use over HTTP/2 connections."""
 
 
 class Visitor(Protocol):
-    """Who wants a connection."""
+    """Receives a connection that it requested."""
 
     def on_connected(self, upstream: Channel) -> None:
-        """Here it is."""
+        """Take the connection."""
         ...
 
     def on_refused(self, problem: Exception) -> None:
-        """There is none to be had."""
+        """Handle a failure to connect."""
         ...
 
 
 class Place:
-    """One backend."""
+    """One backend and its connections."""
 
     __slots__ = ("_address", "_idle", "_pool", "_tasks", "backend", "count", "gone", "probed", "revision", "suspect_until")
 
@@ -47,11 +47,11 @@ class Place:
         self.count = count
         self.revision = revision
         self.gone = False
-        """No longer in the plan: it finishes what it has."""
+        """The backend is no longer in the plan; it finishes its requests in flight."""
         self.suspect_until = 0.0
-        """After a refused connection: when to try again; 0 when all is well."""
+        """After a refused connection: when to try again; 0 while the backend accepts connections."""
         self.probed = False
-        """A request is trying it now."""
+        """Whether a request is trying the suspect backend now."""
         self._idle: deque[Upstream] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         host, _, port = backend.address.rpartition(":")
@@ -59,11 +59,11 @@ class Place:
         self._pool = Pool(*self._address) if backend.protocol in MULTIPLEXED else None
 
     def is_open(self, now: float) -> bool:
-        """Whether a request may be sent there."""
+        """Return whether a request may be sent to the backend."""
         return not self.suspect_until or (self.suspect_until <= now and not self.probed)
 
     def take_idle(self, now: float) -> Channel | None:
-        """A connection that is open and was used not long ago, or a stream of one."""
+        """Return an open, recently used connection or a stream of one; None if there is none."""
         if self._pool is not None and self.backend.protocol:
             return self._pool.take(now)
         idle = self._idle
@@ -76,7 +76,7 @@ class Place:
         return None
 
     def give_back(self, upstream: Channel, now: float) -> None:
-        """Keep a connection whose answer has ended, when the next request may follow on it."""
+        """Keep a connection after its response if another request may follow on it; close it otherwise."""
         if not isinstance(upstream, Upstream):
             upstream.close()
             return
@@ -89,7 +89,7 @@ class Place:
         self._idle.append(upstream)
 
     def open_stream(self, visitor: Visitor, now: float) -> None:
-        """A stream to a replica of ours, which answers requests over HTTP/1.1 otherwise."""
+        """Open an HTTP/2 stream to one of Fairway's own replicas, which otherwise serves HTTP/1.1."""
         if self._pool is None:
             self._pool = Pool(*self._address)
         stream = self._pool.take(now)
@@ -99,7 +99,7 @@ class Place:
             visitor.on_connected(stream)
 
     def connect(self, visitor: Visitor, *, multiplexed: bool = False) -> None:
-        """Open a connection; the visitor is told."""
+        """Open a connection and pass the result to the visitor."""
         if self.suspect_until:
             self.probed = True
         multiplexed = multiplexed or self.backend.protocol in MULTIPLEXED
@@ -108,7 +108,7 @@ class Place:
         task.add_done_callback(self._tasks.discard)
 
     def sweep(self, now: float) -> None:
-        """Close connections that were not used for long."""
+        """Close connections that have been idle too long."""
         if self._pool is not None:
             self._pool.sweep(now)
         while self._idle and (self._idle[0].lost or now - self._idle[0].idle_since > IDLE_SECONDS):
@@ -117,7 +117,7 @@ class Place:
                 upstream.close()
 
     def leave(self) -> None:
-        """It is gone from the plan."""
+        """Mark the backend as removed from the plan and close its idle connections."""
         self.gone = True
         if self._pool is not None:
             self._pool.leave()
@@ -138,9 +138,9 @@ class Place:
                 else:
                     _, upstream = await loop.create_connection(Upstream, host, port)
             if upstream.lost:
-                # It was closed, or the backend sent bytes, before a request was sent.
+                # The backend closed the connection, or sent bytes, before a request was sent.
                 raise ConnectionResetError
-        except OSError as problem:  # refused, unreachable, or too slow: TimeoutError is one too
+        except OSError as problem:  # refused, unreachable, or too slow: TimeoutError is an OSError too
             self.probed = False
             self.suspect_until = time.monotonic() + PROBE_SECONDS
             self.count.refused += 1

@@ -1,7 +1,7 @@
 """The router of a service as a pod: `python -m fairway.serving.router.pod`.
 
-It begins with the plan in the file, which the cluster keeps, and then follows what it is told at the control port; so it
-goes on, and starts anew, whether or not anybody is there to tell it. SIGTERM: accept nothing more, finish what there is.
+It starts with the plan in the file, which the cluster keeps, and then follows the plans sent to its control port. So it keeps
+serving, and restarts, even while the sender of plans is down. SIGTERM: stop accepting and finish the requests in flight.
 """
 
 from __future__ import annotations
@@ -36,49 +36,49 @@ from fairway.serving.spans import tracer_of
 from fairway.state.route import RoutePlan, outcome_token
 
 TOKEN = "FAIRWAY_ROUTER_TOKEN"
-"""The variable with what whoever tells plans must know."""
+"""The environment variable with the token that senders of plans must present."""
 _SWEEP_SECONDS = 1.0
 _ENDING_SECONDS = 0.05
-"""How often it is looked whether the last connection has gone."""
+"""Interval at which an ending router checks whether the last connection is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What the pod says."""
+    """The options of the pod."""
 
     plan: Path
     port: int
     control: int
     token: str
     keys: Path | None = None
-    """The file with what is kept of the API keys; None: none is needed."""
+    """The file with the stored records of the API keys; None: no keys are required."""
     operator: str = ""
-    """Who gives the certificate of the control port; empty: the port is without TLS."""
+    """The address that issues the certificate of the control port; empty: the port is without TLS."""
 
 
 def read_orders(arguments: list[str], environment: Mapping[str, str]) -> Orders:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m fairway.serving.router.pod", description=__doc__, allow_abbrev=False)
     parser.add_argument("--plan", type=Path, required=True, help="the file with the plan to begin with")
     parser.add_argument("--port", type=int, required=True, help="where requests come")
     parser.add_argument("--control", type=int, required=True, help="where plans come")
     parser.add_argument("--operator", default="", help="who gives the certificate of that port (https); without it no TLS")
     parser.add_argument("--keys", type=Path, help="the file with the hashes of the API keys to begin with")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     token = environment.get(TOKEN, "")
     if not token:
         parser.error(f"{TOKEN} is not set; without it anybody could tell the router where requests go")
-    return Orders(given.plan, given.port, given.control, token, given.keys, given.operator)
+    return Orders(options.plan, options.port, options.control, token, options.keys, options.operator)
 
 
 class RouterPod:
-    """One router at work."""
+    """The router process of a pod."""
 
     def __init__(self, orders: Orders, limits: Limits) -> None:
         self._orders = orders
         self._ended = asyncio.Event()
         self._desk = Desk(secrets.token_hex(6), limits, self._wake)
-        # The output of a pod is where clusters gather logs.
+        # Clusters collect logs from the output of pods.
         log = RequestLog(1.0, write_to(sys.stdout.fileno()), SystemClock().now, secrets.randbelow(1000) / 1000)
         self._observer = self._desk.observer = ServiceObserver(self._desk, log, tracer_of(os.environ, "fairway-router"))
         token = outcome_token(orders.token)
@@ -91,7 +91,7 @@ class RouterPod:
         self._desk.followed = self._acceptor.follow
 
     async def run(self) -> None:
-        """Serve until told to end."""
+        """Serve until SIGTERM arrives."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._drain)
         self._read_plan()
@@ -102,12 +102,12 @@ class RouterPod:
         sys.stderr.write(f"requests come to port {port}, plans to port {control}\n")
         sys.stderr.flush()
         gc.freeze()
-        beside = [loop.create_task(self._sweep())]
-        beside += [loop.create_task(self._leaf.keep())] if self._leaf is not None else []
+        tasks = [loop.create_task(self._sweep())]
+        tasks += [loop.create_task(self._leaf.keep())] if self._leaf is not None else []
         try:
             await self._ended.wait()
         finally:
-            for task in beside:
+            for task in tasks:
                 task.cancel()
             self._control.close()
             await self._observer.close()
@@ -119,7 +119,7 @@ class RouterPod:
             sys.stderr.write(f"no plan to begin with: {error}\n")
 
     def _with_keys(self, plan: RoutePlan) -> RoutePlan:
-        """The plan with the keys of the Secret: the ConfigMap has none. Without the file no key is valid."""
+        """Return the plan with the keys of the Secret: the ConfigMap has none. Without the file no key is valid."""
         if plan.access is None or not plan.access.keys_required or self._orders.keys is None:
             return plan
         try:
@@ -143,7 +143,7 @@ class RouterPod:
         loop.call_soon(self._look_for_the_last)
 
     def _look_for_the_last(self) -> None:
-        """End with the last connection."""
+        """End once the last connection is closed."""
         if self._desk.guests or self._acceptor.pending:
             asyncio.get_running_loop().call_later(_ENDING_SECONDS, self._look_for_the_last)
         else:
@@ -157,11 +157,11 @@ class RouterPod:
 
 
 def main(arguments: list[str]) -> None:
-    """Be a router."""
+    """Run the router."""
     orders = read_orders(arguments, os.environ)
-    # Every request under way takes two descriptors.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # Every request in flight takes two descriptors.
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
     async def serve() -> None:
         await RouterPod(orders, Limits()).run()

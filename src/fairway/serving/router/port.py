@@ -1,4 +1,4 @@
-"""Whether a port is free, and who holds it when it is not."""
+"""Checks whether a port is free and, if it is not, which process holds it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LISTEN = "0A"
 
 
 def check_free(service: str, host: str, port: int, folder: Path) -> None:
-    """Raise `ConflictError` when the service cannot listen there. `folder`: where the routers of this home are."""
+    """Raise `ConflictError` if the service cannot listen there. `folder` holds the routers of this home."""
     try:
         bind(host, port).close()
     except OSError as problem:
@@ -25,20 +25,20 @@ def check_free(service: str, host: str, port: int, folder: Path) -> None:
 
 
 def cannot_listen(service: str, host: str, port: int, folder: Path, problem: OSError) -> ConflictError:
-    """Why a service cannot listen, in words for its owner."""
-    place = f"{service}: cannot listen on {host}:{port}"
+    """Return the error that explains to the user why a service cannot listen."""
+    prefix = f"{service}: cannot listen on {host}:{port}"
     if problem.errno == errno.EACCES:
-        message = f"{place}: ports below 1024 are for the administrator"
+        message = f"{prefix}: ports below 1024 are for the administrator"
         return ConflictError(message, fix="give the service a port above 1023: `port: N` in its document, or `--port N`")
     if problem.errno != errno.EADDRINUSE:
-        return ConflictError(f"{place}: {problem.strerror or problem}", fix="give the service another port, or another host")
-    message = f"{place}: the port is taken by {_holder(service, port, folder)}"
+        return ConflictError(f"{prefix}: {problem.strerror or problem}", fix="give the service another port, or another host")
+    message = f"{prefix}: the port is taken by {_holder(service, port, folder)}"
     fix = "give the service another port (`port: N` in its document, or `--port N`), or end what listens there; it is tried again"
     return ConflictError(message, fix=fix)
 
 
 def _holder(service: str, port: int, folder: Path) -> str:
-    """Who listens at a port, as far as this user may know."""
+    """Return a description of the process that listens at a port, as far as this user may see it."""
     for other, home in kept_homes(folder).items():
         if other != service and read_port(home) == port:
             return f"the service {other}"
@@ -50,14 +50,14 @@ def _holder(service: str, port: int, folder: Path) -> str:
             if os.readlink(descriptor) in inodes:
                 return _named(int(descriptor.split("/")[2]))
         except OSError:
-            # It has ended, or is another user's.
+            # The process has ended, or belongs to another user.
             continue
     return "a process of another user"
 
 
 def _listening(port: int) -> set[str]:
-    """The sockets that listen at a port, as links in `/proc` name them."""
-    found = set()
+    """Return the sockets that listen at a port, named as the links in `/proc` are."""
+    sockets = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             lines = Path(table).read_text().splitlines()[1:]
@@ -65,8 +65,8 @@ def _listening(port: int) -> set[str]:
             continue
         for fields in map(str.split, lines):
             if fields[1].endswith(f":{port:04X}") and fields[3] == _LISTEN:
-                found.add(f"socket:[{fields[9]}]")
-    return found
+                sockets.add(f"socket:[{fields[9]}]")
+    return sockets
 
 
 def _named(process: int) -> str:
@@ -79,7 +79,7 @@ def _named(process: int) -> str:
 
 
 def is_served(path: Path) -> bool:
-    """Whether a process listens at a Unix socket; the name of one at which none does is removed."""
+    """Return whether a process listens at a Unix socket; if none does, remove the file."""
     with socket.socket(socket.AF_UNIX) as pipe:
         pipe.setblocking(False)
         try:
@@ -90,6 +90,6 @@ def is_served(path: Path) -> bool:
             path.unlink(missing_ok=True)
             return False
         except OSError:
-            # It is there, and has no time just now.
+            # The socket exists but cannot take a connection just now.
             return True
     return True

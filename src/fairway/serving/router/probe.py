@@ -1,4 +1,4 @@
-"""Whether a service's port answers: what a request says."""
+"""Checks whether a service's port answers, by sending requests to it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from functools import cache
 from fairway.state.route import RoutePlan
 
 WITHIN = 2.0
-"""Seconds in which an answer must begin."""
+"""Timeout for the beginning of an answer, in seconds."""
 _REQUEST = b"GET /fairway/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-"""A path that the router answers itself: it counts as no request, and starts no replica."""
+"""A path that the router itself answers: the request is not counted and starts no replica."""
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
 class Probe:
-    """Asks the port of one service again and again, beside whatever else is done."""
+    """Sends requests to the port of one service, in the background."""
 
     def __init__(self) -> None:
         self._answered = True
         self._asking: asyncio.Task[bool] | None = None
 
     def answers(self, plan: RoutePlan | None, port: int) -> bool:
-        """Whether the last request was answered; the next one begins. True before the first is over."""
+        """Return whether the last request was answered, and start the next one. True until the first one has ended."""
         if self._asking is not None and self._asking.done():
             self._answered, self._asking = self._asking.result(), None
         if self._asking is None and plan is not None and port:
@@ -32,7 +32,7 @@ class Probe:
         return self._answered
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop sending requests."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
@@ -40,7 +40,7 @@ class Probe:
 
 @cache
 def _unverified() -> ssl.SSLContext:
-    """Trusts any certificate: nothing secret is sent, and whether clients trust it is another question."""
+    """Return a context that accepts any certificate: no secret is sent, and whether clients trust it is a separate question."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -48,7 +48,7 @@ def _unverified() -> ssl.SSLContext:
 
 
 async def ask(host: str, port: int, *, tls: bool = False) -> bool:
-    """Whether a request to a port is answered: something comes back, or the connection is closed in order."""
+    """Return whether a port answers a request: with data, or by closing the connection in order."""
     try:
         async with asyncio.timeout(WITHIN):
             reader, writer = await asyncio.open_connection(host, port, ssl=_unverified() if tls else None)

@@ -1,8 +1,8 @@
 """The router process of one service: `python -m fairway.serving.router.process`, started by its keeper.
 
-It gets the listening socket as a descriptor, takes the plan from the file and then from the control socket, and serves.
-SIGTERM: another one takes over; accept nothing more, finish what there is. SIGUSR1: the service goes; the same, and those
-who wait for a backend are told so at once.
+It inherits the listening socket as a descriptor, reads the plan from its file and later from the control socket, and serves.
+SIGTERM: another router takes over; stop accepting and finish the requests in flight. SIGUSR1: the service was deleted; the
+same, and requests that wait for a backend are refused at once.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from fairway.serving.spans import tracer_of
 
 _SWEEP_SECONDS = 1.0
 _END_SECONDS = 10.0
-"""How long requests under way have when the service goes."""
+"""How long requests in flight may take after the service was deleted."""
 _ENDING_SECONDS = 0.02
-"""How often it is looked whether the last connection has gone."""
+"""Interval at which an ending router checks whether the last connection is closed."""
 
 
 class Process:
-    """One router at work."""
+    """One router process."""
 
     def __init__(self, listener: socket.socket, folder: Path, sockets: Path, limits: Limits) -> None:
         self._folder = folder
@@ -57,7 +57,7 @@ class Process:
         self._desk.followed = self._acceptor.follow
 
     async def run(self, ready: int) -> None:
-        """Serve until told to end; a byte goes to `ready` once connections are accepted."""
+        """Serve until a signal ends the router; write a byte to `ready` once connections are accepted."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._drain)
         loop.add_signal_handler(signal.SIGUSR1, self._end)
@@ -66,7 +66,7 @@ class Process:
         await self._control.start(path)
         await self._acceptor.start()
         with suppress(BrokenPipeError):
-            # Where the keeper was killed meanwhile, the next one gets the socket from here.
+            # If the keeper was killed in the meantime, the next one gets the socket from this process.
             os.write(ready, b"+")
         os.close(ready)
         gc.freeze()
@@ -103,12 +103,12 @@ class Process:
         loop.call_soon(self._look_for_the_last)
 
     def _drain(self) -> None:
-        """Another router has taken over."""
+        """Stop accepting and finish the requests in flight: another router has taken over."""
         self._stop_accepting(self._desk.limits.drain)
         self._desk.drain()
 
     def _end(self) -> None:
-        """The service goes."""
+        """Stop accepting and refuse the waiting requests: the service was deleted."""
         self._stop_accepting(_END_SECONDS)
         self._desk.refuse_all("the service was deleted")
         self._desk.close_idle()
@@ -119,11 +119,11 @@ class Process:
             self._desk.sweep()
             self._acceptor.files.look()
             if not self._desk.draining and not self._folder.exists():
-                # The service's folder is gone, and its keeper too, or it would have said so.
+                # The service's folder is gone, and so is its keeper, which would have sent a signal otherwise.
                 self._end()
 
     def _look_for_the_last(self) -> None:
-        """End with the last connection."""
+        """End once the last connection is closed."""
         if self._desk.guests or self._acceptor.pending:
             asyncio.get_running_loop().call_later(_ENDING_SECONDS, self._look_for_the_last)
         else:
@@ -131,11 +131,11 @@ class Process:
 
 
 def main(arguments: list[str]) -> None:
-    """`LISTENER READY FOLDER SOCKETS [LIMITS]`: two descriptors, two folders, and limits other than usual as JSON."""
+    """Run with `LISTENER READY FOLDER SOCKETS [LIMITS]`: two descriptors, two folders, and non-default limits as JSON."""
     listener, ready, folder, sockets, *rest = arguments
-    # Every request under way takes two descriptors; the usual limit of 1024 is for programs that use `select`.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # Every request in flight takes two descriptors; the default limit of 1024 is for programs that use `select`.
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     limits = msgspec.json.decode(rest[0], type=Limits) if rest else Limits()
 
     async def serve() -> None:

@@ -1,4 +1,4 @@
-"""How routers in pods are talked to: told their plan, asked what they saw, listened to. Their token follows the handshake."""
+"""The client for routers in pods: sends plans, reads loads and listens for wake-ups. The token is sent after the handshake."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ ANSWER_SECONDS = 2.0
 
 
 class RemoteRouters:
-    """Talks to routers by control port and token. `OSError` when one does not answer, or is not the pod that it should be."""
+    """Calls routers by control port and token. Raises `OSError` if a router does not answer or is not the expected pod."""
 
     def __init__(self, clock: Clock, trusted: ssl.SSLContext | None = None) -> None:
-        """`trusted` verifies those that speak TLS."""
+        """Create the client. `trusted` verifies routers that use TLS."""
         self._clock = clock
         self._trusted = trusted
         self._lines = Lines(trusted, LINE_LIMIT)
 
     async def put(self, peer: Peer, token: str, plan: RoutePlan) -> None:
-        """Tell one the plan; it is in force when this returns."""
+        """Send the plan to a router; it is in force when this returns."""
         check_plan(plan)
-        said = await self._ask(peer, token, b"put " + encode_plan(plan))
-        if said.split(b" ")[0] not in (b"serving", b"draining"):
-            message = f"the router at {peer.address} does not take the plan: {said.decode(errors='replace') or 'it hung up'}"
+        answer = await self._ask(peer, token, b"put " + encode_plan(plan))
+        if answer.split(b" ")[0] not in (b"serving", b"draining"):
+            message = f"the router at {peer.address} does not take the plan: {answer.decode(errors='replace') or 'it hung up'}"
             raise OSError(message)
 
     async def look(self, peer: Peer, token: str) -> RouteLoad:
-        """What one has counted."""
-        said = await self._ask(peer, token, b"look")
-        if not said:
+        """Return a router's load."""
+        answer = await self._ask(peer, token, b"look")
+        if not answer:
             message = f"the router at {peer.address} says nothing"
             raise OSError(message)
         try:
-            load, now = decode_load(said), self._clock.now()
+            load, now = decode_load(answer), self._clock.now()
         except ValueError as error:
-            # It died in the middle of its answer, or its address is somebody else's by now.
-            message = f"the router at {peer.address} says {said[:100]!r}: {error}"
+            # The router died in the middle of its answer, or its address now belongs to another process.
+            message = f"the router at {peer.address} says {answer[:100]!r}: {error}"
             raise OSError(message) from error
         return moved(load, now)
 
     async def follow(self, peer: Peer, token: str, wake: Callable[[], None]) -> None:
-        """Call `wake` whenever one sees something urgent, until it hangs up."""
+        """Call `wake` for every urgent event of a router, until it closes the connection."""
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await dial(peer, self._trusted, LINE_LIMIT)
         try:
@@ -61,15 +61,15 @@ class RemoteRouters:
             writer.close()
 
     def together(self, loads: list[RouteLoad]) -> RouteLoad:
-        """What several routers of one service saw."""
+        """Return the sum of the loads of several routers of one service."""
         return add_loads(loads)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         self._lines.close()
 
     async def _ask(self, peer: Peer, token: str, line: bytes) -> bytes:
-        """The answer of a router to one line; empty when it hangs up."""
+        """Send one line to a router and return its answer; empty if it closes the connection."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await self._lines.ask(peer, token.encode() + b"\n", line + b"\n", _answer)

@@ -1,7 +1,7 @@
-"""Opens the ports of services again when the daemon starts, before anything else is imported or read.
+"""Reopens the ports of services when the daemon starts, before anything else is imported or read.
 
 The processes that hold a port may have been killed together with the daemon. Requests need the recorded plan and a router, not
-the daemon, and a start of the daemon takes seconds on a busy machine.
+the daemon, and starting the daemon takes seconds on a busy machine.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from fairway.serving.router.keeper import LOG
 log = logging.getLogger("fairway.router")
 
 _PATIENCE = 10.0
-"""Seconds that all starts together may take; a keeper gives up sooner."""
+"""Timeout for all starts together, in seconds; a keeper gives up sooner."""
 
 
 def reopen(folder: Path, runtime_folder: Path) -> list[subprocess.Popen[bytes]]:
-    """Start a keeper for each service that listened and has none. Gives the starts, for `await_starts`.
+    """Start a keeper for each service that listened and has none. Return the processes, for `await_starts`.
 
-    The caller holds the home, and the recorded plans are of this boot of the machine. What cannot be started here is left to the
-    first turn of the daemon, which reports it.
+    The caller holds the home, and the recorded plans are of this boot of the machine. What cannot be started here is left to
+    the daemon's first pass, which reports it.
     """
-    found = []
+    starts = []
     for service, home in kept_homes(folder).items():
         try:
             started = _start(home, short_folder(runtime_folder, home))
         except OSError as problem:
             log.warning("%s: its port cannot be opened yet: %s", service, problem)
         else:
-            found += [started] if started is not None else []
-    return found
+            starts += [started] if started is not None else []
+    return starts
 
 
 def _start(home: Path, sockets: Path) -> subprocess.Popen[bytes] | None:
-    """The start of a keeper at the recorded place; None where a keeper lives, or where the place is not certain."""
+    """Start a keeper at the recorded address; return None if a keeper lives, or if the address is not certain."""
     plan, port = read_plan(home), read_port(home)
     if plan is None or not port or plan.port not in (0, port) or not sockets.is_dir() or is_kept(home):
         return None
-    with open(home / LOG, "ab") as said, crash.reach("router.spawn"):
+    with open(home / LOG, "ab") as output, crash.reach("router.spawn"):
         return subprocess.Popen(
-            keeper_command(home, sockets, plan.host, port), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said
+            keeper_command(home, sockets, plan.host, port), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output
         )
 
 
 def await_starts(starts: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Return once each keeper holds its port or has given up, so that none is started twice."""
+    """Wait until each keeper holds its port or has given up, so that none is started twice."""
     for start in starts:
         with suppress(subprocess.TimeoutExpired):
             start.wait(_PATIENCE)

@@ -1,8 +1,8 @@
-"""Request bodies that are kept so that they can be sent again, held or copied; and the budget for all of them together.
+"""Request bodies that are kept so that they can be retried, held or mirrored; and one memory budget for all of them.
 
-The budget is one for the process. A request whose backend has it can do without its copy: it is only never sent again. So
-when the budget is used up, such copies are dropped first, the oldest first. A request that waits for a backend cannot do
-without; when nothing is left to drop, it is answered 503.
+The process has one budget. A request that has a backend can lose its copy: it is then never retried. So when the budget is used
+up, such copies are dropped, oldest first. A request that waits for a backend needs its copy; if no copy is left to drop, it is
+answered 503.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ SMALL = 64 * 1024
 
 
 class Budget:
-    """Bytes that are kept in this process, at most `limit`."""
+    """Bytes kept in this process, at most `limit`."""
 
     __slots__ = ("_spare", "limit", "used")
 
@@ -20,10 +20,10 @@ class Budget:
         self.limit = limit
         self.used = 0
         self._spare: dict[Replay, None] = {}
-        """Copies that may be dropped, the oldest first."""
+        """Copies that may be dropped, oldest first."""
 
     def take(self, size: int, owner: Replay) -> bool:
-        """Count `size` more bytes for `owner`; False, and nothing is counted, when there is no room for them."""
+        """Reserve `size` more bytes for `owner`; return False and reserve nothing if there is no room for them."""
         limit = self.limit if owner.size + size <= SMALL else self.limit * 3 // 4
         while self.used + size > limit and self._spare:
             next(iter(self._spare)).drop()
@@ -33,11 +33,11 @@ class Budget:
         return True
 
     def give(self, size: int) -> None:
-        """Count `size` bytes less."""
+        """Release `size` bytes."""
         self.used -= size
 
     def may_drop(self, replay: Replay, may: bool) -> None:
-        """Whether a copy may be dropped for others."""
+        """Set whether a copy may be dropped to make room for others."""
         if may:
             self._spare[replay] = None
         else:
@@ -45,7 +45,7 @@ class Budget:
 
 
 class Replay:
-    """The body of one request, as far as it came. `whole` is False once some of it was dropped: it can never be sent again."""
+    """The body of one request, as far as it has arrived. `whole` is False once some was dropped: it can no longer be resent."""
 
     __slots__ = ("_budget", "_head", "pieces", "size", "whole")
 
@@ -57,11 +57,11 @@ class Replay:
         self._head = 0
 
     def add(self, piece: bytes) -> bool:
-        """Keep another piece; False, and it is not kept, when the budget has no room for it."""
+        """Keep another piece; return False and do not keep it if the budget has no room for it."""
         if not self._budget.take(len(piece), self):
             return False
         if not self.whole:
-            # What had to be dropped for this piece was the rest of the same body.
+            # To make room for this piece, the budget dropped the rest of the same body.
             self._budget.give(len(piece))
             return False
         self.pieces.append(piece)
@@ -69,14 +69,14 @@ class Replay:
         return True
 
     def add_head(self, size: int) -> bool:
-        """Count the head of the request, which is kept for as long as the request lives; False when there is no room."""
+        """Reserve room for the request's head, which is kept as long as the request lives; return False if there is no room."""
         if not self._budget.take(size, self):
             return False
         self._head += size
         return True
 
     def drop(self) -> None:
-        """Do without the body from now on."""
+        """Drop the body and keep none of it from now on."""
         self._budget.give(self.size)
         self._budget.may_drop(self, False)
         self.pieces = []
@@ -84,11 +84,11 @@ class Replay:
         self.whole = False
 
     def may_drop(self, may: bool) -> None:
-        """Whether the body may be dropped when others need the room: a backend has all of it that came."""
+        """Set whether the body may be dropped to make room for others: a backend has everything that has arrived."""
         self._budget.may_drop(self, may and self.size > 0)
 
     def close(self) -> None:
-        """The request is over."""
+        """Release the body and the head: the request has ended."""
         self.drop()
         self._budget.give(self._head)
         self._head = 0

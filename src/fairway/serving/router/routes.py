@@ -1,4 +1,4 @@
-"""A plan made ready: which backend takes a request."""
+"""A plan prepared for routing: chooses the backend of a request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairway.state.route import Backend, RoutePlan
 
 
 class Routes:
-    """The plan in force and its backends. Turns go on from plan to plan."""
+    """The plan in force and its backends. The weighted turns continue from plan to plan."""
 
     __slots__ = ("_by_revision", "_matches", "_mirror", "_sticky", "_turns", "_used", "places", "plan", "weights")
 
@@ -27,7 +27,7 @@ class Routes:
         self._used: dict[int, int] = {}
 
     def put(self, plan: RoutePlan, make: Callable[[Backend], Place]) -> None:
-        """Follow another plan from now on. Backends that stay keep their connections."""
+        """Put another plan in force. Backends that remain keep their connections."""
         places = {backend: self.places.get(backend) or make(backend) for backend in plan.backends}
         for backend, place in self.places.items():
             if backend not in places:
@@ -41,7 +41,7 @@ class Routes:
         self._sticky = plan.sticky.lower().encode()
 
     def choose(self, head: RequestHead, now: float, without: Collection[Place] = ()) -> Place | None:
-        """The backend for a request; None when none can take one now."""
+        """Return the backend for a request; None if none can take one now."""
         open_places = self._open(now, without)
         if not open_places:
             return None
@@ -49,7 +49,7 @@ class Routes:
         return None if revision is None else self._lightest(revision, open_places)
 
     def shadow(self, revision_taken: int, now: float) -> Place | None:
-        """The backend that gets a copy, when this request is one of which there should be one."""
+        """Return the backend that gets a copy of this request; None if it is not copied."""
         mirror = self.plan.mirror
         if mirror is None or mirror.revision == revision_taken or not self._mirror.take(mirror.share):
             return None
@@ -57,18 +57,18 @@ class Routes:
         return self._lightest(mirror.revision, places) if places[mirror.revision] else None
 
     def has_mirror(self) -> bool:
-        """Whether any request is copied."""
+        """Return whether requests are copied, that is, whether the mirror's revision has backends."""
         return self.plan.mirror is not None and self.plan.mirror.revision in self._by_revision
 
     def _open(self, now: float, without: Collection[Place]) -> dict[int, list[Place]]:
         if not without and not any(place.suspect_until for place in self.places.values()):
             return self._by_revision
-        found: dict[int, list[Place]] = {}
+        open_places: dict[int, list[Place]] = {}
         for revision, places in self._by_revision.items():
-            fit = [place for place in places if place.is_open(now) and place not in without]
-            if fit:
-                found[revision] = fit
-        return found
+            candidates = [place for place in places if place.is_open(now) and place not in without]
+            if candidates:
+                open_places[revision] = candidates
+        return open_places
 
     def _revision(self, head: RequestHead, places: dict[int, list[Place]]) -> int | None:
         for header, value, revision in self._matches:
@@ -76,7 +76,7 @@ class Routes:
                 return revision
         weights = {revision: weight for revision, weight in self.weights.items() if weight and revision in places}
         if not weights:
-            # A revision that was given no part (one that is only mirrored to, or not yet trusted) gets none by accident either.
+            # A revision without a weight (a mirror's, or one that is not yet trusted) must not get requests by accident.
             if self.weights:
                 return None
             weights = dict.fromkeys(places, 1)
@@ -89,14 +89,14 @@ class Routes:
         return self._turns.next(weights)
 
     def _lightest(self, revision: int, places: dict[int, list[Place]]) -> Place:
-        """The one with the least under way; among equals each in turn."""
-        fit = places[revision]
-        if len(fit) == 1:
-            return fit[0]
+        """Return the backend with the fewest requests in flight; equal ones take turns."""
+        candidates = places[revision]
+        if len(candidates) == 1:
+            return candidates[0]
         start = self._used.get(revision, 0) + 1
         self._used[revision] = start
-        size = len(fit)
-        return min((fit[(start + step) % size] for step in range(size)), key=_in_flight)
+        size = len(candidates)
+        return min((candidates[(start + step) % size] for step in range(size)), key=_in_flight)
 
 
 def _in_flight(place: Place) -> int:

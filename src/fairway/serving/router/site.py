@@ -1,8 +1,9 @@
-"""Which requests a web page may not send to an endpoint of this machine.
+"""Which requests a web page may not send to an endpoint on this machine.
 
-A page of any site can have its visitor's browser send requests to 127.0.0.1. Two ways are closed here. A name of the page's own
-that it lets mean 127.0.0.1 (DNS rebinding) is recognised by its Host line. A form, or a request that a browser sends without
-asking first (no preflight), is recognised by what browsers say of its origin. Programs that are no browsers say neither.
+A page of any site can make its visitor's browser send requests to 127.0.0.1. Two attacks are blocked here. With DNS rebinding,
+the page lets a host name of its own resolve to 127.0.0.1: the Host header gives it away. A form, or another request that a
+browser sends without a preflight, is recognised by the headers in which browsers report its origin. Clients that are not
+browsers send no such headers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Collection
 from fairway.serving.router.head import BadHeadError, RequestHead
 
 ANY = "*"
-"""In place of a name: every name is right."""
+"""In place of a host name: every name is allowed."""
 LOOPBACK = frozenset({b"localhost", b"127.0.0.1", b"[::1]", b"::1"})
 
 _LITERAL = re.compile(rb"127(?:\.[0-9]{1,3}){3}")
@@ -22,27 +23,27 @@ _HOST = re.compile(rb"(\[[0-9a-f:.]+\]|[^:\[\]]*)(?::[0-9]*)?")
 _ORIGIN = re.compile(rb"[a-z][a-z0-9+.-]*://([^/]+)")
 _SAFE = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _SIMPLE = frozenset({b"", b"application/x-www-form-urlencoded", b"multipart/form-data", b"text/plain"})
-"""Types of content that a page may send to another site without a preflight."""
+"""Content types that a page may send to another site without a preflight."""
 _KNOWN = 64
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Return whether the host is a loopback address, which only this machine can reach."""
     return host.encode() in LOOPBACK or _LITERAL.fullmatch(host.encode()) is not None
 
 
 def check_page(head: RequestHead) -> None:
-    """Raise `BadHeadError` (403) when a page that did not come from here asks for a WebSocket.
+    """Raise `BadHeadError` (403) when a page of another site requests a WebSocket.
 
-    A page may open a WebSocket to any site and read what comes, and its browser sends along who the page is. Where no names are
-    given, a page came from here when it has the name that is asked.
+    A page may open a WebSocket to any site and read its messages; the browser sends the page's origin along. Where no host
+    names are configured, a page belongs to this site if its origin has the host that the request names.
     """
     origin = head.value_of(b"origin")
     if origin is None:
         return
     match = _ORIGIN.fullmatch(origin.lower())
-    asked = (head.host.lower(), head.forwarded.get(b"x-forwarded-host", head.host).lower())
-    if match is None or match[1] not in asked:
+    hosts = (head.host.lower(), head.forwarded.get(b"x-forwarded-host", head.host).lower())
+    if match is None or match[1] not in hosts:
         shown = origin[:100].decode("latin-1")
         raise BadHeadError(
             403, f"a page of another site ({shown}) asks for a WebSocket: name its origin in the endpoint's cors.origins"
@@ -50,7 +51,7 @@ def check_page(head: RequestHead) -> None:
 
 
 def _usual(name: str) -> str:
-    """A name as it is; an address of IPv6 in its shortest form, in brackets as in a Host line."""
+    """Return a name unchanged; an IPv6 address in its shortest form, in brackets as in a Host header."""
     try:
         return f"[{ipaddress.IPv6Address(name.removeprefix('[').removesuffix(']'))}]"
     except ValueError:
@@ -58,19 +59,19 @@ def _usual(name: str) -> str:
 
 
 class Site:
-    """The names by which an endpoint on a loopback address may be asked."""
+    """The host names allowed for an endpoint on a loopback address."""
 
     __slots__ = ("_known", "_names")
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = LOOPBACK | {_usual(name.lower()).encode() for name in names}
         self._known: set[bytes] = set()
-        """Host lines that were found right: most requests have the same one."""
+        """Host values that were already accepted: most requests carry the same one."""
 
     def check(self, head: RequestHead, raw: bytes | None, *, trusted: bool = False) -> None:
         """Raise `BadHeadError` (403) for a request that a page of another site may have sent.
 
-        `raw`: the head as it came, where there is one; `trusted`: pages of its origin may send what they like.
+        `raw` is the head as received, where there is one; `trusted` means that pages of its origin may send any request.
         """
         if head.host not in self._known:
             self._check_host(head.host)
@@ -80,7 +81,7 @@ class Site:
                 self._check_origin(head)
 
     def _check_host(self, host: bytes) -> None:
-        # A request of HTTP/1.0 may have none; browsers always send one.
+        # An HTTP/1.0 request may have no Host; browsers always send one.
         if host and not self._is_ours(host):
             shown = host[:100].decode("latin-1")
             raise BadHeadError(
@@ -92,7 +93,7 @@ class Site:
             self._known.add(host)
 
     def check_page(self, head: RequestHead) -> None:
-        """Raise `BadHeadError` (403) when the page of another site asks for a WebSocket: browsers ask no permission for these."""
+        """Raise `BadHeadError` (403) when a page of another site requests a WebSocket: browsers send no preflight for these."""
         origin = head.value_of(b"origin")
         if origin is not None and not self._is_ours_origin(origin):
             check_page(head)

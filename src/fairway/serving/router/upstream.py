@@ -1,4 +1,4 @@
-"""A connection to a backend: one request after another, answers as they come."""
+"""A connection to a backend: one request after another, with responses passed on as they arrive."""
 
 from __future__ import annotations
 
@@ -12,72 +12,72 @@ from fairway.serving.router.chunks import ChunkReader
 from fairway.serving.router.head import CHUNKED, HEAD_LIMIT, AnswerHead, BadHeadError, read_answer
 
 PIECE = 64 * 1024
-"""Bytes that are read from a connection at once, at most."""
+"""Limit on the bytes read from a connection at once."""
 WRITE_LIMIT = 64 * 1024
-"""Bytes that wait to be written to a connection; when there are more, nothing more is read for it."""
+"""Limit on the bytes that wait to be written to a connection; above it, reading from the other side pauses."""
 READ = memoryview(bytearray(PIECE))
-"""Where every connection of the process reads into; what was read is copied out before the next one reads."""
+"""The read buffer of all connections of the process; input is copied out of it before the next read."""
 
 
 class Asker(Protocol):
-    """Who sent a request through the connection and waits for the answer."""
+    """The sender of a request, which receives the response."""
 
     def on_answer(self, head: AnswerHead, piece: bytes, ended: bool) -> None:
-        """The head of the answer is there, with as much of the body as came along."""
+        """Take the head of the response, with as much of the body as came along."""
         ...
 
     def on_piece(self, piece: bytes, ended: bool) -> None:
-        """More of the body."""
+        """Take more of the body."""
         ...
 
     def on_lost(self, problem: Exception | None, unread: bool) -> None:
-        """The connection ended before the answer did. `unread`: the backend never took the whole request from the socket."""
+        """Handle the early end of the connection. `unread`: the backend never took the whole request from the socket."""
         ...
 
     def on_full(self) -> None:
-        """Nothing more should be sent for now."""
+        """Send nothing more for now."""
         ...
 
     def on_room(self) -> None:
-        """There is room again."""
+        """Send again: there is room."""
         ...
 
 
 class Channel(Protocol):
-    """What a request goes to its backend by: a connection of its own, or a stream of one that is shared."""
+    """Carries a request to its backend: a connection of its own, or a stream of a shared one."""
 
     began: bool
-    """Some of the answer has come."""
+    """Whether part of the response has arrived."""
     lost: bool
-    """It is closed, or about to be: no request may be sent on it."""
+    """Whether it is closed, or about to be: no request may be sent on it."""
 
     def ask(self, asker: Asker, head: bytes, body: Sequence[bytes], *, length: int, bodiless: bool, whole: bool) -> None:
-        """Send the head of a request and what there is of its body. `length`: as the head says; `whole`: that is all."""
+        """Send the head of a request and the body so far. `length` is the declared one; `whole`: the body is complete."""
         ...
 
     def send(self, wire: bytes, *, last: bool) -> None:
-        """More of the body."""
+        """Send more of the body."""
         ...
 
     def hold_back(self) -> None:
-        """Read nothing for now: who gets the answer is slow."""
+        """Pause reading: the receiver of the response is slow."""
         ...
 
     def go_on(self) -> None:
-        """Read again."""
+        """Resume reading."""
         ...
 
     def give_up(self) -> None:
-        """The answer is not wanted any more."""
+        """Abandon the request: its response is no longer needed."""
         ...
 
     def close(self) -> None:
-        """Its answer has ended, and no other request follows."""
+        """Close after the response: no other request follows."""
         ...
 
 
 class Upstream(asyncio.BufferedProtocol):
-    """One connection. `asker` is set while a request is under way."""
+    """One connection. `asker` is set while a request is in flight."""
 
     __slots__ = (
         "_bodiless", "_chunks", "_ended", "_head", "_keep", "_left", "_measured", "_owed", "_raw", "_transport", "asker", "began",
@@ -87,27 +87,27 @@ class Upstream(asyncio.BufferedProtocol):
     def __init__(self) -> None:
         self.asker: Asker | None = None
         self.reused = False
-        """It has carried a request before."""
+        """Whether it has carried a request before."""
         self.began = False
-        """Some of the answer has come."""
+        """Whether part of the response has arrived."""
         self.lost = False
-        """It is closed, or about to be: no request may be sent on it."""
+        """Whether it is closed, or about to be: no request may be sent on it."""
         self.idle_since = 0.0
         self._raw = b""
         self._head: AnswerHead | None = None
         self._chunks: ChunkReader | None = None
         self._left = 0
         self._owed = 0
-        """Bytes of the request's body that were announced and not sent yet; 0 for a body in chunks."""
+        """Bytes of the request's body that were announced and not sent yet; 0 for a chunked body."""
         self._measured = False
         self._ended = False
-        """The last piece of the request was sent."""
+        """Whether the last piece of the request was sent."""
         self._keep = False
         self._bodiless = False
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
 
     def ask(self, asker: Asker, head: bytes, body: Sequence[bytes], *, length: int, bodiless: bool, whole: bool) -> None:
-        """Send the head of a request and what there is of its body. `length`: as the head says; `whole`: that is all."""
+        """Send the head of a request and the body so far. `length` is the declared one; `whole`: the body is complete."""
         self.asker = asker
         self.began = False
         size = sum(map(len, body))
@@ -118,11 +118,11 @@ class Upstream(asyncio.BufferedProtocol):
         if size <= PIECE:
             self._transport.write(b"".join((head, *body)) if size else head)
         else:
-            # The pieces themselves, not a copy of them.
+            # Write the pieces themselves, not a copy of them.
             self._transport.writelines([head, *body])
 
     def send(self, wire: bytes, *, last: bool) -> None:
-        """More of the body."""
+        """Send more of the body."""
         if self._measured:
             self._owed -= len(wire)
         self._ended = last
@@ -130,23 +130,23 @@ class Upstream(asyncio.BufferedProtocol):
             self._transport.write(wire)
 
     def hold_back(self) -> None:
-        """Read nothing for now: who gets the answer is slow."""
+        """Pause reading: the receiver of the response is slow."""
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
     def go_on(self) -> None:
-        """Read again."""
+        """Resume reading."""
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
     def give_up(self) -> None:
-        """The answer is not wanted any more: close at once, so that the backend sees it."""
+        """Abandon the request and close at once, so that the backend notices."""
         self.asker = None
         self.lost = True
         self._transport.abort()
 
     def close(self) -> None:
-        """Close a connection whose answer has ended. What was not sent yet is not sent any more: it might never be read."""
+        """Close a connection whose response has ended. Unsent data is discarded: the backend might never read it."""
         self.asker = None
         self.lost = True
         if self._transport.get_write_buffer_size():
@@ -156,41 +156,41 @@ class Upstream(asyncio.BufferedProtocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the next request may follow after an answer has ended.
+        """Whether another request may follow on this connection after the response.
 
-        Only when the backend's answer was exactly its length, and every byte of the request that its head announces was
-        handed to the kernel. Otherwise the backend would take the next request for the rest of this one.
+        Only if the backend's response had exactly its declared length, and every byte of the request that its head announced
+        was handed to the kernel. Otherwise the backend would take the next request for the rest of this one.
         """
         sent_all = self._ended and not self._owed and not self._transport.get_write_buffer_size()
         return self._keep and sent_all and not self.lost
 
     def is_quiet(self) -> bool:
-        """Whether an idle connection has neither ended nor received a byte that has not been read yet."""
+        """Return whether an idle connection is open and has no unread input."""
         if self.lost or self._transport.is_closing():
             return False
         pipe = self._transport.get_extra_info("socket")
-        looking = select.poll()
-        looking.register(pipe.fileno(), select.POLLIN)
-        return not looking.poll(0)
+        poller = select.poll()
+        poller.register(pipe.fileno(), select.POLLIN)
+        return not poller.poll(0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
+        """Take the opened transport."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_LIMIT)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read into."""
+        """Return the buffer to read into."""
         return READ
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes were read."""
+        """Take the bytes that were read into the buffer."""
         self.data_received(bytes(READ[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Some of an answer."""
+        """Take part of a response."""
         asker = self.asker
         if asker is None:
-            # Bytes that answer no request: the next request on this connection would take them for its answer.
+            # No request is in flight: the next one on this connection would take these bytes for its response.
             self.give_up()
             return
         self.began = True
@@ -204,11 +204,11 @@ class Upstream(asyncio.BufferedProtocol):
             self._fail(asker, problem)
 
     def eof_received(self) -> bool:
-        """The backend closes; the rest is done when the connection is lost."""
+        """Let the connection close; `connection_lost` does the rest."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """End the request in flight: the connection is closed."""
         unread = isinstance(exc, ConnectionResetError | BrokenPipeError) or has_error(self._transport)
         self.lost = True
         asker, self.asker = self.asker, None
@@ -222,12 +222,12 @@ class Upstream(asyncio.BufferedProtocol):
             asker.on_lost(exc, unread)
 
     def pause_writing(self) -> None:
-        """The backend reads slowly."""
+        """Pause the sender of the request: the backend reads slowly."""
         if self.asker is not None:
             self.asker.on_full()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Resume the sender of the request: the backend has caught up."""
         if self.asker is not None:
             self.asker.on_room()
 
@@ -262,13 +262,13 @@ class Upstream(asyncio.BufferedProtocol):
             asker_now.on_answer(head, piece, ended)
 
     def _take_body(self, data: bytes) -> tuple[bytes, bool]:
-        """The content of some bytes of the body, and whether that is all of it."""
-        left = self._left
-        if left >= 0:
-            if len(data) > left:
+        """Return the content of these bytes of the body, and whether the body is complete."""
+        remaining = self._left
+        if remaining >= 0:
+            if len(data) > remaining:
                 self._keep = False
-                data = data[:left]
-            self._left = left - len(data)
+                data = data[:remaining]
+            self._left = remaining - len(data)
             return data, not self._left
         if self._chunks is not None:
             piece = self._chunks.feed(data)
@@ -291,10 +291,10 @@ class Upstream(asyncio.BufferedProtocol):
 
 
 def has_error(transport: asyncio.BaseTransport) -> bool:
-    """Whether the kernel knows that what was sent last did not arrive: the other side had closed before.
+    """Return whether the kernel reports that the last data sent did not arrive, because the peer had closed before.
 
-    A peer that closed first answers what comes after with a reset; the end of its stream is read before that, so that only
-    the socket's pending error shows it.
+    A peer that has closed answers later data with a reset. The end of its stream is read before that, so that only the socket's
+    pending error shows it.
     """
     pipe = transport.get_extra_info("socket")
     try:

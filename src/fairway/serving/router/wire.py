@@ -1,4 +1,4 @@
-"""Plans and loads as they go between the daemon and its routers, and into the plan's file."""
+"""The wire format of plans and loads between the daemon and its routers; the plan's file has the same format."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ V = TypeVar("V", RevisionLoad, BackendLoad)
 
 
 class GuardedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A plan with rules of access, as it goes over the wire.
+    """A plan with access rules, as sent over the wire.
 
-    A router of a version without such rules finds no `service` in it and refuses it, so that it never follows the routes without
-    the rules.
+    A router of a version without such rules finds no `service` in it and refuses it, so that it never follows the routes
+    without the rules.
     """
 
     guarded: RoutePlan
@@ -32,16 +32,16 @@ _PLAN = msgspec.json.Decoder(RoutePlan)
 _GUARDED_PLAN = msgspec.json.Decoder(GuardedPlan)
 _LOAD = msgspec.json.Decoder(RouteLoad)
 _LONGEST = 1e15
-"""Seconds that any sum of times can be."""
+"""Limit on any sum of times, in seconds."""
 
 
 def encode_plan(plan: RoutePlan) -> bytes:
-    """One line."""
+    """Return the plan as one line."""
     return msgspec.json.encode(plan if plan.access is None else GuardedPlan(plan))
 
 
 def decode_plan(data: bytes) -> RoutePlan:
-    """The plan; `BugError` when it is none that can be followed."""
+    """Return the plan; raise `BugError` if no router can follow it."""
     try:
         plan = _GUARDED_PLAN.decode(data).guarded if data.startswith(_GUARDED) else _PLAN.decode(data)
     except msgspec.MsgspecError as problem:
@@ -61,14 +61,14 @@ def check_plan(plan: RoutePlan) -> None:
 
 
 def encode_load(load: RouteLoad) -> bytes:
-    """One line."""
+    """Return the load as one line."""
     return msgspec.json.encode(load)
 
 
 def decode_load(data: bytes) -> RouteLoad:
-    """The load; `ValueError` when it cannot be read, or holds a number that no router can have counted.
+    """Return the load; raise `ValueError` if it cannot be read or holds a number that no router can have counted.
 
-    Outcomes whose sums are too large to be compared are left out: a router of an earlier version may have taken them.
+    Outcomes whose sums are too large to be compared are left out: a router of an earlier version may have accepted them.
     """
     try:
         load = _LOAD.decode(data)
@@ -76,11 +76,11 @@ def decode_load(data: bytes) -> RouteLoad:
         message = f"the load cannot be read: {problem}"
         raise ValueError(message) from None
     _check_load(load)
-    return replace(load, revisions={number: _with_bounded_outcomes(each) for number, each in load.revisions.items()})
+    return replace(load, revisions={number: _with_bounded_outcomes(revision) for number, revision in load.revisions.items()})
 
 
 def moved(load: RouteLoad, now: float) -> RouteLoad:
-    """The load of a router that took the moment of the question for nought, by the asker's clock."""
+    """Convert a load with times relative to the request to the caller's clock."""
     since = None if load.held_since is None else now + load.held_since
     return replace(load, time=now, held_since=since, key_uses={key: now + used for key, used in load.key_uses.items()})
 
@@ -93,9 +93,16 @@ def _check_load(load: RouteLoad) -> None:
         counted += [revision.arrived, revision.answered, revision.client_errors, revision.failed, revision.rejected]
         counted += [revision.mirrored, revision.mirror_failed, revision.mirror_client_errors, *revision.latency]
         seconds += [revision.latency_sum, revision.outputs.largest]
-        found = revision.outputs
-        counted += [found.compared, found.differing, found.relaid, found.classified, found.reclassified, found.non_finite]
-        counted += [found.restored, found.incomparable, found.skipped]
+        outputs = revision.outputs
+        counted += [
+            outputs.compared,
+            outputs.differing,
+            outputs.relaid,
+            outputs.classified,
+            outputs.reclassified,
+            outputs.non_finite,
+        ]
+        counted += [outputs.restored, outputs.incomparable, outputs.skipped]
         if len(revision.latency) not in (0, len(LATENCY_BOUNDS) + 1):
             message = f"the load has {len(revision.latency)} latencies"
             raise ValueError(message)
@@ -113,9 +120,9 @@ def _with_bounded_outcomes(load: RevisionLoad) -> RevisionLoad:
 
 
 def add_loads(loads: list[RouteLoad]) -> RouteLoad:
-    """What the processes of one service saw together: while one takes over from another there are two.
+    """Return the sum of the loads of one service's processes: during a takeover there are two.
 
-    The epoch names all of them, so that counters compare only while the same ones count.
+    The epoch names all of them, so that counters are compared only while the same processes count.
     """
     if len(loads) == 1:
         return loads[0]
@@ -134,7 +141,7 @@ def add_loads(loads: list[RouteLoad]) -> RouteLoad:
 
 
 def _added(tables: list[dict[K, V]]) -> dict[K, V]:
-    """The tables with equal keys added, field by field."""
+    """Return one table in which the values of equal keys are added, field by field."""
     whole: dict[K, V] = {}
     for table in tables:
         for key, value in table.items():
@@ -143,7 +150,7 @@ def _added(tables: list[dict[K, V]]) -> dict[K, V]:
 
 
 def _sum(one: V, other: V) -> V:
-    return type(one)(*(_plus(getattr(one, each.name), getattr(other, each.name)) for each in fields(one)))
+    return type(one)(*(_plus(getattr(one, field.name), getattr(other, field.name)) for field in fields(one)))
 
 
 def _plus(one: Any, other: Any) -> Any:

@@ -1,4 +1,4 @@
-"""GGUF: language models of llama.cpp. It is data; chat templates in it are run by a sandboxed interpreter of llama.cpp."""
+"""GGUF: language models of llama.cpp. It is data; llama.cpp runs chat templates in it in a sandboxed interpreter."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fairway.state.model import Signature
 _HEADER = struct.Struct("<4sIQQ")
 _VERSIONS = (2, 3)
 _LEAST_TENSOR = 8 + 4 + 4 + 8
-"""Bytes that the description of a tensor has at least: the length of its name, dimensions, type, place."""
+"""Minimum bytes of a tensor's description: the length of its name, dimensions, type, offset."""
 _LEAST_VALUE = 8 + 4 + 1
-"""Bytes that a value has at least: the length of its name, its type, and itself."""
+"""Minimum bytes of a value: the length of its name, its type, and itself."""
 
 
 def _check(files: Files, entry: str) -> Signature:
-    """A language model has no tensors that clients name: it takes prompts and gives text."""
+    """Check the file. A language model has no tensors that clients name: it takes prompts and returns text."""
     begins = head(files[entry], _HEADER.size)
     if len(begins) < _HEADER.size or _HEADER.unpack(begins)[0] != b"GGUF":
         message = f"{entry} is no GGUF file"
@@ -27,8 +27,8 @@ def _check(files: Files, entry: str) -> Signature:
         message = f"{entry} is of GGUF version {version}, and llama.cpp reads {' and '.join(map(str, _VERSIONS))}"
         raise RefusedError(message, fix="convert the model again; a version like 50331648 means another byte order")
     _, _, tensors, values = _HEADER.unpack(begins)
-    least = _HEADER.size + tensors * _LEAST_TENSOR + values * _LEAST_VALUE
-    if least > (size := files[entry].stat().st_size):
+    minimum = _HEADER.size + tensors * _LEAST_TENSOR + values * _LEAST_VALUE
+    if minimum > (size := files[entry].stat().st_size):
         message = f"{entry} is cut short: it tells of {tensors:,} tensors and {values:,} values, and has {size:,} bytes"
         raise RefusedError(message, fix="copy or download it again")
     return Signature()

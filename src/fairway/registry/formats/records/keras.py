@@ -1,4 +1,4 @@
-"""Keras: an architecture as JSON, and weights. Lambda layers, classes of others and HDF5 files can run code."""
+"""Keras: an architecture as JSON, and weights. Lambda layers, third-party classes and HDF5 files can run code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairway.state.model import Signature, TensorSpec
 _CONFIG = "config.json"
 _HDF5 = frozenset({".h5", ".hdf5"})
 _MARK = b"model_config"
-"""The attribute of an HDF5 file that holds the layers of a Keras model; a file of weights alone has none."""
+"""The attribute of an HDF5 file that holds the layers of a Keras model; a file of weights alone does not have it."""
 _PIECE = 1 << 20
 _DATA = frozenset(
     {
@@ -22,9 +22,9 @@ _DATA = frozenset(
         "keras.src.models.functional", "keras.src.models.sequential",
     }
 )  # fmt: skip
-"""Modules whose classes Keras makes from their configuration alone."""
+"""Modules whose classes Keras builds from their configuration alone."""
 _TOP = frozenset({"Functional", "Sequential", "DTypePolicy", "FloatDTypePolicy", "Variable"})
-"""The same of the module `keras`, which has functions that read and write files too."""
+"""Such classes of the module `keras`, which also has functions that read and write files."""
 _CODE = frozenset({"Lambda", "__lambda__", "TorchModuleWrapper", "TFSMLayer", "JaxLayer", "FlaxLayer", "function"})
 _WORDS = {
     "float32": "FP32", "float64": "FP64", "float16": "FP16", "bfloat16": "BF16", "int8": "INT8", "int16": "INT16",
@@ -44,36 +44,36 @@ def _risk(name: str, path: Path) -> Risk | None:
     config = archive.read_json(name, path, _CONFIG)
     if not isinstance(config, dict) or "class_name" not in config:
         return Risk("is a Keras model whose configuration names no class")
-    found = sorted(set(_code(config)))
-    return Risk(f"is a Keras model with code of its author ({', '.join(found[:5])})") if found else None
+    code = sorted(set(_code(config)))
+    return Risk(f"is a Keras model with code of its author ({', '.join(code[:5])})") if code else None
 
 
 def _code(config: Any) -> Iterator[str]:
-    """What of a configuration runs code or imports what its author names."""
-    left = [config]
-    while left:
-        value = left.pop()
+    """Yield the parts of a configuration that run code, or import what its author names."""
+    pending = [config]
+    while pending:
+        value = pending.pop()
         if isinstance(value, list):
-            left.extend(value)
+            pending.extend(value)
         elif isinstance(value, dict):
-            left.extend(value.values())
+            pending.extend(value.values())
             if "class_name" in value:
                 name, module = str(value["class_name"]), value.get("module")
-                known = module in _DATA or (module == "keras" and name in _TOP)
+                harmless = module in _DATA or (module == "keras" and name in _TOP)
                 registered = module is None and value.get("registered_name") not in (None, name)
-                if name in _CODE or registered or (isinstance(module, str) and not known and _is_object(module, value)):
-                    yield f"{module}.{name}" if isinstance(module, str) and not known else name
+                if name in _CODE or registered or (isinstance(module, str) and not harmless and _is_object(module, value)):
+                    yield f"{module}.{name}" if isinstance(module, str) and not harmless else name
             if isinstance(value.get("vocabulary"), str):
                 yield f"the vocabulary {value['vocabulary']!r}"
 
 
 def _is_object(module: str, value: dict[str, Any]) -> bool:
-    """Whether a node names a class. Plain values of Python and arrays are nodes too."""
+    """Return whether a node names a class. Plain Python values and arrays are nodes too."""
     return not (module == "builtins" and value.get("class_name") in ("slice", "tuple", "set", "bytes"))
 
 
 def _holds(path: Path, mark: bytes) -> bool:
-    """Whether the bytes occur anywhere in a file."""
+    """Return whether the bytes occur anywhere in a file."""
     rest = b""
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
@@ -90,37 +90,39 @@ def _models(files: Files) -> list[str]:
 
 
 def _signature(files: Files, entry: str) -> Signature:
-    """The inputs, where the configuration tells. The outputs are found when the model is loaded."""
+    """Return the inputs, if the configuration gives them. The outputs are found when the model is loaded."""
     if not archive.is_archive(files[entry]):
         return Signature()
     config = archive.read_json(entry, files[entry], _CONFIG)
     try:
-        found = {
+        inputs = {
             layer["config"]["name"]: layer["config"]
             for layer in config["config"]["layers"]
             if layer["class_name"] == "InputLayer"
         }
-        specs = [_spec(found[name]) for name in _names(config["config"].get("input_layers"))] or list(map(_spec, found.values()))
+        specs = [_spec(inputs[name]) for name in _names(config["config"].get("input_layers"))] or list(
+            map(_spec, inputs.values())
+        )
     except (KeyError, TypeError, AttributeError):
         return Signature()
     return Signature(tuple(spec for spec in specs if spec is not None))
 
 
 def _names(layers: Any) -> list[str]:
-    """The layers of the inputs in their order: one `[name, 0, 0]`, or several, or by name."""
+    """Return the names of the input layers in order, from one `[name, 0, 0]`, a list of these, or a mapping of them."""
     if isinstance(layers, dict):
         layers = list(layers.values())
     if not isinstance(layers, list) or not layers:
         return []
-    return [layers[0]] if isinstance(layers[0], str) else [each[0] for each in layers]
+    return [layers[0]] if isinstance(layers[0], str) else [layer[0] for layer in layers]
 
 
 def _spec(layer: dict[str, Any]) -> TensorSpec | None:
     shape = layer.get("batch_shape") or layer.get("batch_input_shape")
-    word = _WORDS.get(str(layer.get("dtype")))
-    if not isinstance(shape, list) or word is None:
+    datatype = _WORDS.get(str(layer.get("dtype")))
+    if not isinstance(shape, list) or datatype is None:
         return None
-    return TensorSpec(str(layer["name"]), word, tuple(-1 if each is None else int(each) for each in shape))
+    return TensorSpec(str(layer["name"]), datatype, tuple(-1 if length is None else int(length) for length in shape))
 
 
 RECORD = Format(

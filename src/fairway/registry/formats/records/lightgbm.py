@@ -12,7 +12,7 @@ from fairway.state.model import Signature, TensorSpec
 _SUFFIXES = frozenset({".txt", ".lgb", ".lgbm", ".model", ".lightgbm"})
 _BEGINS = b"tree\nversion="
 _HEADER = 1 << 24
-"""The header of a model is within its first bytes: names of features take the most."""
+"""The header of a model is within this many first bytes: names of features take the most."""
 
 
 def _is_model(path: Path) -> bool:
@@ -25,9 +25,9 @@ def _models(files: Files) -> list[str]:
 
 def _signature(files: Files, entry: str) -> Signature:
     text = head(files[entry], _HEADER).partition(b"\nTree=")[0].decode("utf-8", "replace")
-    told = dict(line.partition("=")[::2] for line in text.splitlines())
+    params = dict(line.partition("=")[::2] for line in text.splitlines())
     try:
-        features, trees = int(told["max_feature_idx"]) + 1, int(told["num_tree_per_iteration"])
+        features, trees = int(params["max_feature_idx"]) + 1, int(params["num_tree_per_iteration"])
     except (KeyError, ValueError):
         message = f"{entry} is no LightGBM model: its header lacks max_feature_idx or num_tree_per_iteration"
         raise RefusedError(message, fix="save it with Booster.save_model(PATH)") from None

@@ -1,4 +1,4 @@
-"""Folders of MLflow models: `MLmodel` names the flavours. Where one of them is a format of ours, MLflow itself is not needed."""
+"""Folders of MLflow models: `MLmodel` names the flavours. If one of them is a format of Fairway, MLflow is not needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NATIVE = {
     "pytorch": ("torch-export", "torchscript"),
     "transformers": ("transformers",),
 }
-"""Formats of ours that a flavour may be, in order of preference."""
+"""Formats of Fairway that a flavour may be, in order of preference."""
 _WORDS = {
     "boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64", "string": "BYTES",
     "binary": "BYTES",
@@ -38,29 +38,29 @@ _WORDS = {
 
 
 def read(path: Path, name: str = "MLmodel") -> dict[str, Any]:
-    """The document; `RefusedError` for what is none."""
+    """Return the document; raise `RefusedError` if it is not valid."""
     if path.stat().st_size > _LARGEST:
         message = f"{name} is larger than {_LARGEST:,} bytes"
         raise RefusedError(message, fix="log the model again")
     try:
-        # Texts, lists and mappings alone: numbers, dates and merged mappings can take longer to make than anyone waits.
-        found = yaml.load(path.read_bytes(), Loader=yaml.BaseLoader)  # it makes less than the safe one
+        # Only texts, lists and mappings: numbers, dates and merged mappings can take unreasonably long to construct.
+        document = yaml.load(path.read_bytes(), Loader=yaml.BaseLoader)  # it constructs less than the safe one
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
         message = f"{name} is no YAML: {' '.join(str(problem).split())[:200]}"
         raise RefusedError(message, fix="log the model again") from None
-    if not isinstance(found, dict) or not isinstance(found.get("flavors"), dict):
+    if not isinstance(document, dict) or not isinstance(document.get("flavors"), dict):
         message = f"{name} names no flavors"
         raise RefusedError(message, fix="log the model again with mlflow.FLAVOUR.log_model")
-    return found
+    return document
 
 
 def flavours(document: dict[str, Any]) -> list[str]:
-    """The names of its flavours, without that of plain functions."""
+    """Return the names of its flavours, without that of plain functions."""
     return [str(name) for name in document["flavors"] if name != _PYTHON]
 
 
 def signature_of(document: dict[str, Any]) -> Signature:
-    """Inputs and outputs as the document writes them; empty sides where it does not."""
+    """Return inputs and outputs as the document gives them; empty sides where it does not."""
     written = document.get("signature")
     if not isinstance(written, dict):
         return Signature()
@@ -68,7 +68,7 @@ def signature_of(document: dict[str, Any]) -> Signature:
 
 
 def columns(files: Files) -> Signature:
-    """The columns of the data frame that a model takes, where they are not all numbers: no other loader can know these."""
+    """Return the columns of the data frame that a model takes, unless all are numbers: no other loader provides these."""
     if "MLmodel" not in files:
         return Signature()
     inputs = signature_of(read(files["MLmodel"])).inputs
@@ -78,15 +78,15 @@ def columns(files: Files) -> Signature:
 
 
 def tensors(files: Files) -> Signature:
-    """The one tensor that a model takes, as its log says; for formats that do not tell it themselves."""
+    """Return the one tensor that a model takes, as logged; for formats that do not give it themselves."""
     inputs = signature_of(read(files["MLmodel"])).inputs if "MLmodel" in files else ()
     return Signature(inputs) if len(inputs) == 1 and len(inputs[0].shape) > 1 else Signature()
 
 
 def _specs(written: Any, other: str) -> tuple[TensorSpec, ...]:
     try:
-        told = json.loads(written) if isinstance(written, str) else []
-        return tuple(_spec(each, f"{other}-{place}" if len(told) > 1 else other) for place, each in enumerate(told))
+        specs = json.loads(written) if isinstance(written, str) else []
+        return tuple(_spec(spec, f"{other}-{index}" if len(specs) > 1 else other) for index, spec in enumerate(specs))
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
         return ()
 
@@ -95,7 +95,7 @@ def _spec(told: dict[str, Any], other: str) -> TensorSpec:
     name = str(told.get("name") or other)
     if told["type"] == "tensor":
         tensor = told["tensor-spec"]
-        return TensorSpec(name, _WORDS[tensor["dtype"]], tuple(int(each) for each in tensor["shape"]))
+        return TensorSpec(name, _WORDS[tensor["dtype"]], tuple(int(length) for length in tensor["shape"]))
     return TensorSpec(name, _WORDS[told["type"]], (-1,))
 
 

@@ -14,12 +14,12 @@ from fairway.state.model import Signature
 
 def _signature(files: Files, entry: str) -> Signature:
     with content(files[entry], entry, "no ONNX model") as model:
-        found = onnx.signature(model)
-        if not found.outputs:
+        signature = onnx.signature(model)
+        if not signature.outputs:
             message = "its graph gives nothing"
             raise ValueError(message)
         _check_external(entry, onnx.external_files(model), files)
-    return found
+    return signature
 
 
 def _check_external(entry: str, named: set[str], files: Files) -> None:

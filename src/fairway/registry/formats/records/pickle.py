@@ -1,4 +1,4 @@
-"""Pickles: estimators of scikit-learn and of libraries with its interface, and whatever else was pickled."""
+"""Pickles: estimators of scikit-learn and of libraries with its interface, and any other pickled object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairway.registry.formats.records import torch
 
 _BY_NAME = frozenset({".pkl", ".pickle", ".joblib", ".dill", ".cloudpickle"})
 _BY_CONTENT = frozenset({".bin", ".ckpt", ".model", ".weights", ".lgb", ".lgbm", ".bst", ".cb", ".xgb"})
-"""Names that torch.save and others use, and that plain data has too."""
+"""Suffixes that torch.save and others use, and that plain data has too."""
 _ZIP = b"PK\x03\x04"
 _PICKLE = b"\x80"
 _PROTOCOLS = range(2, 6)
@@ -21,7 +21,7 @@ def _risk(name: str, path: Path) -> Risk | None:
     if suffix in torch.SUFFIXES:
         pickled = not torch.is_exported(name, path) and not torch.is_script(name, path)
     else:
-        # What transformers reads under these names is unpickled, whatever it begins with.
+        # transformers unpickles files with these names, whatever their first bytes are.
         weights = suffix == ".bin" and PurePosixPath(name).name.startswith("pytorch_model")
         pickled = weights or suffix in _BY_NAME or (suffix in _BY_CONTENT and _looks_pickled(name, path))
     return Risk("is a pickle", always=True) if pickled else None

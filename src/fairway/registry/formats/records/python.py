@@ -1,4 +1,4 @@
-"""A Python class in `model.py`: code that is asked for by name."""
+"""A Python class in `model.py`: code, which is used only if it is requested by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _check(files: Files, name: str) -> Signature:
     except (SyntaxError, ValueError) as problem:
         message = f"{name} is no Python: {problem}"
         raise RefusedError(message, fix="mend it") from None
-    if not any(isinstance(each, ast.ClassDef) and each.name == CLASS for each in tree.body):
+    if not any(isinstance(node, ast.ClassDef) and node.name == CLASS for node in tree.body):
         message = f"{name} has no class {CLASS}"
         raise RefusedError(message, fix=f"define `class {CLASS}` at its top level")
     return Signature()

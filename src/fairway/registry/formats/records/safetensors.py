@@ -1,4 +1,4 @@
-"""Safetensors: weights alone, which is data. They are kept; a server for them is a command."""
+"""Safetensors: weights alone, which is data. The registry keeps them; serving them takes a command."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fairway.state.model import Signature
 
 _NOTES = "__metadata__"
 _LARGEST_HEADER = 100_000_000
-"""Bytes: what readers of safetensors take."""
+"""Limit on the bytes of a header, as in other readers of safetensors."""
 
 
 def check(path: Path, name: str) -> None:
-    """Refuse what is no such file, and a file without all of its weights."""
+    """Refuse a file that is not safetensors, or lacks some of its weights."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -30,10 +30,10 @@ def check(path: Path, name: str) -> None:
 
 
 def _end(header: bytes) -> int | None:
-    """Where the last tensor ends; None where this is no header."""
+    """Return the offset at which the last tensor ends; None if this is no header."""
     try:
-        told = json.loads(header)
-        return max((int(tensor["data_offsets"][1]) for name, tensor in told.items() if name != _NOTES), default=0)
+        tensors = json.loads(header)
+        return max((int(tensor["data_offsets"][1]) for name, tensor in tensors.items() if name != _NOTES), default=0)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
 

@@ -1,4 +1,4 @@
-"""skops: estimators of scikit-learn as a tree of types and arrays. Types that skops does not trust by itself need consent."""
+"""skops: scikit-learn estimators as a tree of types and arrays. Types that skops does not trust by default need consent."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _BUILTINS = frozenset(
 _COLLECTIONS = frozenset({"OrderedDict", "defaultdict"})
 _SHOWN = 5
 _VECTORIZERS = frozenset({"CountVectorizer", "TfidfVectorizer", "HashingVectorizer"})
-"""First steps that take texts."""
+"""First steps of a pipeline that take texts."""
 
 
 def untrusted(schema: Any) -> list[str]:
-    """The types and functions of a schema that skops does not load by itself, as far as this is known without scikit-learn."""
-    found = {full for node in _nodes(schema) if (full := _named(node)) and not _is_trusted(full, str(node.get("__loader__", "")))}
-    return sorted(found)
+    """Return the types and functions that skops does not load by default, as far as this is known without scikit-learn."""
+    names = {full for node in _nodes(schema) if (full := _named(node)) and not _is_trusted(full, str(node.get("__loader__", "")))}
+    return sorted(names)
 
 
 def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
-    left = [schema]
-    while left:
-        value = left.pop()
+    pending = [schema]
+    while pending:
+        value = pending.pop()
         if isinstance(value, dict):
             if "__class__" in value:
                 yield value
-            left.extend(value.values())
+            pending.extend(value.values())
         elif isinstance(value, list):
-            left.extend(value)
+            pending.extend(value)
 
 
 def _named(node: dict[str, Any]) -> str:
@@ -63,11 +63,11 @@ def _schema(name: str, path: Path) -> dict[str, Any]:
     if not archive.is_archive(path):
         message = f"{name} is not what skops.io.dump writes"
         raise RefusedError(message, fix="save it with skops.io.dump(model, PATH)")
-    found = archive.read_json(name, path, _SCHEMA)
-    if not isinstance(found, dict):
+    schema = archive.read_json(name, path, _SCHEMA)
+    if not isinstance(schema, dict):
         message = f"{name}: its {_SCHEMA} is no object"
         raise RefusedError(message, fix="save it with skops.io.dump(model, PATH)")
-    return found
+    return schema
 
 
 def _risk(name: str, path: Path) -> Risk | None:
@@ -81,7 +81,7 @@ def _risk(name: str, path: Path) -> Risk | None:
 
 
 def _signature(files: Files, entry: str) -> Signature:
-    """How many features, where the model or the first step of its pipeline says so. What comes out is found when it is loaded."""
+    """Return the number of features, if the model or the first step of its pipeline gives it; outputs are found on loading."""
     model = _schema(entry, files[entry])
     while _named(model) == "sklearn.pipeline.Pipeline":
         first = _steps(model)
@@ -90,8 +90,8 @@ def _signature(files: Files, entry: str) -> Signature:
         model = first
     if model.get("__class__") in _VECTORIZERS:
         return Signature((TensorSpec(tabular.INPUT, "BYTES", (-1,)),))
-    held = _attributes(model).get("n_features_in_")
-    features = json.loads(str(held.get("content"))) if isinstance(held, dict) and held.get("is_json") else 0
+    value = _attributes(model).get("n_features_in_")
+    features = json.loads(str(value.get("content"))) if isinstance(value, dict) and value.get("is_json") else 0
     if not isinstance(features, int) or features < 1:
         return Signature()
     return Signature((TensorSpec(tabular.INPUT, "FP64", (-1, features)),))
@@ -99,12 +99,12 @@ def _signature(files: Files, entry: str) -> Signature:
 
 def _attributes(model: dict[str, Any]) -> dict[str, Any]:
     content = model.get("content")
-    held = content.get("content") if isinstance(content, dict) else None
-    return held if isinstance(held, dict) else {}
+    attributes = content.get("content") if isinstance(content, dict) else None
+    return attributes if isinstance(attributes, dict) else {}
 
 
 def _steps(pipeline: dict[str, Any]) -> dict[str, Any]:
-    """The first step of a pipeline; empty where the file is made otherwise."""
+    """Return the first step of a pipeline; empty if the file has another structure."""
     try:
         first = _attributes(pipeline)["steps"]["content"][0]["content"][1]
     except (KeyError, IndexError, TypeError):

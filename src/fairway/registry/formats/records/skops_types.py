@@ -1,4 +1,4 @@
-"""The types that skops loads without being told to trust them, as of version 0.16: what is not named here needs consent.
+"""The types that skops loads without explicit trust, as of version 0.16: what is not named here needs consent.
 
 A name that a newer skops trusts too only costs a flag; skops itself decides again when the model is loaded.
 """

@@ -1,10 +1,10 @@
-"""What the formats of models for rows of features share: the names of their input and outputs."""
+"""The names of input and outputs that the formats for rows of features share."""
 
 from __future__ import annotations
 
 INPUT = "input"
 """The features of a row, or its text."""
 PREDICT = "predict"
-"""What the model's own `predict` gives: labels of a classifier, values of a regressor."""
+"""The result of the model's own `predict`: labels of a classifier, values of a regressor."""
 PROBABILITIES = "predict_proba"
-"""What `predict_proba` gives, for models that have it."""
+"""The result of `predict_proba`, for models that have it."""

@@ -1,4 +1,4 @@
-"""What PyTorch writes: programs of `torch.export` and of TorchScript. Both are archives with pickled parts."""
+"""PyTorch files: programs of `torch.export` and of TorchScript. Both are archives with pickled parts."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from fairway.registry.formats.record import Files, Format, Package, Risk
 from fairway.state.model import Signature
 
 SUFFIXES = frozenset({".pt", ".pth"})
-"""Names that all of these have, and pickles too."""
+"""Suffixes that all of these have, and pickles too."""
 _SCRIPTS = frozenset({*SUFFIXES, ".ts", ".torchscript"})
 _TORCH = ((Package("torch", "torch"),),)
 
 
 def is_exported(name: str, path: Path) -> bool:
-    """Whether the file is an archive of `torch.export`: a program and its weights."""
+    """Return whether the file is an archive of `torch.export`: a program and its weights."""
     if not archive.is_archive(path):
         return False
-    found = archive.members(name, path)
-    names = _inner(found)
-    # What torch.save writes has `data.pkl` right below the top; an exported program never does.
+    members = archive.members(name, path)
+    names = _inner(members)
+    # Files of torch.save have `data.pkl` right below the top; an exported program never does.
     # Before the archive had a folder of its own, its members lay at the top.
-    old = "serialized_exported_program.json" in found
+    old = "serialized_exported_program.json" in members
     return "data.pkl" not in names and bool(names & {"archive_format", "serialized_exported_program.json"} or old)
 
 
 def is_script(name: str, path: Path) -> bool:
-    """Whether the file is an archive of `torch.jit.save`: code in a language of its own, and constants."""
+    """Return whether the file is an archive of `torch.jit.save`: code in a language of its own, and constants."""
     if not archive.is_archive(path):
         return False
     names = _inner(archive.members(name, path))
-    return {"data.pkl", "constants.pkl"} <= names and any(each.startswith("code/") for each in names)
+    return {"data.pkl", "constants.pkl"} <= names and any(member.startswith("code/") for member in names)
 
 
 def _inner(found: list[str]) -> set[str]:
-    """Members by their path below the one folder at the top, and those at the top of that folder."""
+    """Return the paths of the members relative to the one folder at the top."""
     inner = [PurePosixPath(member).parts[1:] for member in found]
     return {"/".join(parts) for parts in inner}
 

@@ -25,7 +25,7 @@ def _models(files: Files) -> list[str]:
 
 def _is_model(files: Files, name: str) -> bool:
     folder = PurePosixPath(name).parent
-    weights = any(PurePosixPath(each).parent == folder and _is_weights(PurePosixPath(each)) for each in files)
+    weights = any(PurePosixPath(other).parent == folder and _is_weights(PurePosixPath(other)) for other in files)
     return weights and bool({"model_type", "architectures"} & json_object(files[name]).keys())
 
 
@@ -34,7 +34,10 @@ def _is_weights(path: PurePosixPath) -> bool:
 
 
 def _risk(name: str, path: Path) -> Risk | None:
-    """Pickled weights are found by the record of pickles; here, those that have any name in the list of the parts."""
+    """Return the risk of a file: weights in the list of parts that are not safetensors, or code of the author.
+
+    Pickled weights with the usual names are found by the record of pickles.
+    """
     if PurePosixPath(name).name in _INDEXES:
         others = [
             part for part in _parts(path, name) if not part.endswith(".safetensors") and not _is_weights(PurePosixPath(part))
@@ -48,28 +51,28 @@ def _risk(name: str, path: Path) -> Risk | None:
 
 
 def _parts(path: Path, name: str) -> set[str]:
-    """The files of weights that come in parts. `RefusedError` for one elsewhere."""
+    """Return the files of weights that come in parts; raise `RefusedError` for one outside of the folder."""
     parts = json_object(path).get("weight_map")
-    found = set(parts.values()) if isinstance(parts, dict) else set()
-    for part in found:
+    names = set(parts.values()) if isinstance(parts, dict) else set()
+    for part in names:
         if not isinstance(part, str) or not stays_inside(name, part) or "\\" in part:
             message = f"{name} names {str(part)[:100]!r} as a part of the weights, which is no file of its folder"
             raise RefusedError(message, fix="do not use this folder; save the model again")
-    return found
+    return names
 
 
 def _names(code: Any) -> str:
     values = list(code.values()) if isinstance(code, dict) else [code]
-    return ", ".join(str(each)[:60] for each in values[:3])
+    return ", ".join(str(value)[:60] for value in values[:3])
 
 
 def task(config: dict[str, Any]) -> str:
-    """What the model is for, by its first architecture; empty where it gives features."""
-    named = config.get("architectures")
-    architecture = str(named[0]) if isinstance(named, list) and named else ""
-    for ending, found in _TASKS.items():
+    """Return the task of the model, by its first architecture; empty if it returns features."""
+    architectures = config.get("architectures")
+    architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    for ending, name in _TASKS.items():
         if architecture.endswith(ending):
-            return found
+            return name
     return ""
 
 
@@ -87,15 +90,15 @@ def _signature(files: Files, entry: str) -> Signature:
     for name in files:
         if PurePosixPath(name).parent == PurePosixPath(entry).parent and name.endswith(".safetensors"):
             safetensors.check(files[name], name)
-    found = task(config)
+    kind = task(config)
     labels = config.get("id2label")
     count = len(labels) if isinstance(labels, dict) else int(config.get("num_labels", 2))
     outputs = (TensorSpec("label", "BYTES", (-1,)), TensorSpec("score", "FP32", (-1,)), TensorSpec("scores", "FP32", (-1, count)))
-    if found == "text-classification":
+    if kind == "text-classification":
         return Signature((TensorSpec(TEXT, "BYTES", (-1,)),), outputs)
-    if found == "image-classification":
+    if kind == "image-classification":
         return Signature((TensorSpec(IMAGE, "UINT8", (-1, -1, -1, 3)),), outputs)
-    if found == "text-generation":
+    if kind == "text-generation":
         return Signature()
     width = config.get("hidden_size", config.get("dim", config.get("d_model", -1)))
     features = TensorSpec("embedding", "FP32", (-1, width if isinstance(width, int) else -1))

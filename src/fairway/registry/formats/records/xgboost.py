@@ -18,7 +18,7 @@ _TEXT = re.compile(rb'\s*\{\s*"(learner|version)"\s*:\s*[\[{]')
 _BINARY = re.compile(rb"\{L\0{7}\x07(learner|version)[\[{]", re.DOTALL)
 _BEGINNING = 64
 _LARGEST_TEXT = 32 << 20
-"""Larger JSON is not read: its numbers would take many times its size in memory. UBJSON has no such limit."""
+"""Limit on JSON: the numbers of a larger file would take many times its size in memory. UBJSON has no such limit."""
 _MULTICLASS = "multi:softprob"
 
 
@@ -45,20 +45,20 @@ def _signature(files: Files, entry: str) -> Signature:
 
 
 def _of_learner(learner: dict[str, Any]) -> Signature:
-    told = learner["learner_model_param"]
-    features, classes, targets = (int(told.get(name, 0)) for name in ("num_feature", "num_class", "num_target"))
-    taken = (TensorSpec(INPUT, "FP32", (-1, features if features > 0 else -1)),)
+    params = learner["learner_model_param"]
+    features, classes, targets = (int(params.get(name, 0)) for name in ("num_feature", "num_class", "num_target"))
+    inputs = (TensorSpec(INPUT, "FP32", (-1, features if features > 0 else -1)),)
     if _estimator_type(learner) == "classifier":
         count = max(classes, 2) if targets < 2 else targets
         labels = TensorSpec(PREDICT, "INT64", (-1,) if targets < 2 else (-1, targets))
-        return Signature(taken, (labels, TensorSpec(PROBABILITIES, "FP32", (-1, count))))
+        return Signature(inputs, (labels, TensorSpec(PROBABILITIES, "FP32", (-1, count))))
     objective = learner["objective"]["name"]
     width = classes if objective == _MULTICLASS else targets if targets > 1 else 0
-    return Signature(taken, (TensorSpec(PREDICT, "FP32", (-1, width) if width else (-1,)),))
+    return Signature(inputs, (TensorSpec(PREDICT, "FP32", (-1, width) if width else (-1,)),))
 
 
 def _estimator_type(learner: dict[str, Any]) -> str:
-    """What the estimator of `xgboost.sklearn` was that saved it; empty for a Booster."""
+    """Return the type of the `xgboost.sklearn` estimator that saved it; empty for a Booster."""
     try:
         kind = json.loads(learner.get("attributes", {}).get("scikit_learn", "{}")).get("_estimator_type")
     except (ValueError, AttributeError, TypeError):

@@ -1,7 +1,7 @@
-"""Takes connections from the listening socket of a router, with TLS or without.
+"""Accepts connections at the listening socket of a router, with TLS or without.
 
-Without TLS the loop does it. With TLS each connection is taken here, so that those that have not finished their handshake are
-few, and so that each gets the certificate that is in force when it comes.
+Without TLS the event loop does it. With TLS each connection is accepted here, to limit the number of unfinished handshakes and
+to give each connection the certificate that is in force when it arrives.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from fairway.state.route import RoutePlan
 log = logging.getLogger("fairway.router")
 
 HANDSHAKE_SECONDS = 10.0
-"""From the connection to the first byte, and from that to the end of the handshake."""
+"""Timeout from the connection to the first byte, and from that to the end of the handshake."""
 MOST_HANDSHAKES = 256
-"""Connections that have not finished their handshake; for one more the oldest is closed."""
+"""Limit on connections with an unfinished handshake; one more closes the oldest."""
 _BACKLOG = 4096
 _AT_ONCE = 64
-"""Connections taken in one turn of the loop."""
+"""Connections accepted in one iteration of the loop."""
 _PAUSE_SECONDS = 0.2
-"""How long none is taken when there are no descriptors left."""
+"""How long no connection is accepted after descriptors ran out."""
 _CLIENT_HELLO = b"\x16"
-"""The first byte of a connection that speaks TLS."""
+"""The first byte of a TLS connection."""
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -45,22 +45,22 @@ class Acceptor:
         self._pending: dict[socket.socket, asyncio.TimerHandle] = {}
         """Connections that have sent nothing, or have not finished their handshake, the oldest first."""
         self._shaking: set[socket.socket] = set()
-        """Those of them that have begun their handshake."""
+        """Pending connections that have begun their handshake."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._switching: asyncio.Task[None] | None = None
         self.files = TlsFiles()
 
     @property
     def pending(self) -> int:
-        """Connections that are not handed on yet."""
+        """Connections that were not handed to the router yet."""
         return len(self._pending)
 
     async def start(self) -> None:
-        """Take connections from now on."""
+        """Start to accept connections."""
         await self._switch()
 
     def follow(self, plan: RoutePlan) -> None:
-        """Take those that come from now on as the plan says."""
+        """Accept new connections as the plan requires."""
         rule = plan.access.tls if plan.access is not None else None
         self.files.follow(rule)
         if self.files.problem:
@@ -71,7 +71,7 @@ class Acceptor:
                 self._switching = asyncio.get_running_loop().create_task(self._switch())
 
     def close(self) -> None:
-        """Take no more; handshakes that have begun go on."""
+        """Accept no more connections; handshakes that have begun continue."""
         self._closed = True
         self._pause()
         if self._server is not None:
@@ -89,7 +89,7 @@ class Acceptor:
             self._resume()
             return
         self._pause()
-        # The loop closes what it is given; the socket itself is needed again.
+        # The loop closes the socket that it gets; the listener itself is needed again.
         server = await asyncio.get_running_loop().create_server(self._connection, sock=self._listener.dup(), backlog=_BACKLOG)
         if self._is_over():
             server.close()
@@ -97,7 +97,7 @@ class Acceptor:
             self._server = server
 
     def _is_over(self) -> bool:
-        """Whether what was begun is not wanted any more: a plan may come, or the end, while it was waited for."""
+        """Return whether the switch is obsolete: a plan, or the end, may come while it is awaited."""
         return self._closed or self._secured
 
     def _resume(self) -> None:
@@ -126,7 +126,7 @@ class Acceptor:
             self._greet(taken)
 
     def _greet(self, taken: socket.socket) -> None:
-        """Wait for the first byte: it tells whether the client speaks TLS."""
+        """Wait for the first byte, which shows whether the client uses TLS."""
         loop = asyncio.get_running_loop()
         taken.setblocking(False)
         if taken.family in (socket.AF_INET, socket.AF_INET6):
@@ -157,7 +157,7 @@ class Acceptor:
         task.add_done_callback(self._tasks.discard)
 
     async def _hand_on(self, taken: socket.socket, context: ssl.SSLContext | None) -> None:
-        """Give the connection to the router, after the handshake. One that speaks plain HTTP is answered that TLS is needed."""
+        """Hand the connection to the router, after the handshake. A plain HTTP client gets the answer that TLS is required."""
         loop = asyncio.get_running_loop()
         within = HANDSHAKE_SECONDS if context is not None else None
         try:
@@ -175,15 +175,15 @@ class Acceptor:
             timer.cancel()
 
     def _give_up(self, taken: socket.socket) -> None:
-        """Close a connection that is not handed on yet."""
-        shakes = taken in self._shaking
+        """Close a connection that was not handed to the router yet."""
+        shaking = taken in self._shaking
         self._forget(taken)
-        if not shakes:
+        if not shaking:
             asyncio.get_running_loop().remove_reader(taken.fileno())
             taken.close()
             return
         try:
-            # A handshake that has begun sees the end of the connection.
+            # A handshake that has begun notices the end of the connection.
             taken.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass

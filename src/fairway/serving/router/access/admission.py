@@ -1,4 +1,4 @@
-"""The one place where a request is let in or refused, before anything of it reaches a replica."""
+"""The one place where a request is admitted or refused, before any of it reaches a replica."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from fairway.units import rate
 _KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 _KEY_LENGTHS = frozenset(map(len, _KEY_HEADERS))
 _OWN_ANSWERS = frozenset({OWN, TARGET})
-"""Answered by the router itself: the question whether it lives, and reports of outcomes, which have a token of their own."""
+"""Targets that the router itself answers: the liveness check, and reports of outcomes, which have a token of their own."""
 _FRAMED = frozenset({b"access-control-allow-origin", b"access-control-allow-credentials", b"access-control-expose-headers"})
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that is let in. Its head has lost the lines with the key."""
+    """An admitted request. The lines with the key have been removed from its head."""
 
     key: str = ""
-    """The name of the key, for logs; empty: none was needed."""
+    """The name of the key, for logs; empty: none was required."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    """What the answer must say beside what the replica says."""
+    """Headers that the response must have besides the replica's."""
     replaces: frozenset[bytes] = frozenset()
-    """Headers of the replica's answer, in lower case, that are left out because the router answers for them."""
+    """Headers of the replica's response, in lower case, that are dropped because the router sets them itself."""
 
     rule: KeyRule | None = None
-    """The key itself, to find out later whether it is still valid."""
+    """The rule of the key, to check later whether the key is still valid."""
 
     @property
     def lines(self) -> bytes:
@@ -45,14 +45,14 @@ class Admitted:
 
 
 ADMITTED = Admitted()
-"""A request to an endpoint without rules for it."""
+"""The result for an endpoint without rules."""
 
 
 class Admission:
-    """The rules of one plan. What was counted of keys and failed attempts is taken over from the rules before."""
+    """The access rules of one plan. Counts of keys and failed attempts are carried over from the previous rules."""
 
     ring: KeyRing | None
-    """The keys; None where none is needed."""
+    """The keys; None if none are required."""
     failed: FailedAttempts
 
     def __init__(
@@ -64,7 +64,7 @@ class Admission:
         exposed: bool,
         before: Admission | None = None,
     ) -> None:
-        """`now`: a clock that never jumps; `wall`: the time by which keys expire; `exposed`: it listens beyond loopback."""
+        """Create the rules. `now`: monotonic clock; `wall`: clock by which keys expire; `exposed`: reachable beyond loopback."""
         access = plan.access or Access()
         self._access = access
         self._now = now
@@ -73,15 +73,16 @@ class Admission:
         self._site = _site(plan, exposed=exposed)
         self._cors = Cors(access.cors) if access.cors is not None else None
         self._tls = access.tls is not None
-        known = before.ring if before is not None else None
-        self.ring = KeyRing(plan.service, access.keys, known, now()) if access.keys_required else None
+        previous = before.ring if before is not None else None
+        self.ring = KeyRing(plan.service, access.keys, previous, now()) if access.keys_required else None
         self.failed = before.failed if before is not None else FailedAttempts()
 
     def admit(self, head: RequestHead, peer: bytes, raw: bytes | None = None, *, secure: bool = False) -> Refusal | Admitted:
-        """Let a request in, or say how it is answered instead.
+        """Admit a request, or return its refusal.
 
-        `peer`: the address of the sender; `raw`: the head as it came, where there is one (HTTP/1.1); `secure`: it came by TLS.
-        Of a request that is let in, the lines with the key are taken out of `head`, so that they reach no replica.
+        `peer` is the sender's address, `raw` the head as received, where there is one (HTTP/1.1), `secure` whether the
+        connection uses TLS. The lines with the key are removed from the `head` of an admitted request, so that they reach no
+        replica.
         """
         if secure:
             head.forwarded[b"x-forwarded-proto"] = b"https"
@@ -98,10 +99,10 @@ class Admission:
         replaced = _FRAMED if cors is not None else frozenset()
         if self.ring is None or head.target in _OWN_ANSWERS or self._is_open(head):
             return Admitted("", headers, replaced) if cors is not None else ADMITTED
-        found = self._key_of(head, peer, self.ring)
-        if isinstance(found, Refusal):
-            return _with(found, headers)
-        return self._let_in(found, headers, replaced)
+        key = self._key_of(head, peer, self.ring)
+        if isinstance(key, Refusal):
+            return _with(key, headers)
+        return self._let_in(key, headers, replaced)
 
     def _let_in(self, key: Key, headers: tuple[tuple[bytes, bytes], ...], replaced: frozenset[bytes]) -> Refusal | Admitted:
         now = self._now()
@@ -118,11 +119,11 @@ class Admission:
 
     @property
     def ends_by_itself(self) -> bool:
-        """Whether a key expires some day, so that what came with it is to be looked at again."""
+        """Whether a key has an expiry, so that requests in flight must be checked again."""
         return self.ring is not None and self.ring.expires
 
     def still_admits(self, admitted: Admitted) -> bool:
-        """Whether the key of a request that is under way is still valid. Without a key, or where none is needed, it goes on."""
+        """Return whether the key of a request in flight is still valid. True if it has no key or none is required."""
         ring, rule = self.ring, admitted.rule
         return ring is None or rule is None or ring.still_takes(rule, self._wall())
 
@@ -130,7 +131,7 @@ class Admission:
         if self._site is None and not head.upgrades:
             return None
         try:
-            # A page whose origin the document names may send what it likes.
+            # A page whose origin the document names may send any request.
             trusted = origin is not None and self._cors is not None and self._cors.allows(origin)
             if self._site is not None:
                 self._site.check(head, raw, trusted=trusted)
@@ -144,29 +145,29 @@ class Admission:
         return head.target in self._open and head.method in (b"GET", b"HEAD")
 
     def _key_of(self, head: RequestHead, peer: bytes, ring: KeyRing) -> Key | Refusal:
-        """The valid key of a request, whose lines are taken out of the head, or the refusal."""
-        given: list[bytes] = []
-        kept: list[bytes] = []
+        """Return the valid key of a request, and remove its lines from the head; otherwise return the refusal."""
+        values: list[bytes] = []
+        lines: list[bytes] = []
         for line in head.lines:
             name, _, value = line.partition(b":")
             if len(name) not in _KEY_LENGTHS or (name := name.lower()) not in _KEY_HEADERS:
-                kept.append(line)
+                lines.append(line)
                 continue
             value = value.strip(b" \t")
             if name == b"authorization":
                 scheme, _, value = value.partition(b" ")
                 value = value.strip(b" \t") if scheme.lower() == b"bearer" else b""
-            given.append(value)
-        if len(given) > 1:
-            # Two readers could take different ones for the key.
+            values.append(value)
+        if len(values) > 1:
+            # Two readers could take different values for the key.
             return self._failure(peer, 400, "the request has more than one API key: send one header with one key")
-        if not given:
+        if not values:
             return self._failure(peer, 401, "an API key is needed: send `Authorization: Bearer KEY` or `X-API-Key: KEY`")
-        found = ring.find(given[0], self._wall())
-        if isinstance(found, BadKey):
-            return self._failure(peer, 403 if found is BadKey.OTHER_SERVICE else 401, found.value)
-        head.lines = kept
-        return found
+        key = ring.find(values[0], self._wall())
+        if isinstance(key, BadKey):
+            return self._failure(peer, 403 if key is BadKey.OTHER_SERVICE else 401, key.value)
+        head.lines = lines
+        return key
 
     def _failure(self, peer: bytes, status: int, reason: str) -> Refusal:
         wait = self.failed.add(peer, self._now())
@@ -180,14 +181,14 @@ class Admission:
 def make_admission(
     plan: RoutePlan, now: Callable[[], float], wall: Callable[[], float], *, exposed: bool, before: Admission | None
 ) -> Admission | None:
-    """The rules of a plan; None where every request is let in, so that it costs nothing."""
+    """Return the rules of a plan; None if every request is admitted, so that admission costs nothing."""
     if plan.access is None and _site(plan, exposed=exposed) is None:
         return None
     return Admission(plan, now, wall, exposed=exposed, before=before)
 
 
 def admit_without_rules(head: RequestHead) -> Refusal | Admitted:
-    """Let a request in where every request is let in. Only a WebSocket of another site's page is not."""
+    """Admit any request, except a WebSocket of another site's page."""
     if head.upgrades:
         try:
             check_page(head)
@@ -197,7 +198,7 @@ def admit_without_rules(head: RequestHead) -> Refusal | Admitted:
 
 
 def _site(plan: RoutePlan, *, exposed: bool) -> Site | None:
-    """The names by which the endpoint may be asked. Beyond loopback only where the document names them."""
+    """Return the host names allowed for the endpoint. Beyond loopback they are checked only if the document names them."""
     if ANY in plan.hosts or ((exposed or not is_loopback(plan.host)) and not plan.hosts):
         return None
     return Site(plan.hosts)

@@ -1,7 +1,7 @@
-"""Attempts with keys that are not valid, counted by the address of the sender.
+"""Failed attempts with invalid keys, counted by the address of the sender.
 
-A key has 256 random bits, so guessing finds none; the limit keeps a sender from filling logs and from being answered at length.
-It never refuses a valid key: others may share the address (a proxy, NAT), and one sender must not lock them out.
+A key has 256 random bits, so guessing finds none. The limit keeps a sender from filling logs and from being answered in full.
+It never refuses a valid key: other clients may share the address (a proxy, NAT), and one sender must not lock them out.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 
 MOST_FAILURES = 20
-"""Failed attempts of one address that are answered in full; the number is forgotten at one every `FORGET_SECONDS`."""
+"""Failed attempts of one address that are answered in full; the count falls by one every `FORGET_SECONDS`."""
 FORGET_SECONDS = 3.0
 MOST_PEERS = 4096
-"""Addresses that are remembered; the one whose last attempt is oldest is forgotten first."""
+"""Limit on remembered addresses; the one with the oldest last attempt is forgotten first."""
 
 
 class FailedAttempts:
@@ -24,7 +24,7 @@ class FailedAttempts:
         self._failures: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
 
     def add(self, peer: bytes, now: float) -> float:
-        """Count a failure. 0: answer it in full; else the seconds after which another attempt is."""
+        """Count a failure. Return 0 to answer it in full, otherwise the seconds until another attempt is."""
         peer = network_of(peer)
         count, since = self._failures.pop(peer, (0.0, now))
         count = max(0.0, count - (now - since) / FORGET_SECONDS) + 1.0
@@ -38,12 +38,12 @@ class FailedAttempts:
 
 
 def network_of(peer: bytes) -> bytes:
-    """The part of an address that one sender cannot choose freely: of IPv6, the first 64 bits."""
+    """Return the part of an address that a sender cannot choose freely: for IPv6, the first 64 bits."""
     if b":" not in peer:
         return peer
     head, _, tail = peer.partition(b"::")
-    groups = [part for part in head.split(b":") if part]
+    groups = [group for group in head.split(b":") if group]
     if tail or peer.endswith(b"::"):
-        rest = [part for part in tail.split(b":") if part]
+        rest = [group for group in tail.split(b":") if group]
         groups += [b"0"] * max(0, 8 - len(groups) - len(rest)) + rest
     return b":".join(groups[:4])

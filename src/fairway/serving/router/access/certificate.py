@@ -1,7 +1,7 @@
-"""What a certificate says: names and times, read from PEM without a library, and whether it can protect a port.
+"""Reads the names and times of a PEM certificate without a library.
 
-The standard library reads certificates of peers only; these few fields of DER (X.690, RFC 5280) need no more than a reader of
-lengths. Whether certificate and key belong together is left to OpenSSL.
+The standard library reads certificates of peers only. These few DER fields (X.690, RFC 5280) need no more than a reader of
+lengths. OpenSSL checks whether certificate and key belong together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DNS, _IP = 0x82, 0x87
 _ALTERNATIVE_NAMES = bytes.fromhex("0603551d11")
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 _LARGEST = 256 * 1024
-"""Bytes of a file with certificates."""
+"""Limit on the bytes of a file with certificates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,16 @@ class Certificate:
     """The first certificate of a file."""
 
     names: tuple[str, ...]
-    """DNS names and addresses for which it is valid."""
+    """DNS names and IP addresses for which it is valid."""
     begins: float
     """Seconds since the epoch."""
     ends: float
     self_issued: bool
-    """Whether it names itself as its authority."""
+    """Whether its issuer is its own subject."""
 
 
 def read_certificate(path: Path) -> Certificate:
-    """The first certificate of a PEM file. `OSError`: the file cannot be read; `ValueError`: it holds none."""
+    """Return the first certificate of a PEM file. `OSError`: the file cannot be read; `ValueError`: it holds none."""
     if path.stat().st_size > _LARGEST:
         message = f"is larger than {_LARGEST} bytes, and no file with certificates"
         raise ValueError(message)
@@ -53,10 +53,10 @@ def read_certificate(path: Path) -> Certificate:
 
 
 def parse_certificate(der: bytes) -> Certificate:
-    """The fields of a certificate in DER; `ValueError` or `IndexError` when it is none."""
+    """Parse a certificate in DER; raise `ValueError` or `IndexError` if it is none."""
     signed = _first(_first(der))
     fields = [part for part in _parts(signed) if part[0] != _VERSION]
-    # Serial number, algorithm, issuer, validity, subject, key, and then what is optional.
+    # Serial number, algorithm, issuer, validity, subject, key, then optional fields.
     issuer, validity, subject = fields[2][1], fields[3][1], fields[4][1]
     begins, ends = [_time(*part) for part in _parts(validity)]
     names: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ def _name(kind: int, value: bytes) -> str:
 def _time(tag: int, content: bytes) -> float:
     text = content.decode("ascii")
     if tag == _UTC_TIME:
-        # Two digits of the year: from 1950 to 2049.
+        # The year has two digits: from 1950 to 2049.
         text = ("19" if int(text[:2]) >= 50 else "20") + text
     elif tag != _ANY_TIME:
         message = "no time where its times should be"
@@ -95,7 +95,7 @@ def _time(tag: int, content: bytes) -> float:
 
 
 def _first(data: bytes) -> bytes:
-    """The content of the first value."""
+    """Return the content of the first value."""
     for _, content in _parts(data):
         return content
     message = "a value is missing"
@@ -103,7 +103,7 @@ def _first(data: bytes) -> bytes:
 
 
 def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The values that lie one after the other: tag and content."""
+    """Yield the tag and content of consecutive values."""
     at = 0
     while at < len(data):
         tag, length = data[at], data[at + 1]

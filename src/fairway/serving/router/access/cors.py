@@ -1,4 +1,4 @@
-"""Pages of other origins: which may read answers, and what a browser is told when it asks first."""
+"""Cross-origin requests (CORS): which pages may read responses, and the answers to preflights."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from fairway.state.access import CorsRule
 
 _ANY = "*"
 _USUAL_HEADERS = ("authorization", "content-type", "x-api-key", "api-key", "x-request-id")
-"""Headers that a page may send where the document names none."""
+"""Headers that a page may send if the document names none."""
 _EXPOSED = b"fairway-revision, ratelimit-limit, ratelimit-remaining, ratelimit-reset, retry-after, x-request-id"
 _LONGEST = 1024
-"""Bytes of the list of headers of a preflight that are looked at."""
+"""Limit on the bytes of a preflight's list of headers that are read."""
 
 
 class Cors:
-    """The rule of one service, ready to answer."""
+    """The CORS rule of one service, prepared for lookups."""
 
     __slots__ = ("_any_header", "_any_origin", "_headers", "_methods", "_origins", "_rule")
 
     def __init__(self, rule: CorsRule) -> None:
         self._rule = rule
-        # With credentials `*` would let every page act in its visitor's name; specifications refuse that, and so does this.
+        # With credentials, `*` would let every page act in its visitor's name. Documents with both are refused, and so is it
+        # here.
         self._any_origin = _ANY in rule.origins and not rule.credentials
         self._origins = {origin.lower().encode() for origin in rule.origins if origin != _ANY}
         self._methods = {method.upper().encode() for method in rule.methods} | {b"HEAD"}
@@ -30,21 +31,21 @@ class Cors:
         self._headers = sorted(name.lower().encode() for name in headers if name != _ANY)
 
     def allows(self, origin: bytes) -> bool:
-        """Whether pages of this origin may read answers."""
+        """Return whether pages of this origin may read responses."""
         return self._any_origin or origin.lower() in self._origins
 
     def preflight(self, head: RequestHead, origin: bytes) -> Refusal:
-        """The answer to a browser that asks whether a page may send a request."""
+        """Return the answer to a browser's preflight."""
         if not self.allows(origin):
             return self._refused(f"the origin {origin[:100].decode('latin-1')} is not one of this endpoint's cors.origins")
         method = head.value_of(b"access-control-request-method") or b""
         if method not in self._methods:
             return self._refused(f"the method {method[:20].decode('latin-1')} is not one of this endpoint's cors.methods")
-        asked = _names(head.value_of(b"access-control-request-headers") or b"")
-        foreign = [] if self._any_header else [name for name in asked if name not in self._headers]
+        requested = _names(head.value_of(b"access-control-request-headers") or b"")
+        foreign = [] if self._any_header else [name for name in requested if name not in self._headers]
         if foreign:
             return self._refused(f"the header {foreign[0][:60].decode('latin-1')} is not one of this endpoint's cors.headers")
-        allowed = asked if self._any_header else self._headers
+        allowed = requested if self._any_header else self._headers
         return Refusal(
             204,
             "",
@@ -58,7 +59,7 @@ class Cors:
         )
 
     def answer_headers(self, origin: bytes | None) -> tuple[tuple[bytes, bytes], ...]:
-        """What every answer says. An origin that may not read it gets no permission, and its browser hides the answer."""
+        """Return the headers of every response. An origin without permission to read it gets none: its browser hides it."""
         if origin is None or not self.allows(origin):
             return () if self._any_origin else ((b"vary", b"origin"),)
         vary = () if self._any_origin else ((b"vary", b"origin"),)
@@ -74,5 +75,5 @@ class Cors:
 
 
 def _names(text: bytes) -> list[bytes]:
-    found = {name.strip(b" \t").lower() for name in text[:_LONGEST].split(b",")} - {b""}
-    return sorted(found)
+    names = {name.strip(b" \t").lower() for name in text[:_LONGEST].split(b",")} - {b""}
+    return sorted(names)

@@ -1,6 +1,6 @@
-"""The API keys of a service on this machine: a file in the folder of its router, for its owner alone.
+"""The API keys of a service on this machine: a file in the folder of its router, readable by the owner only.
 
-It holds hashes, and none of the keys.
+It holds hashes, not the keys.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _DECODER = msgspec.json.Decoder(tuple[ApiKey, ...])
 
 
 def parse_keys(data: bytes) -> tuple[ApiKey, ...]:
-    """The keys of a file; `ValueError` when it holds none."""
+    """Parse the keys of a file; raise `ValueError` if it holds none."""
     return _DECODER.decode(data)
 
 
 def key_records(home: Path) -> bytes:
-    """The keys of a service for a file elsewhere, without when they were used: the same keys give the same bytes."""
+    """Return a service's keys for a file elsewhere, without their last uses: the same keys give the same bytes."""
     return msgspec.json.encode([replace(key, used=0.0) for key in read_keys(home)])
 
 
 def read_keys(home: Path) -> tuple[ApiKey, ...]:
-    """The keys in order of their names. `UnavailableError` when the file cannot be read: then none of them is valid."""
+    """Return the keys, ordered by name. Raises `UnavailableError` if the file cannot be read: then no key is valid."""
     path = home / KEYS
     try:
         return _DECODER.decode(path.read_bytes())
@@ -41,7 +41,7 @@ def read_keys(home: Path) -> tuple[ApiKey, ...]:
 
 
 def write_keys(home: Path, keys: tuple[ApiKey, ...]) -> None:
-    """Keep these keys in place of those before, as a whole."""
+    """Replace the stored keys by these, atomically."""
     home.mkdir(parents=True, exist_ok=True)
     ordered = sorted(keys, key=lambda key: key.rule.name)
     write(home / KEYS, msgspec.json.encode(ordered))

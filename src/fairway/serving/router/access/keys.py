@@ -1,4 +1,4 @@
-"""API keys: found by their public part, compared in constant time, each with a rate of its own."""
+"""API keys: found by their public part, compared in constant time, each with its own rate limit."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from enum import Enum
 from fairway.state.access import KeyRule, digest_of, service_tag, split_key
 
 _LONGEST_KEY = 512
-"""Bytes; a longer value is no key and is not hashed."""
+"""Limit on the bytes of a key; a longer value is no key and is not hashed."""
 
 
 class BadKey(Enum):
-    """What is wrong with a key. The client is told only whether it is one of another service."""
+    """Why a key is not valid. The client only learns whether it belongs to another service."""
 
     UNKNOWN = "the API key is not valid for this service: it is wrong, was revoked or has expired"
     OTHER_SERVICE = "the API key belongs to another service"
 
 
 class Key:
-    """One key with the state of its rate: a token bucket that holds the requests of one second."""
+    """One key and the state of its rate limit: a token bucket that holds the requests of one second."""
 
     __slots__ = ("_refilled", "_tokens", "last_used", "rule")
 
     def __init__(self, rule: KeyRule, now: float) -> None:
         self.rule = rule
         self.last_used = -math.inf
-        """When a request was let in last, by the caller's clock."""
+        """When a request was last admitted, by the caller's clock."""
         self._tokens = self.burst
         self._refilled = now
 
     @property
     def burst(self) -> float:
-        """Requests that may come at once."""
+        """Requests that may arrive at once."""
         return max(1.0, math.ceil(self.rule.rate))
 
     @property
     def remaining(self) -> int:
-        """Requests that would be let in at once."""
+        """Requests that would be admitted at once."""
         return int(self._tokens)
 
     def take(self, now: float) -> float:
-        """Take one request out of the rate. 0: it is let in; else the seconds until the next one is."""
+        """Take one request from the rate. Return 0 if it is admitted, otherwise the seconds until the next one is."""
         rate = self.rule.rate
         if not rate:
             return 0.0
@@ -55,7 +55,7 @@ class Key:
         return (1.0 - self._tokens) / rate
 
     def follow(self, rule: KeyRule) -> None:
-        """Take a changed rule. What was used of the rate stays used, unless the rate is another one."""
+        """Take a changed rule. Used tokens stay used, unless the rate has changed."""
         changed = rule.rate != self.rule.rate
         self.rule = rule
         if changed:
@@ -69,10 +69,10 @@ class KeyRing:
 
     def __init__(self, service: str, rules: Iterable[KeyRule], before: KeyRing | None, now: float) -> None:
         self._tag = service_tag(service)
-        known = before.keys if before is not None else {}
+        previous = before.keys if before is not None else {}
         self.keys: dict[str, Key] = {}
         for rule in rules:
-            key = known.get(rule.id)
+            key = previous.get(rule.id)
             if key is None or key.rule.digest != rule.digest:
                 key = Key(rule, now)
             else:
@@ -80,7 +80,7 @@ class KeyRing:
             self.keys[rule.id] = key
 
     def find(self, given: bytes, wall: float) -> Key | BadKey:
-        """The key, when it is valid at this time of the wall clock."""
+        """Return the key if it is valid at this time of the wall clock, otherwise what is wrong with it."""
         if len(given) > _LONGEST_KEY:
             return BadKey.UNKNOWN
         text = given.decode("latin-1")
@@ -91,7 +91,7 @@ class KeyRing:
         if tag != self._tag:
             return BadKey.OTHER_SERVICE
         key = self.keys.get(key_id)
-        # An unknown id costs the same as a wrong secret. What decides is a comparison in constant time.
+        # An unknown id costs the same as a wrong secret. The decision is a comparison in constant time.
         right = hmac.compare_digest(digest_of(text), key.rule.digest if key is not None else "")
         if key is None or not right or (key.rule.expires and key.rule.expires <= wall):
             return BadKey.UNKNOWN
@@ -99,14 +99,14 @@ class KeyRing:
 
     @property
     def expires(self) -> bool:
-        """Whether some key has an end."""
+        """Whether any key has an expiry."""
         return any(key.rule.expires for key in self.keys.values())
 
     def still_takes(self, rule: KeyRule, wall: float) -> bool:
-        """Whether a key that was valid before is so at this time of the wall clock."""
+        """Return whether a key that was valid before still is at this time of the wall clock."""
         key = self.keys.get(rule.id)
         return key is not None and key.rule.digest == rule.digest and not 0 < key.rule.expires <= wall
 
     def last_used(self) -> dict[str, float]:
-        """When each key that was used was used last, by its id."""
+        """Return when each used key was last used, by its id."""
         return {key_id: key.last_used for key_id, key in self.keys.items() if key.last_used > -math.inf}

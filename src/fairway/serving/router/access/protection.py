@@ -1,4 +1,4 @@
-"""The daemon's part of a protected port: which keys and which certificate a plan means on this machine, and how they stand."""
+"""The daemon's part of a protected port: the keys and the certificate of a plan on this machine, and their state."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fairway.state.access import AccessState, ApiKey, TlsRule
 from fairway.state.route import RoutePlan
 
 FOLDER = "tls"
-"""The folder, beside the plan, of a certificate that Fairway makes."""
+"""The folder, beside the plan, of a certificate made by Fairway."""
 _COARSE_SECONDS = 600.0
-"""A later use of a key is noted when it is so much later."""
+"""A later use of a key is recorded if it is at least this much later, in seconds."""
 
 
 def protected(plan: RoutePlan, home: Path, now: float) -> RoutePlan:
-    """The plan with the keys and the certificate of this machine; a self-signed one is made where there is none."""
+    """Return the plan with this machine's keys and certificate; a missing self-signed certificate is made."""
     access = plan.access
     if access is None:
         return plan
@@ -34,14 +34,14 @@ def protected(plan: RoutePlan, home: Path, now: float) -> RoutePlan:
 
 
 def renewed(plan: RoutePlan, home: Path, now: float) -> None:
-    """Renew the certificate that Fairway made for a plan in force, when it is time."""
+    """Renew the certificate that Fairway made for a plan in force, if it is due."""
     tls = plan.access.tls if plan.access is not None else None
     if tls is not None and tls.certificate == str(home / FOLDER / CERTIFICATE):
         renew(home / FOLDER, plan.service, names_of(plan.host, plan.hosts), now)
 
 
 def access_state(plan: RoutePlan, home: Path, now: float) -> AccessState:
-    """How the port stands. `plan`: the one in force, with paths."""
+    """Return the state of the port's protection. `plan`: the one in force, with paths."""
     access = plan.access
     try:
         keys = len(read_keys(home))
@@ -52,28 +52,28 @@ def access_state(plan: RoutePlan, home: Path, now: float) -> AccessState:
         return AccessState(keys)
     own = tls.certificate == str(home / FOLDER / CERTIFICATE)
     try:
-        found = read_certificate(Path(tls.certificate))
+        certificate = read_certificate(Path(tls.certificate))
     except (OSError, ValueError) as problem:
         return AccessState(keys, tls.certificate, problem=f"the certificate {tls.certificate}: {problem}")
-    authority = str(home / FOLDER / AUTHORITY) if own else tls.certificate if found.self_issued else ""
-    wrong = check_files(tls, now)
-    left = found.ends - now
-    if not wrong and left < WARN_SECONDS:
-        wrong = [f"the certificate {tls.certificate} expires in {max(left, 0) / 86400:.0f} days: replace the file"]
-    return AccessState(keys, tls.certificate, authority, found.names, found.ends, "; ".join(wrong))
+    authority = str(home / FOLDER / AUTHORITY) if own else tls.certificate if certificate.self_issued else ""
+    problems = check_files(tls, now)
+    remaining = certificate.ends - now
+    if not problems and remaining < WARN_SECONDS:
+        problems = [f"the certificate {tls.certificate} expires in {max(remaining, 0) / 86400:.0f} days: replace the file"]
+    return AccessState(keys, tls.certificate, authority, certificate.names, certificate.ends, "; ".join(problems))
 
 
 def note_uses(home: Path, uses: dict[str, float]) -> None:
-    """Keep when keys were used last, coarsely: what routers count is lost when they end."""
+    """Record when keys were last used, coarsely: the routers' own counts are lost when they end."""
     try:
         keys = read_keys(home)
     except FairwayError:
         return
-    noted = with_uses(keys, uses, _COARSE_SECONDS)
-    if noted != keys:
-        write_keys(home, noted)
+    updated = with_uses(keys, uses, _COARSE_SECONDS)
+    if updated != keys:
+        write_keys(home, updated)
 
 
 def with_uses(keys: tuple[ApiKey, ...], uses: dict[str, float], later: float) -> tuple[ApiKey, ...]:
-    """The keys with the times of their last use, where these are so much later than those that are known."""
+    """Return the keys with newer times of use, where these are more than `later` seconds after the recorded ones."""
     return tuple(replace(key, used=uses[key.rule.id]) if uses.get(key.rule.id, 0.0) > key.used + later else key for key in keys)

@@ -1,4 +1,4 @@
-"""A request that is not let in: the status, the reason, and how the answer is written for the protocol that was asked."""
+"""A refused request: the status, the reason, and the response in the form of the requested protocol."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _USUAL = ("invalid_request_error", "refused")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer of the router in place of that of a replica."""
+    """A response of the router in place of a replica's."""
 
     status: int
     reason: str
-    """In words for the client; it holds nothing secret. Empty: the answer has no body (a preflight)."""
+    """The reason, for the client; it contains no secret. Empty: the response has no body (a preflight)."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    """Names in lower case, with values. Protocols other than HTTP/1.1 send them as they are."""
+    """Names in lower case, with values. Protocols other than HTTP/1.1 send them unchanged."""
     close: bool = False
-    """Whether the connection ends with the answer."""
+    """Whether the connection is closed after the response."""
 
     def body(self, target: bytes) -> bytes:
-        """The body, in the form of the protocol whose path was asked."""
+        """Return the body, in the form of the protocol to which the path belongs."""
         if not self.reason:
             return b""
         if is_openai(target):
@@ -39,7 +39,7 @@ class Refusal:
         return json.dumps({"error": error}).encode() + b"\n"
 
     def render(self, target: bytes, *, keep: bool, bodiless: bool) -> bytes:
-        """The whole answer as HTTP/1.1. `keep`: the connection stays open; `bodiless`: a HEAD was asked."""
+        """Return the whole response as HTTP/1.1. `keep`: the connection stays open; `bodiless`: it answers a HEAD."""
         body = self.body(target)
         lines = [b"HTTP/1.1 %d %b" % (self.status, HTTPStatus(self.status).phrase.encode())]
         if body:
@@ -48,7 +48,7 @@ class Refusal:
             lines.append(b"content-length: %d" % len(body))
         lines += [b"%b: %b" % header for header in self.headers]
         if self.status == HTTPStatus.UPGRADE_REQUIRED:
-            # HTTP/1.1 wants it; HTTP/2 forbids such headers of one connection.
+            # HTTP/1.1 requires it; HTTP/2 forbids such headers of one connection.
             lines.append(b"upgrade: TLS/1.2, HTTP/1.1")
         if not keep:
             lines.append(b"connection: close")
@@ -56,6 +56,6 @@ class Refusal:
 
 
 def is_openai(target: bytes) -> bool:
-    """Whether a path belongs to OpenAI's protocol. TensorFlow Serving has `/v1/models/NAME`."""
+    """Return whether a path belongs to OpenAI's protocol. TensorFlow Serving has `/v1/models/NAME`."""
     path = target.partition(b"?")[0]
     return (path.startswith(b"/v1/") and not path.startswith(b"/v1/models/")) or path.startswith(b"/openai/")

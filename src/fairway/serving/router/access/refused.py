@@ -1,4 +1,4 @@
-"""What this machine lacks for the endpoint of a document, found before anything changes."""
+"""Checks what this machine lacks for the endpoint of a document, before anything changes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from fairway.state.service import Service
 
 
 def endpoint_lacks(service: Service, now: float) -> list[str]:
-    """What would keep the port from opening, each with its fix."""
+    """Return what would keep the port from opening, each with its fix."""
     endpoint = service.spec.endpoint
-    found: list[str] = []
+    problems: list[str] = []
     if not _is_ours(endpoint.bind):
-        found.append(f"bind {endpoint.bind} is no address of this machine: write 0.0.0.0, or one that `ip address` lists")
+        problems.append(f"bind {endpoint.bind} is no address of this machine: write 0.0.0.0, or one that `ip address` lists")
     if endpoint.tls.secret is not None:
-        found.append(f"tls.secret {endpoint.tls.secret} is for clusters: here give a certificate and its key, or self-signed")
-        return found
+        problems.append(f"tls.secret {endpoint.tls.secret} is for clusters: here give a certificate and its key, or self-signed")
+        return problems
     access = access_of(service)
     tls = access.tls if access is not None else None
     if tls is None:
-        return found
+        return problems
     if not tls.self_signed:
-        return found + check_files(tls, now)
+        return problems + check_files(tls, now)
     try:
         find_openssl()
     except UnavailableError as problem:
-        found.append(f"{problem.message}: {problem.fix}")
-    return found
+        problems.append(f"{problem.message}: {problem.fix}")
+    return problems
 
 
 def _is_ours(address: str) -> bool:

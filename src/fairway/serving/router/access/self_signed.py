@@ -1,8 +1,8 @@
-"""Certificates that Fairway makes: an authority of the service, and under it a short certificate that is renewed.
+"""Certificates made by Fairway: an authority for the service and, signed by it, a short-lived certificate that is renewed.
 
-Clients trust the authority (`authority.pem`, `curl --cacert`), which lasts ten years; so the renewal of the certificate breaks
-none of them. The `openssl` program makes both. The base install has no library for it, every common Linux has the program, and
-a service with a certificate of its own needs neither.
+Clients trust the authority (`authority.pem`, `curl --cacert`), which lasts ten years, so renewing the certificate breaks no
+client. The `openssl` program makes both. The base install has no library for it, every common Linux has the program, and a
+service with a certificate of its own needs neither.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _AUTHORITY_KEY = "authority.key"
 _AUTHORITY_DAYS = 3650
 _DAYS = 90
 _RENEW_SECONDS = 30 * 86400.0
-"""How long before its end a certificate is replaced."""
+"""How long before its end a certificate is replaced, in seconds."""
 _PATIENCE = 30.0
 _NAME = re.compile(r"(?:\*\.)?[a-z0-9_]([a-z0-9._-]{0,251}[a-z0-9_])?")
-"""What clients take for a name. A machine may be called anything."""
+"""What clients accept as a name. A machine may have any name."""
 _LONGEST_NAME = 64
 _OTHER = "give a certificate: endpoint: {tls: {certificate: FILE, key: FILE}}"
 
@@ -58,7 +58,7 @@ subjectAltName = {names}
 
 
 def find_openssl() -> str:
-    """The program; `UnavailableError` where there is none."""
+    """Return the program; raise `UnavailableError` if it is not installed."""
     program = shutil.which("openssl")
     if program is None:
         message = "there is no `openssl` program on this machine, which makes self-signed certificates"
@@ -67,56 +67,56 @@ def find_openssl() -> str:
 
 
 def names_of(host: str, hosts: Iterable[str]) -> list[str]:
-    """The names and addresses by which clients may ask a service that listens there, each in the form that certificates have."""
-    found = ["localhost", "127.0.0.1", "::1", socket.gethostname(), *hosts]
-    found += own_addresses() if _is_any(host) else [host]
-    return list(dict.fromkeys(name for name in map(_usual, found) if name))
+    """Return the names and addresses under which clients may reach a service at `host`, in the form used in certificates."""
+    names = ["localhost", "127.0.0.1", "::1", socket.gethostname(), *hosts]
+    names += own_addresses() if _is_any(host) else [host]
+    return list(dict.fromkeys(name for name in map(_usual, names) if name))
 
 
 def own_addresses() -> list[str]:
-    """Addresses of this machine, as far as it knows them."""
-    found: list[str] = []
+    """Return the addresses of this machine, as far as they can be found."""
+    addresses: list[str] = []
     try:
-        found += [str(each[4][0]) for each in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)]
+        addresses += [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)]
     except (OSError, UnicodeError):
-        # The machine's own name may be known to nothing, or be none.
+        # The machine's own name may not resolve, or may be invalid.
         pass
-    for family, beyond in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
-        # Often the name of a machine leads to 127.0.1.1. This sends nothing; the kernel says from where it would send.
+    for family, destination in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        # A machine's name often resolves to 127.0.1.1. This sends nothing; the kernel only picks the address to send from.
         try:
-            with socket.socket(family, socket.SOCK_DGRAM) as asks:
-                asks.connect((beyond, 9))
-                found.append(str(asks.getsockname()[0]))
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((destination, 9))
+                addresses.append(str(probe.getsockname()[0]))
         except OSError:
             continue
-    return found
+    return addresses
 
 
 def renew(folder: Path, service: str, names: Iterable[str], now: float) -> bool:
-    """Make the certificate of a service where there is none, it ends soon or lacks a name. Whether another one is there now."""
-    wanted = list(names)
+    """Make a service's certificate if it is missing, ends soon or lacks a name; return whether a new one was made."""
+    required = list(names)
     try:
-        found = read_certificate(folder / CERTIFICATE)
-        if found.ends - now > _RENEW_SECONDS and set(wanted) <= set(found.names) and (folder / AUTHORITY).exists():
+        current = read_certificate(folder / CERTIFICATE)
+        if current.ends - now > _RENEW_SECONDS and set(required) <= set(current.names) and (folder / AUTHORITY).exists():
             server_context(folder / CERTIFICATE, folder / KEY)
             return False
     except (OSError, ValueError):
-        # There is none, or none that can be used, as when a crash came between key and certificate: it is made.
+        # None exists or it cannot be used, for example after a crash between key and certificate: make one.
         pass
     program = find_openssl()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as beside:
-        _make(program, folder, Path(beside), service, wanted)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as temporary:
+        _make(program, folder, Path(temporary), service, required)
     return True
 
 
 def _make(program: str, folder: Path, beside: Path, service: str, names: list[str]) -> None:
-    """Make key and certificate beside, then put them in place. A pair that a crash leaves apart is found by `renew`."""
+    """Make key and certificate in `beside`, then move them into place. `renew` detects a pair that a crash has split."""
     if not (folder / AUTHORITY).exists():
         (beside / "authority.cnf").write_text(_AUTHORITY_EXTENSIONS.format(name=_authority_name(service)))
         _key(program, beside / _AUTHORITY_KEY)
-        asked = ["req", "-x509", "-new", "-sha256", "-days", str(_AUTHORITY_DAYS), "-config", str(beside / "authority.cnf")]
-        _run(program, [*asked, "-key", str(beside / _AUTHORITY_KEY), "-out", str(beside / AUTHORITY)])
+        command = ["req", "-x509", "-new", "-sha256", "-days", str(_AUTHORITY_DAYS), "-config", str(beside / "authority.cnf")]
+        _run(program, [*command, "-key", str(beside / _AUTHORITY_KEY), "-out", str(beside / AUTHORITY)])
         with crash.reach("router.rename"):
             (beside / _AUTHORITY_KEY).replace(folder / _AUTHORITY_KEY)
         with crash.reach("router.rename"):
@@ -133,35 +133,35 @@ def _make(program: str, folder: Path, beside: Path, service: str, names: list[st
         "-set_serial",
         f"0x{os.urandom(16).hex()}",
     ]
-    asked = ["x509", "-req", "-sha256", "-days", str(_DAYS), "-extfile", str(beside / "names.cnf"), *signed_by]
-    _run(program, [*asked, "-in", str(request), "-out", str(beside / CERTIFICATE)])
+    command = ["x509", "-req", "-sha256", "-days", str(_DAYS), "-extfile", str(beside / "names.cnf"), *signed_by]
+    _run(program, [*command, "-in", str(request), "-out", str(beside / CERTIFICATE)])
     for name in (KEY, CERTIFICATE):
         with crash.reach("router.rename"):
             (beside / name).replace(folder / name)
 
 
 def _key(program: str, path: Path) -> None:
-    """A new key of P-256, for its owner alone from the first byte."""
+    """Create a P-256 key, readable by the owner only from the first byte on."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     _run(program, ["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", str(path)])
     path.chmod(0o600)
 
 
 def _run(program: str, arguments: list[str]) -> None:
-    # The program's own configuration may be missing or odd; ours names all that is needed.
+    # The program's own configuration may be missing or unusual; ours has everything it needs.
     environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/", "LC_ALL": "C"}
     with crash.reach("router.spawn"):
-        done = subprocess.run(
+        result = subprocess.run(
             [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=_PATIENCE, check=False
         )
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        message = f"openssl {arguments[0]} failed: {said[-1] if said else f'exit code {done.returncode}'}"
+    if result.returncode:
+        errors = result.stderr.decode(errors="replace").strip().splitlines()
+        message = f"openssl {arguments[0]} failed: {errors[-1] if errors else f'exit code {result.returncode}'}"
         raise UnavailableError(message, fix=f"see `openssl version`, or {_OTHER}")
 
 
 def _usual(name: str) -> str:
-    """An address in its shortest form, a name in lower case; empty for what no certificate names."""
+    """Return an address in its shortest form, a name in lower case; empty for what a certificate cannot name."""
     bare = name.removeprefix("[").removesuffix("]").partition("%")[0]
     try:
         address = ipaddress.ip_address(bare)
@@ -173,7 +173,7 @@ def _usual(name: str) -> str:
 
 
 def _authority_name(service: str) -> str:
-    """At most 64 characters (RFC 5280, `ub-common-name`); long names that begin alike stay apart."""
+    """Return a name of at most 64 characters (RFC 5280, `ub-common-name`), distinct for long names that begin alike."""
     name = f"Fairway service {service}"
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 9]} {service_tag(service)}"
 

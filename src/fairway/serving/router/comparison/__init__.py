@@ -1,1 +1,1 @@
-"""Compares the answers to copies of requests with the answers that clients got, in a process beside the router."""
+"""Compares the responses to copies of requests with those that clients got, in a process beside the router."""

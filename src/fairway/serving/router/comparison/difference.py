@@ -1,4 +1,4 @@
-"""Two answers to the same request: do they have the same outputs?"""
+"""Compares the outputs of two responses to the same request."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from fairway.serving.replica.datatypes import Array
 from fairway.serving.router.comparison.tensors import Output
 
 _NUMBERS = frozenset({"INTEGER", "NUMBER"})
-"""What JSON alone does not tell apart: 1.0 may be written as 1."""
+"""Types that JSON alone does not distinguish: 1.0 may be written as 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How the answer to a copy differs from the client's."""
+    """How the response to a copy differs from the client's."""
 
     differs: bool = False
     relaid: bool = False
-    """By the names, types or shapes of the outputs."""
+    """Whether names, types or shapes of the outputs differ."""
     classified: bool = False
-    """The answers name a class, or score several."""
+    """Whether the responses name a class, or score several."""
     reclassified: bool = False
-    """Another class."""
+    """Whether the class differs."""
     non_finite: bool = False
-    """NaN or infinity where the client's answer has a number; `differs` is about the other values."""
+    """NaN or infinity where the client's response has a number; `differs` refers to the other values."""
     restored: bool = False
-    """A number where the client's answer has NaN or infinity."""
+    """A number where the client's response has NaN or infinity."""
     largest: float = 0.0
-    """The largest difference of a value, as a part of the largest value of its output in the client's answer."""
+    """The largest difference of a value, relative to the largest value of its output in the client's response."""
 
     def plus(self, other: Difference) -> Difference:
-        """Both together."""
+        """Return the combination of both."""
         return Difference(
             self.differs or other.differs,
             self.relaid or other.relaid,
@@ -46,16 +46,16 @@ class Difference:
 
 
 def compare(mine: Sequence[Output], copy: Sequence[Output], tolerance: float) -> Difference:
-    """The difference between a client's answer and that to its copy; outputs that only the copy has are no difference."""
-    beside = {output.name: output for output in copy}
-    found = Difference()
+    """Return how the response to a copy differs from the client's; outputs that only the copy has are ignored."""
+    copies = {output.name: output for output in copy}
+    difference = Difference()
     for output in mine:
-        other = beside.get(output.name)
+        other = copies.get(output.name)
         if other is None or not _is_alike(output, other):
-            found = found.plus(Difference(differs=True, relaid=True))
+            difference = difference.plus(Difference(differs=True, relaid=True))
         else:
-            found = found.plus(_values(output, other, tolerance))
-    return found
+            difference = difference.plus(_values(output, other, tolerance))
+    return difference
 
 
 def _is_alike(one: Output, other: Output) -> bool:
@@ -67,16 +67,16 @@ def _values(one: Output, other: Output, tolerance: float) -> Difference:
     if not one.is_float:
         differs = not bool(np.array_equal(one.values, other.values))
         return Difference(differs=differs, classified=one.values.size > 0, reclassified=differs)
-    mine, copy = one.values.astype(np.float64), other.values.astype(np.float64)
-    known = np.isfinite(mine)
-    lost = bool((known & ~np.isfinite(copy)).any())
-    restored = bool((~known & np.isfinite(copy)).any())
-    both = known & np.isfinite(copy)
-    scale = float(np.abs(mine[known]).max(initial=0.0)) or 1.0
-    # Large numbers of both signs: their difference may be infinite, which is a difference.
+    original, copy = one.values.astype(np.float64), other.values.astype(np.float64)
+    finite = np.isfinite(original)
+    lost = bool((finite & ~np.isfinite(copy)).any())
+    restored = bool((~finite & np.isfinite(copy)).any())
+    both = finite & np.isfinite(copy)
+    scale = float(np.abs(original[finite]).max(initial=0.0)) or 1.0
+    # For large numbers of both signs the difference may overflow to infinity, which counts as a difference.
     with np.errstate(over="ignore"):
-        largest = float((np.abs(copy[both] - mine[both]) / scale).max(initial=0.0))
-    classified, reclassified = _classes(mine, copy, tolerance * scale)
+        largest = float((np.abs(copy[both] - original[both]) / scale).max(initial=0.0))
+    classified, reclassified = _classes(original, copy, tolerance * scale)
     if one.datatype == other.datatype == "INTEGER":
         # Labels in JSON: numbers without a distance.
         classified, reclassified = True, largest > 0.0
@@ -84,7 +84,7 @@ def _values(one: Output, other: Output, tolerance: float) -> Difference:
 
 
 def _classes(mine: Array, copy: Array, margin: float) -> tuple[bool, bool]:
-    """Whether rows score several classes, and whether one of them has another highest score by more than `margin`."""
+    """Return whether rows score several classes, and whether any row's best class differs by more than `margin`."""
     if mine.ndim != 2 or mine.shape[-1] < 2:
         return False, False
     sound = np.isfinite(mine).all(axis=1) & np.isfinite(copy).all(axis=1)
@@ -92,6 +92,6 @@ def _classes(mine: Array, copy: Array, margin: float) -> tuple[bool, bool]:
     if not len(rows):
         return False, False
     first, second = rows.argmax(axis=1), others.argmax(axis=1)
-    at = np.arange(len(rows))
-    lead = rows[at, first] - rows[at, second]
+    indexes = np.arange(len(rows))
+    lead = rows[indexes, first] - rows[indexes, second]
     return True, bool((lead > margin).any())

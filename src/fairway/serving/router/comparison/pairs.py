@@ -1,7 +1,7 @@
-"""Pairs of answers on their way to the process that compares them.
+"""Passes pairs of responses to the process that compares them.
 
-The router hands pairs over and counts what comes back; it never waits for either. Memory is bounded: answers that do not fit,
-and pairs that come faster than they are compared, are counted and left out.
+The router hands pairs over and counts the results; it never waits for either. Memory is bounded: responses that do not fit, and
+pairs that arrive faster than they are compared, are counted and left out.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from fairway.state.load import OutputComparison
 from fairway.state.route import Mirror
 
 LARGEST = 1024 * 1024
-"""Bytes of an answer that are kept; a larger one is not compared."""
+"""Limit on the bytes of a kept response; a larger one is not compared."""
 KEPT = 16 * 1024 * 1024
-"""Bytes of all answers together that are kept until their copies are answered and compared."""
+"""Limit on the bytes of all responses that are kept until their copies are answered and compared."""
 WAITING = 64
-"""Pairs handed over and not compared yet; one more is left out."""
+"""Limit on pairs handed over and not compared yet; one more is left out."""
 _A_SECOND = 200
-"""Pairs that are compared within a second at the most."""
+"""Limit on the pairs compared within a second."""
 _PAUSES = (0.0, 1.0, 5.0, 30.0)
-"""Seconds before the process is started again, by how often it ended without having compared anything."""
+"""Seconds before the process is restarted, by how often it has ended without comparing anything."""
 
 
 class KeptAnswer:
-    """An answer as it came from its replica, kept until it was compared. What is too large is let go."""
+    """A replica's response, kept until it was compared. One that is too large is dropped."""
 
     __slots__ = ("_comparer", "lines", "pieces", "size", "whole")
 
@@ -39,11 +39,11 @@ class KeptAnswer:
         self.pieces: list[bytes] = []
         self.size = 0
         self.whole = True
-        """Nothing of it was let go."""
+        """Whether nothing was dropped."""
         self._comparer = comparer
 
     def add(self, piece: bytes) -> None:
-        """More of its body."""
+        """Keep more of its body."""
         if not self.whole or not piece:
             return
         size = len(piece)
@@ -56,22 +56,22 @@ class KeptAnswer:
         self.pieces.append(piece)
 
     def close(self) -> None:
-        """It is not needed any more."""
+        """Release its body."""
         self._comparer.used -= self.size
         self.size = 0
         self.pieces = []
 
 
 class Comparer:
-    """Compares pairs of answers in a process of its own, which lives as long as there is something to compare."""
+    """Compares pairs of responses in a separate process, which is started for the first pair."""
 
     def __init__(self, tolerance: float, now: Callable[[], float]) -> None:
         self.tolerance = tolerance
         self.used = 0
-        """Bytes of answers that are kept."""
+        """Bytes of the responses that are kept."""
         self._now = now
         self._asked: dict[int, tuple[RevisionCount, KeptAnswer, KeptAnswer]] = {}
-        """What was handed over, or waits for the process to start."""
+        """Pairs that were handed over, or wait for the process to start."""
         self._unsent: list[int] = []
         self._number = 0
         self._second = 0
@@ -84,11 +84,11 @@ class Comparer:
         self._not_before = 0.0
 
     def keep(self, lines: Sequence[bytes]) -> KeptAnswer:
-        """Begin to keep an answer with these lines in its head."""
+        """Start to keep a response with these header lines."""
         return KeptAnswer(self, lines)
 
     def compare(self, count: RevisionCount, mine: KeptAnswer, copy: KeptAnswer) -> None:
-        """Have a client's answer and the answer to its copy compared, and count what is found; both are closed then."""
+        """Compare a client's response with the response to its copy, count the result, and close both."""
         if not (mine.whole and copy.whole):
             count.outputs = count.outputs.plus(OutputComparison(incomparable=1))
         elif not self._has_room():
@@ -102,14 +102,14 @@ class Comparer:
         copy.close()
 
     def close(self) -> None:
-        """Compare nothing more."""
+        """Stop comparing."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
         self._let_go()
 
     async def wait_closed(self) -> None:
-        """Wait until its process is gone."""
+        """Wait until the process has ended."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -130,33 +130,33 @@ class Comparer:
             if self._task is None:
                 self._task = asyncio.get_running_loop().create_task(self._run())
             return
-        _, mine, copy = self._asked[number]
-        heads = [b"\r\n".join(each.lines) for each in (mine, copy)]
-        sizes = (len(heads[0]), mine.size, len(heads[1]), copy.size)
-        # The transport writes what fits at once and keeps the rest; what is kept is bounded by `KEPT`.
+        _, original, copy = self._asked[number]
+        heads = [b"\r\n".join(answer.lines) for answer in (original, copy)]
+        sizes = (len(heads[0]), original.size, len(heads[1]), copy.size)
+        # The transport writes what fits at once and buffers the rest, which is bounded by `KEPT`.
         self._process.stdin.writelines(
-            [frame.PAIR.pack(number, self.tolerance, *sizes), heads[0], *mine.pieces, heads[1], *copy.pieces]
+            [frame.PAIR.pack(number, self.tolerance, *sizes), heads[0], *original.pieces, heads[1], *copy.pieces]
         )
 
     async def _run(self) -> None:
-        """Have the process, and take what it finds, until it ends."""
+        """Run the process and take its results until it ends."""
         before = self._taken
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "fairway.serving.router.comparison.worker"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                # It multiplies no matrices; BLAS would make threads for that at its import.
+                # It multiplies no matrices, but BLAS would start threads for that on import.
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             )
             unsent, self._unsent = self._unsent, []
             for number in unsent:
                 self._send(number)
             assert self._process.stdout is not None
-            while found := await self._process.stdout.readexactly(frame.FOUND.size):
-                self._take(*frame.FOUND.unpack(found))
+            while result := await self._process.stdout.readexactly(frame.FOUND.size):
+                self._take(*frame.FOUND.unpack(result))
         except (OSError, EOFError):
-            # It was killed, or cannot be started.
+            # The process was killed, or cannot be started.
             self._failures = self._failures + 1 if self._taken == before else 0
         finally:
             self._task = None
@@ -172,8 +172,8 @@ class Comparer:
         self._taken += 1
         if number not in self._asked:
             return
-        count, mine, copy = self._asked.pop(number)
-        mine.close()
+        count, original, copy = self._asked.pop(number)
+        original.close()
         copy.close()
         count.outputs = count.outputs.plus(
             OutputComparison(
@@ -190,17 +190,17 @@ class Comparer:
         )
 
     def _let_go(self) -> None:
-        """The process is gone, or goes: what it had is left out."""
-        for count, mine, copy in self._asked.values():
+        """Skip the pairs that the process had: it is gone, or is ending."""
+        for count, original, copy in self._asked.values():
             count.outputs = count.outputs.plus(OutputComparison(skipped=1))
-            mine.close()
+            original.close()
             copy.close()
         self._asked.clear()
         self._unsent.clear()
 
 
 def comparer_for(mirror: Mirror | None, before: Comparer | None, now: Callable[[], float]) -> Comparer | None:
-    """What compares under this plan: the one from before goes on, or ends."""
+    """Return the comparer for this plan: the previous one is kept or closed."""
     if mirror is None or mirror.tolerance is None:
         if before is not None:
             before.close()

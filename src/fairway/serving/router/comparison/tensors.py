@@ -1,7 +1,8 @@
-"""The outputs in an answer of an inference server, whatever protocol it speaks.
+"""The outputs in the response of an inference server, whatever its protocol.
 
-Read are answers of the Open Inference Protocol (JSON, and JSON with binary tensors behind it) and of TensorFlow Serving's REST
-interface (`predictions`, `outputs`, `result`), also compressed with gzip or deflate. Anything else has no outputs here.
+Supported are responses of the Open Inference Protocol (JSON, JSON followed by binary tensors, and gRPC) and of TensorFlow
+Serving's REST interface (`predictions`, `outputs`, `result`), also compressed with gzip or deflate. Any other response has no
+outputs here.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from fairway.serving.replica.protocols.grpc.framing import PREFIX
 from fairway.serving.replica.protocols.grpc.wire import Message
 
 LARGEST = 4 * 1024 * 1024
-"""Bytes of an answer after it was decompressed."""
+"""Limit on the bytes of a decompressed response."""
 _ENCODINGS = {b"gzip": 31, b"deflate": 47}
 _SCORES = "scores"
 _TFSERVING = ("predictions", "outputs", "result")
 
 
 class IncomparableError(ValueError):
-    """An answer without outputs that are known here."""
+    """A response whose outputs cannot be read here."""
 
 
 class OutputlessError(IncomparableError):
-    """An answer that was read and has no outputs."""
+    """A response that was read and has no outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One output: its name, its datatype and its values in their shape."""
+    """One output: its name, its datatype, and its values in their shape."""
 
     name: str
     datatype: str
@@ -46,12 +47,15 @@ class Output:
 
     @property
     def is_float(self) -> bool:
-        """Whether its values have a distance."""
+        """Whether its values have a numeric distance."""
         return self.values.dtype.kind == "f"
 
 
 def outputs_of(lines: Sequence[bytes], body: bytes) -> list[Output]:
-    """The outputs of a whole answer, by name; `IncomparableError` where none are known. `lines`: those of its head."""
+    """Return the outputs of a whole response, ordered by name; raise `IncomparableError` if none can be read.
+
+    `lines` are the header lines of the response.
+    """
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
     if headers.get(b"content-type", b"").startswith(b"application/grpc"):
         return _of_call(body)
@@ -63,13 +67,13 @@ def outputs_of(lines: Sequence[bytes], body: bytes) -> list[Output]:
             raise IncomparableError("the length of the JSON part is wrong")
         text, raw = body[: int(length)], body[int(length) :]
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
         raise OutputlessError("it is no JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise OutputlessError("it is no JSON object")
     try:
-        return sorted(_read(found, memoryview(raw)), key=lambda output: output.name)
+        return sorted(_read(parsed, memoryview(raw)), key=lambda output: output.name)
     except IncomparableError:
         raise
     except (RequestError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
@@ -77,19 +81,19 @@ def outputs_of(lines: Sequence[bytes], body: bytes) -> list[Output]:
 
 
 def _of_call(body: bytes) -> list[Output]:
-    """The outputs in the answer to `ModelInfer` over gRPC."""
+    """Return the outputs of a response to `ModelInfer` over gRPC."""
     try:
         answer = definitions().schema.decode("inference.ModelInferResponse", memoryview(body)[PREFIX:])
         pairs = zip(answer["outputs"], answer["raw_output_contents"], strict=True)
-        found = [_output_of_call(tensor, memoryview(raw)) for tensor, raw in pairs]
+        outputs = [_output_of_call(tensor, memoryview(raw)) for tensor, raw in pairs]
     except (RequestError, ValueError, KeyError) as error:
         raise IncomparableError(f"it has no outputs in bytes: {error}") from None
-    return sorted(found, key=lambda output: output.name)
+    return sorted(outputs, key=lambda output: output.name)
 
 
 def _output_of_call(tensor: Message, raw: memoryview) -> Output:
-    name, word, shape = tensor["name"], tensor["datatype"], tuple(tensor.get("shape", ()))
-    return Output(name, word, from_raw(word, raw, math.prod(shape), name).reshape(shape))
+    name, datatype, shape = tensor["name"], tensor["datatype"], tuple(tensor.get("shape", ()))
+    return Output(name, datatype, from_raw(datatype, raw, math.prod(shape), name).reshape(shape))
 
 
 def _plain(encoding: bytes, body: bytes) -> bytes:
@@ -110,7 +114,7 @@ def _plain(encoding: bytes, body: bytes) -> bytes:
 
 def _read(found: dict[str, Any], raw: memoryview) -> list[Output]:
     outputs = found.get("outputs")
-    if isinstance(outputs, list) and outputs and all(isinstance(one, dict) and "datatype" in one for one in outputs):
+    if isinstance(outputs, list) and outputs and all(isinstance(output, dict) and "datatype" in output for output in outputs):
         return _inference(outputs, raw)
     name = next((name for name in _TFSERVING if name in found), None)
     if name is None:
@@ -119,18 +123,18 @@ def _read(found: dict[str, Any], raw: memoryview) -> list[Output]:
 
 
 def _inference(outputs: list[dict[str, Any]], raw: memoryview) -> list[Output]:
-    """Those of the Open Inference Protocol."""
+    """Return the outputs of the Open Inference Protocol."""
     read: list[Output] = []
     at = 0
-    for one in outputs:
-        name, datatype, shape = str(one["name"]), str(one["datatype"]), tuple(int(length) for length in one["shape"])
+    for output in outputs:
+        name, datatype, shape = str(output["name"]), str(output["datatype"]), tuple(int(length) for length in output["shape"])
         if datatype not in DTYPES or any(length < 0 for length in shape):
             raise IncomparableError(f"output {name!r} has no datatype or shape that is known")
         count = math.prod(shape)
-        if "data" in one:
-            values = _of_json(one["data"], datatype)
+        if "data" in output:
+            values = _of_json(output["data"], datatype)
         else:
-            size = int(one["parameters"]["binary_data_size"])
+            size = int(output["parameters"]["binary_data_size"])
             if size < 0 or at + size > len(raw):
                 raise IncomparableError(f"output {name!r} has no data")
             values = from_raw(datatype, raw[at : at + size], count, name)
@@ -142,12 +146,12 @@ def _inference(outputs: list[dict[str, Any]], raw: memoryview) -> list[Output]:
 
 
 def _of_json(data: Any, datatype: str) -> Array:
-    """Flat or nested values; `null` stands for a number that JSON has no word for."""
+    """Return flat or nested values as an array; `null` stands for a number that JSON cannot express."""
     dtype = DTYPES[datatype]
     if dtype.kind == "f":
         return _floats(data)
     if datatype == "BYTES":
-        return np.array([str(each) for each in _flat(data)], dtype=object)
+        return np.array([str(value) for value in _flat(data)], dtype=object)
     return np.array(_flat(data), dtype=dtype)
 
 
@@ -155,17 +159,17 @@ def _floats(data: Any) -> Array:
     try:
         return np.array(data, dtype=np.float64).ravel()
     except (TypeError, ValueError):
-        return np.array([float("nan") if each is None else float(each) for each in _flat(data)], dtype=np.float64)
+        return np.array([float("nan") if value is None else float(value) for value in _flat(data)], dtype=np.float64)
 
 
 def _flat(data: Any) -> list[Any]:
     if not isinstance(data, list):
         return [data]
-    return [each for one in data for each in _flat(one)] if any(isinstance(one, list) for one in data) else data
+    return [value for item in data for value in _flat(item)] if any(isinstance(item, list) for item in data) else data
 
 
 def _columns(name: str, found: Any) -> list[Output]:
-    """Those of TensorFlow Serving: rows of values, rows of named values, or named columns."""
+    """Return the outputs of TensorFlow Serving: rows of values, rows of named values, or named columns."""
     if isinstance(found, dict):
         return [_column(key, value) for key, value in found.items()]
     if not isinstance(found, list):
@@ -180,24 +184,24 @@ def _columns(name: str, found: Any) -> list[Output]:
 
 
 def _classified(rows: list[list[list[Any]]]) -> list[Output]:
-    """Answers of `:classify`: rows of (label, score)."""
+    """Return the outputs of a `:classify` response: rows of (label, score)."""
     labels = [[str(label) for label, _ in row] for row in rows]
     return [_column("labels", labels), _column(_SCORES, [[score for _, score in row] for row in rows])]
 
 
 def _column(name: str, data: Any) -> Output:
-    """One column; its datatype is that of its values, as far as JSON tells it."""
+    """Return one column; its datatype is that of its values, as far as JSON shows it."""
     flat = _flat(data)
     shape = _shape(data)
     if math.prod(shape) != len(flat):
         raise IncomparableError(f"output {name!r} is ragged")
-    if all(each is None or (isinstance(each, int | float) and not isinstance(each, bool)) for each in flat):
-        numbers = [float("nan") if each is None else float(each) for each in flat]
-        whole = bool(flat) and all(isinstance(each, int) for each in flat)
+    if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in flat):
+        numbers = [float("nan") if value is None else float(value) for value in flat]
+        whole = bool(flat) and all(isinstance(value, int) for value in flat)
         values: Array = np.array(numbers, dtype=np.float64)
         return Output(name, "INTEGER" if whole else "NUMBER", values.reshape(shape))
-    kind = "BOOL" if all(isinstance(each, bool) for each in flat) else "TEXT"
-    return Output(name, kind, np.array([json.dumps(each) for each in flat], dtype=object).reshape(shape))
+    kind = "BOOL" if all(isinstance(value, bool) for value in flat) else "TEXT"
+    return Output(name, kind, np.array([json.dumps(value) for value in flat], dtype=object).reshape(shape))
 
 
 def _shape(data: Any) -> tuple[int, ...]:

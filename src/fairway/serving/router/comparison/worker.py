@@ -1,7 +1,7 @@
-"""The process that compares: `python -m fairway.serving.router.comparison.worker`, started by a router.
+"""The process that compares responses: `python -m fairway.serving.router.comparison.worker`, started by a router.
 
-It reads pairs of answers from its input and writes what it found of each to its output, until its input ends: with the router.
-It runs at a lower priority than the router and the replicas.
+It reads pairs of responses from its input and writes the result for each to its output, until its input ends, which is when the
+router ends. It runs at a lower priority than the router and the replicas.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _NICE = 10
 
 
 def found_of(heads: tuple[bytes, bytes], bodies: tuple[bytes, bytes], tolerance: float) -> tuple[int, float]:
-    """What is found of a pair: bits, and the largest difference; no bit where it cannot be compared."""
+    """Return the result for a pair: flag bits, and the largest difference; no bit if it cannot be compared."""
     try:
-        mine = outputs_of(heads[0].split(b"\r\n"), bodies[0])
+        original = outputs_of(heads[0].split(b"\r\n"), bodies[0])
     except IncomparableError:
         return 0, 0.0
     try:
         copy = outputs_of(heads[1].split(b"\r\n"), bodies[1])
     except OutputlessError:
-        # The client's answer has outputs, and the answer to the copy has none.
+        # The client's response has outputs, and the response to the copy has none.
         return frame.COMPARED | frame.DIFFERS | frame.RELAID, 0.0
     except IncomparableError:
         return 0, 0.0
-    return _bits(compare(mine, copy, tolerance))
+    return _bits(compare(original, copy, tolerance))
 
 
 def _bits(found: Difference) -> tuple[int, float]:
@@ -48,7 +48,7 @@ def _bits(found: Difference) -> tuple[int, float]:
 
 
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:
-    """Compare until there are no more questions."""
+    """Compare pairs until the input ends."""
     while len(start := questions.read(frame.PAIR.size)) == frame.PAIR.size:
         number, tolerance, *sizes = frame.PAIR.unpack(start)
         head, body, other_head, other_body = (questions.read(size) for size in sizes)

@@ -1,1 +1,1 @@
-"""What a router shows of its service: metrics, the access log, traces, and answers to probes while no replica is there."""
+"""Observation of a service by its router: metrics, the access log, traces, and answers to probes while there is no replica."""

@@ -1,4 +1,4 @@
-"""The access log: JSON lines, sampled, written beside the loop, bounded in memory and on disk."""
+"""The access log: JSON lines, sampled, written in a thread, with limits on memory and disk."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fairway.serving.router.observation import RequestRecord
 NAME = "access.jsonl"
 FILE_BYTES = 8 * 1024 * 1024
 FILES = 5
-"""Files that are kept: the newest without a number, then `.1` and so on."""
+"""Number of files that are kept: the newest without a number, then `.1` and so on."""
 BUFFER_BYTES = 1024 * 1024
-"""Bytes that wait to be written. Further lines are dropped."""
+"""Limit on the bytes that wait to be written. Further lines are dropped."""
 FAILURES_A_SECOND = 10
-"""Lines of failures a second, over a longer time."""
+"""Limit on the lines of failed requests per second, over a longer time."""
 FAILURES_AT_ONCE = 100
 
 _GOLDEN = 0.6180339887498949
@@ -31,12 +31,12 @@ _ENCODER = msgspec.json.Encoder()
 class RequestLog:
     """Implements `AccessLog`.
 
-    `share`: the part of the requests that gets a line, 0 to 1. Requests that failed (4xx, 5xx, 499) get one in any case, within a
-    bound of their rate. `sink` writes bytes and may block; it runs in a thread, one call at a time.
+    `share` is the fraction of requests that are logged, 0 to 1. Failed requests (4xx, 5xx, 499) are logged in any case, up to a
+    limited rate. `sink` writes bytes and may block; it runs in a thread, one call at a time.
     """
 
     def __init__(self, share: float, sink: Callable[[bytes], None], wall: Callable[[], float], start: float = 0.0) -> None:
-        """`start`: where the sequence begins that chooses requests, 0 to 1."""
+        """Create the log. `start`: where the sampling sequence begins, 0 to 1."""
         self.share = share
         self.written = 0
         self.dropped = 0
@@ -49,9 +49,9 @@ class RequestLog:
         self._writing: asyncio.Task[None] | None = None
 
     def wants(self, status: int) -> bool:
-        """Whether a request that was answered so gets a line."""
+        """Return whether a request that was answered with this status is logged."""
         if status < 400:
-            # Multiples of the golden ratio fill the interval evenly, whatever pattern requests come in.
+            # Multiples of the golden ratio fill the interval evenly, whatever the pattern of the requests.
             self._at = (self._at + _GOLDEN) % 1.0
             return self._at < self.share
         if self._failures >= 1.0:
@@ -61,7 +61,7 @@ class RequestLog:
         return False
 
     def time_of(self, ago: float) -> str:
-        """The time so many seconds ago, to a millisecond."""
+        """Return the time this many seconds ago, as text with milliseconds."""
         return datetime.fromtimestamp(self._wall() - ago, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def note(self, record: RequestRecord) -> None:
@@ -76,13 +76,13 @@ class RequestLog:
             self._flush()
 
     def sweep(self) -> None:
-        """A second has passed: write what there is."""
+        """Write pending lines; called every second."""
         self._failures = min(FAILURES_AT_ONCE, self._failures + FAILURES_A_SECOND)
         if self._lines:
             self._flush()
 
     async def close(self) -> None:
-        """Write the rest."""
+        """Write the remaining lines."""
         if self._writing is not None:
             await self._writing
         if self._lines:
@@ -97,20 +97,20 @@ class RequestLog:
         try:
             await asyncio.to_thread(self._sink, b"".join(lines))
         except OSError:
-            # The disk is full, or the folder is gone. Requests go on.
+            # The disk is full, or the folder is gone. Requests are served all the same.
             self.dropped += len(lines)
         else:
             self.written += len(lines)
 
 
 class RotatedFile:
-    """Appends to a file, and begins another one when it is full. Several processes may append: lines stay whole."""
+    """Appends to a file, and starts another one when it is full. Several processes may append: lines stay whole."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
 
     def write(self, data: bytes) -> None:
-        """Append. `OSError` when it cannot."""
+        """Append bytes; raise `OSError` on failure."""
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -131,18 +131,18 @@ class RotatedFile:
 
 
 def numbered(path: Path, number: int) -> Path:
-    """The file with this number; 0: the newest."""
+    """Return the file with this number; 0 is the newest."""
     return path.with_name(f"{path.name}.{number}") if number else path
 
 
 def files(folder: Path) -> list[Path]:
-    """The files of a log, oldest first."""
+    """Return the existing files of a log, oldest first."""
     newest = folder / NAME
     return [path for number in range(FILES - 1, -1, -1) if (path := numbered(newest, number)).exists()]
 
 
 def write_to(descriptor: int) -> Callable[[bytes], None]:
-    """A sink that writes to an open file, such as the output of a pod."""
+    """Return a sink that writes to an open file, such as the output of a pod."""
 
     def write(data: bytes) -> None:
         while data:

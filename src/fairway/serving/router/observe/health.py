@@ -1,4 +1,4 @@
-"""Probes: which requests only look whether a service is there, and what they are answered while no replica is. Pure."""
+"""Health probes: which requests are probes, and how they are answered while there is no replica. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ HEALTH_CHECK = b"/grpc.health.v1.Health/Check"
 CALLS = frozenset(
     {_GRPC_LIVE, HEALTH_CHECK, b"/inference.GRPCInferenceService/ServerReady", b"/inference.GRPCInferenceService/ModelReady"}
 )
-"""Methods of gRPC that are probes."""
+"""gRPC methods that are probes."""
 LIVE = frozenset({b"/v2/health/live", b"/livez", b"/ping", _GRPC_LIVE})
-"""Paths that ask whether the server lives. The router does."""
+"""Paths of liveness probes. The router itself is alive."""
 READY = frozenset({b"/v2/health/ready", b"/readyz", b"/health", b"/healthz"})
-"""Paths that ask whether requests would be answered."""
+"""Paths of readiness probes: would requests be answered?"""
 SCRAPE = b"/metrics"
 AGENTS = (
     b"kube-probe/",
@@ -31,11 +31,11 @@ AGENTS = (
     b"OpenTelemetry Collector",
     b"Envoy/HC",
 )
-"""How the User-Agent of a probe or a scrape begins, whatever the path."""
+"""The beginnings of the User-Agent of a probe or a scrape, whatever the path."""
 
 
 def is_probe(head: RequestHead, about: RouteObservation) -> bool:
-    """Whether a GET, a HEAD or a call of gRPC is a probe: by its path, or by who sends it."""
+    """Return whether a GET, a HEAD or a gRPC call is a probe, by its path or by its sender."""
     path = head.target.partition(b"?")[0]
     if path in CALLS:
         return True
@@ -48,20 +48,20 @@ def is_probe(head: RequestHead, about: RouteObservation) -> bool:
 
 
 def is_model_ready(path: bytes, model: str) -> bool:
-    """`/v2/models/M/ready`, also of a version."""
+    """Return whether the path is `/v2/models/M/ready`, with or without a version."""
     return path.startswith(b"/v2/models/%b/" % model.encode()) and path.endswith(b"/ready")
 
 
 def is_model_status(path: bytes, model: str) -> bool:
-    """`/v1/models/M`, by which TensorFlow Serving is probed."""
+    """Return whether the path is `/v1/models/M`, the probe of TensorFlow Serving."""
     return path == b"/v1/models/%b" % model.encode()
 
 
 def answer(target: bytes, about: RouteObservation) -> tuple[int, bytes]:
-    """Status and JSON for a probe while no replica is there.
+    """Return status and JSON for a probe while there is no replica.
 
-    A service at zero is ready: the next request starts a replica and waits for it. A load balancer that found it unready would
-    never send that request. A service that should have a replica and has none is not ready.
+    A service that is scaled to zero is ready: the next request starts a replica and waits for it. A load balancer that found it
+    not ready would never send that request. A service that should have a replica and has none is not ready.
     """
     path = target.partition(b"?")[0]
     if path in LIVE:
@@ -77,8 +77,8 @@ def answer(target: bytes, about: RouteObservation) -> tuple[int, bytes]:
 def _status(about: RouteObservation) -> dict[str, object]:
     if not about.asleep:
         return {"error": "no replica is ready"}
-    told = {"error_code": "OK", "error_message": "scaled to zero; a request starts a replica"}
-    return {"model_version_status": [{"version": about.version, "state": "AVAILABLE", "status": told}]}
+    status = {"error_code": "OK", "error_message": "scaled to zero; a request starts a replica"}
+    return {"model_version_status": [{"version": about.version, "state": "AVAILABLE", "status": status}]}
 
 
 def _json(value: dict[str, object]) -> bytes:

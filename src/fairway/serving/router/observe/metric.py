@@ -1,4 +1,4 @@
-"""The metrics that a router counts itself: by our names, and by those of Knative's queue-proxy that KServe's boards use."""
+"""The router's own metrics: under Fairway's names, and under those of Knative's queue-proxy, which KServe's dashboards use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MILLISECONDS = tuple(f"{1000 * bound:.6g}" for bound in LATENCY_BOUNDS)
 
 
 def families(desk: Desk, up: Mapping[Backend, bool], dropped: tuple[int, int]) -> list[Family]:
-    """Everything that the router knows of its service. `dropped`: lines of the access log, written and dropped."""
+    """Return all metrics of the router. `dropped`: lines of the access log, written and dropped."""
     revisions = desk.revision_counts()
     return [
         *_requests(desk, revisions),
@@ -32,12 +32,12 @@ def _requests(desk: Desk, revisions: Mapping[int, RevisionCount]) -> list[Family
     mirrored = Family("fairway_router_mirrored_total", "counter", "Copies of requests that a revision got.")
     for number, count in revisions.items():
         label = ("revision", str(number))
-        for code, seen in sorted(count.codes.items()):
-            requests.add(seen, label, ("code", str(code)))
+        for code, times in sorted(count.codes.items()):
+            requests.add(times, label, ("code", str(code)))
         failed.add(count.failed, label)
         mirrored.add(count.mirrored, label)
-    for code, seen in sorted(desk.own_codes.items()):
-        requests.add(seen, ("revision", "0"), ("code", str(code)))
+    for code, times in sorted(desk.own_codes.items()):
+        requests.add(times, ("revision", "0"), ("code", str(code)))
     return [requests, failed, mirrored]
 
 
@@ -68,16 +68,16 @@ def _state(desk: Desk, up: Mapping[Backend, bool]) -> list[Family]:
 
 
 def _single(desk: Desk, dropped: tuple[int, int]) -> list[Family]:
-    taken, given = desk.bytes_passed()
-    found = []
+    received, sent = desk.bytes_passed()
+    families = []
     for name, kind, words, value in (
         ("fairway_router_arrived_total", "counter", "Requests that came, held ones included; probes do not count.", desk.arrived),
         ("fairway_router_probes_total", "counter", "Health probes and scrapes; they count nowhere else.", desk.probes),
         ("fairway_router_held_requests", "gauge", "Requests that wait because there is no replica.", len(desk.waiting)),
         ("fairway_router_expired_total", "counter", "Held requests that were answered 503.", desk.expired),
         ("fairway_router_connections", "gauge", "Connections of clients.", len(desk.guests)),
-        ("fairway_router_received_bytes_total", "counter", "Bytes that came from clients.", taken),
-        ("fairway_router_sent_bytes_total", "counter", "Bytes that went to clients.", given),
+        ("fairway_router_received_bytes_total", "counter", "Bytes that came from clients.", received),
+        ("fairway_router_sent_bytes_total", "counter", "Bytes that went to clients.", sent),
         ("fairway_access_log_lines_total", "counter", "Lines of the access log.", dropped[0]),
         (
             "fairway_access_log_dropped_total",
@@ -88,27 +88,30 @@ def _single(desk: Desk, dropped: tuple[int, int]) -> list[Family]:
     ):
         family = Family(name, kind, words)
         family.add(value)
-        found.append(family)
-    return found
+        families.append(family)
+    return families
 
 
 def _knative(desk: Desk, revisions: Mapping[int, RevisionCount]) -> list[Family]:
-    """Knative's names, for requests that replicas answered. Latencies are milliseconds, of successful answers."""
+    """Return metrics under Knative's names, for requests that replicas answered.
+
+    Latencies are in milliseconds, of successful responses.
+    """
     namespace, _, service = desk.routes.plan.service.partition("/")
-    found = []
+    families = []
     for prefix, words in (("revision_", "Knative's name"), ("revision_app_", "Knative's name; without what waits")):
         count = Family(f"{prefix}request_count", "counter", f"Answers ({words}).")
         latency = Family(f"{prefix}request_latencies", "histogram", f"Milliseconds of successful answers ({words}).")
-        for number, seen in revisions.items():
+        for number, revision_count in revisions.items():
             names = (
                 ("namespace_name", namespace),
                 ("service_name", service),
                 ("configuration_name", service),
                 ("revision_name", f"{service}-r{number}"),
             )
-            for code, times in sorted(seen.codes.items()):
+            for code, times in sorted(revision_count.codes.items()):
                 count.add(times, *names, ("response_code", str(code)), ("response_code_class", f"{code // 100}xx"))
             good = (*names, ("response_code", "200"), ("response_code_class", "2xx"))
-            latency.add_histogram(_MILLISECONDS, seen.buckets, 1000 * seen.latency_sum, *good)
-        found += [count, latency]
-    return found
+            latency.add_histogram(_MILLISECONDS, revision_count.buckets, 1000 * revision_count.latency_sum, *good)
+        families += [count, latency]
+    return families

@@ -1,4 +1,4 @@
-"""Answers requests to the router itself: the page of metrics, and probes for which there is no replica."""
+"""Answers requests for the router itself: the metrics page, and probes while there is no replica."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fairway.serving.spans import Tracer
 from fairway.state.route import WHOLE, RouteObservation, RoutePlan
 
 OWN_PAGE = b"/fairway/metrics"
-"""The page of every service. A model has it at `/metrics` too; that path of a command is its server's own."""
+"""The metrics page of every service. A model has it at `/metrics` too; that path of a command belongs to its own server."""
 
 
 class ServiceObserver:
     """Implements `Observer`."""
 
     def __init__(self, desk: Desk, log: RequestLog | None = None, tracer: Tracer | None = None) -> None:
-        """`log`: where lines of the access log go; `tracer`: where spans go."""
+        """Create the observer. `log` receives the lines of the access log, `tracer` the spans."""
         self._desk = desk
         self._log = log
         self._tracer = desk.tracer = RouterTracer(tracer) if tracer is not None else None
@@ -32,18 +32,18 @@ class ServiceObserver:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def put(self, plan: RoutePlan) -> None:
-        """This plan is in force."""
+        """Take the plan that has come into force."""
         self._about = plan.observed
         self._page.put(plan)
         if self._tracer is not None:
             self._tracer.service = plan.service
         if self._log is not None:
             self._log.share = plan.observed.access / WHOLE
-            # Without a share nothing is done for a request.
+            # With a share of zero, nothing is done for a request.
             self._desk.access = self._log if plan.observed.access else None
 
     def takes(self, request: ObservedRequest) -> bool:
-        """Whether the request is for the page of metrics."""
+        """Return whether the request is for the metrics page; if so, send it."""
         path = request.head.target.partition(b"?")[0]
         if path == OWN_PAGE or (path == health.SCRAPE and self._about.model):
             self._desk.probes += 1
@@ -52,11 +52,11 @@ class ServiceObserver:
         return False
 
     def is_probe(self, head: RequestHead) -> bool:
-        """Whether the request is a health probe or a scrape that wakes no replica."""
+        """Return whether the request is a health probe or a scrape that wakes no replica."""
         return not self._about.probes_wake and health.is_probe(head, self._about)
 
     def stand_in(self, request: ObservedRequest) -> None:
-        """Answer a probe for which there is no replica."""
+        """Answer a probe while there is no replica."""
         if request.head.target.partition(b"?")[0] == health.SCRAPE:
             self._show_page(request)
             return
@@ -65,11 +65,11 @@ class ServiceObserver:
         request.reply(status, body, b"application/json", more)
 
     def sweep(self) -> None:
-        """A second has passed."""
+        """Run the periodic work; called every second."""
         self._page.sweep()
 
     async def close(self) -> None:
-        """Write what is not written yet."""
+        """Write pending lines and spans."""
         if self._log is not None:
             await self._log.close()
         if self._tracer is not None:

@@ -1,4 +1,4 @@
-"""The page of metrics of a whole service: the router's own counters, and those of all replicas together."""
+"""The metrics page of a whole service: the router's own counters, and those of all replicas together."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fairway.serving.router.observe import metric, scrape
 from fairway.state.route import Backend, RoutePlan
 
 FAREWELL = 120.0
-"""Seconds for which a replica that left the plan is still asked what it counted: it finishes what it has."""
+"""Seconds for which a replica that left the plan is still scraped, while it finishes its requests."""
 
 
 class MetricsPage:
-    """Reads the replicas and renders the page.
+    """Scrapes the replicas and renders the page.
 
-    Promises: a replica that does not answer costs one second and its gauges, nothing else. Counters never fall. At most one read
-    of the replicas is under way, however many ask for the page.
+    Guarantees: a replica that does not answer costs one second and its gauges, nothing else. Counters never fall. At most one
+    scrape is running, however many clients request the page.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -35,36 +35,36 @@ class MetricsPage:
         self._reading: asyncio.Task[None] | None = None
 
     def put(self, plan: RoutePlan) -> None:
-        """Follow the plan. A replica that leaves is asked a last time."""
+        """Follow the plan. A replica that leaves is scraped a last time."""
         served = set(plan.backends)
         self._path = plan.observed.metrics
         if not self._begun:
             self._begun, self._before = True, served
             if served:
                 self.read_soon()
-        gone = self._known - served
-        for backend in gone:
+        removed = self._known - served
+        for backend in removed:
             self._leaving.setdefault(backend, time.monotonic() + FAREWELL)
         for backend in served:
             self._leaving.pop(backend, None)
         self._known = served
-        if gone:
+        if removed:
             self.read_soon()
 
     def sweep(self) -> None:
-        """While replicas leave, read what they count last."""
+        """Scrape the last counts of leaving replicas."""
         if self._leaving:
             self.read_soon()
 
     async def text(self, *, openmetrics: bool, lines: tuple[int, int]) -> bytes:
-        """The page as it is now."""
+        """Return the current page."""
         await asyncio.shield(self.read_soon())
         up = {backend: self._up.get(backend, False) for backend in self._known} if self._path else {}
         families = [*metric.families(self._desk, up, lines), *self._merged.families()]
         return render(families, openmetrics=openmetrics)
 
     def read_soon(self) -> asyncio.Task[None]:
-        """The read that is under way, or a new one."""
+        """Return the running scrape, or start one."""
         if self._reading is None or self._reading.done():
             self._reading = asyncio.get_running_loop().create_task(self._read())
         return self._reading
@@ -73,8 +73,8 @@ class MetricsPage:
         if not self._path:
             self._leaving.clear()
             return
-        found = await scrape.pages({*self._known, *self._leaving}, self._path)
-        for backend, families in found.items():
+        scraped = await scrape.pages({*self._known, *self._leaving}, self._path)
+        for backend, families in scraped.items():
             if families is None:
                 self._up[backend] = False
                 self._merged.miss(backend.name)
@@ -84,7 +84,7 @@ class MetricsPage:
                 self._merged.observe(backend.name, label, families, baseline=backend in self._before)
         now = time.monotonic()
         for backend, until in list(self._leaving.items()):
-            if found.get(backend) is None or now > until:
+            if scraped.get(backend) is None or now > until:
                 self._leaving.pop(backend, None)
                 self._merged.forget(backend.name)
         for backend in set(self._up) - self._known - set(self._leaving):

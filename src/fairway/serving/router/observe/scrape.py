@@ -1,4 +1,4 @@
-"""Fetches the pages of replicas: all at once, within a bound of time and size."""
+"""Fetches the pages of replicas: all at once, with limits on time and size."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fairway.serving.router.head import CHUNKED, HEAD_LIMIT, BadHeadError, read_
 from fairway.state.route import Backend
 
 SECONDS = 1.0
-"""How long one replica may take. Others do not wait longer for it."""
+"""Timeout for one replica, in seconds. The other replicas do not wait longer for it."""
 _PIECE = 64 * 1024
 
 
 async def fetch(address: str, path: str, accept: str = "text/plain;version=0.0.4", within: float = SECONDS) -> bytes:
-    """The body of a page with status 200; `OSError` when it does not come in time, `ValueError` when it is no such page."""
+    """Return the body of a page with status 200; raise `OSError` on a timeout, `ValueError` for any other response."""
     host, _, port = address.rpartition(":")
     request = f"GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: {accept}\r\nX-Forwarded-For: 127.0.0.1\r\n\r\n"
     async with asyncio.timeout(within):
@@ -41,19 +41,19 @@ async def _body(reader: asyncio.StreamReader) -> bytes:
             message = f"the page has {head.length} bytes, at most {MOST_BYTES} are read"
             raise ValueError(message)
         return await reader.readexactly(head.length)
-    found = bytearray()
+    body = bytearray()
     while piece := await reader.read(_PIECE):
-        found += piece
-        if len(found) > MOST_BYTES:
+        body += piece
+        if len(body) > MOST_BYTES:
             message = f"the page has more than {MOST_BYTES} bytes"
             raise ValueError(message)
-    return bytes(found)
+    return bytes(body)
 
 
 async def pages(backends: Iterable[Backend], path: str) -> dict[Backend, list[Family] | None]:
-    """The families of each replica; None for one that did not answer in time, or answered something else."""
-    asked = list(backends)
-    return dict(zip(asked, await asyncio.gather(*(_page(backend, path) for backend in asked)), strict=True))
+    """Return the metric families of each replica; None for one that timed out or answered something else."""
+    targets = list(backends)
+    return dict(zip(targets, await asyncio.gather(*(_page(backend, path) for backend in targets)), strict=True))
 
 
 async def _page(backend: Backend, path: str) -> list[Family] | None:

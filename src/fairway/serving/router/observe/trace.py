@@ -1,4 +1,4 @@
-"""The span of a request in the router. Its replica's span lies below it."""
+"""The span of a request in the router, the parent of its replica's span."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class RouterTracer:
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self.service = ""
-        """The name of the service, which names the spans."""
+        """The service's name, which is part of the names of the spans."""
 
     def begin(self, head: RequestHead) -> Any:
-        """Begin a span, and let the head name it, so that the replica joins it."""
+        """Begin a span and write its context to the head, so that the replica's span joins it."""
         span = self._tracer.begin(
             f"{head.method.decode('latin-1')} {self.service}", head.value_of(b"traceparent"), head.value_of(b"tracestate")
         )
@@ -29,7 +29,7 @@ class RouterTracer:
         return span
 
     def end(self, span: Any, record: RequestRecord) -> None:
-        """End it with what the access log would say."""
+        """End the span with the values of the request's access log line."""
         attributes: dict[str, Any] = {
             "http.request.method": record.method,
             "url.path": record.path,
@@ -50,5 +50,5 @@ class RouterTracer:
         self._tracer.end(span, attributes, failed=record.status >= 500)
 
     def close(self) -> None:
-        """Send what waits, for a moment."""
+        """Send pending spans, within a short time."""
         self._tracer.close()

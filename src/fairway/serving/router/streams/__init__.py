@@ -1,1 +1,1 @@
-"""Requests that come over HTTP/2, and connections that become tunnels (WebSockets)."""
+"""Requests over HTTP/2, and connections that become tunnels (WebSockets)."""

@@ -1,4 +1,4 @@
-"""A connection of HTTP/2 from outside: requests beside one another, each on a stream."""
+"""A client's HTTP/2 connection: concurrent requests, each on a stream."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from fairway.serving.router.upstream import READ, WRITE_LIMIT
 
 TERMS = Terms()
 _KNOWN = 64
-"""Heads that are remembered, a connection."""
+"""Limit on the heads that are remembered for a connection."""
 _LOOK_SECONDS = 1.0
-"""How often the streams of a connection are looked at."""
+"""Interval at which the streams of a connection are checked, in seconds."""
 _PING_SECONDS = 0.002
-"""How long an answer to PING may wait for another frame to go with."""
+"""How long an answer to PING may wait for another frame to be sent with."""
 _DRAIN_SECONDS = 1.0
-"""How long streams that the client began before it read the GOAWAY may come."""
+"""How long new streams are accepted after GOAWAY: the client may have begun them before it read that."""
 _NOT_OF_CALLS = frozenset({b"inference-header-content-length", b"accept-encoding"})
-"""Headers by which a replica would read or write a message of gRPC in another form."""
+"""Headers that would make a replica read or write a gRPC message in another form."""
 _BINARY = b"inference-header-content-length: 0"
-"""What a call of gRPC says to a replica of ours: none of the body is JSON."""
+"""Sent with a gRPC call to one of Fairway's own replicas: no part of the body is JSON."""
 
 
 class StreamsConnection(Session, asyncio.BufferedProtocol):
@@ -46,7 +46,7 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
         self.desk = desk
         self.peer = peer
         self.secure = secure
-        """The connection speaks TLS."""
+        """Whether the connection uses TLS."""
         self.received = received
         self.sent = 0
         self.deadline = desk.now() + _LOOK_SECONDS
@@ -54,17 +54,17 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._heads: dict[Headers, tuple[RequestHeaders, RequestHead]] = {}
         self._begun: list[RouterStream] = []
-        """Requests whose head has come with the bytes that are read now."""
+        """Requests whose head came with the bytes that are being read."""
         self._since = desk.now()
         self._head_since = math.inf
         self._flushes = False
         self._leaves = 0.0
         self._unsent = 0
 
-    # From the network.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It speaks HTTP/2 from here on."""
+        """Take over the transport, which carries HTTP/2 from here on."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_LIMIT)
         self.desk.guests.add(self)
@@ -73,16 +73,16 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
             self.drain()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read into."""
+        """Return the buffer to read into."""
         return READ
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes were read."""
+        """Take the bytes that were read into the buffer."""
         self.received += nbytes
         self.data_received(bytes(READ[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Some frames."""
+        """Process frames."""
         self._since = self.desk.now()
         self.receive(data)
         if self.in_head:
@@ -96,37 +96,37 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
                 stream.ask()
 
     def eof_received(self) -> bool:
-        """The client has left: a connection of HTTP/2 is never closed by half."""
+        """Let the connection close: an HTTP/2 connection is never half-closed."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Cancel all requests: the connection is closed."""
         self.desk.closed(self)
         for stream in list(self.streams.values()):
             self.forget(stream)
             cast(RouterStream, stream).cancel()
 
     def pause_writing(self) -> None:
-        """The client does not read: nothing more is read from it, and nothing more written."""
+        """Pause reading and writing: the client does not read."""
         self.blocked = True
         self._since = self.desk.now()
         self._unsent = self._transport.get_write_buffer_size()
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Resume reading and writing: the client has caught up."""
         self.blocked = False
         if not self._transport.is_closing():
             self._transport.resume_reading()
             self.pump()
 
-    # From the desk.
+    # Called by the desk.
 
     def probe(self) -> None:
-        """A client of HTTP/2 that has left has closed its connection, or reset its stream."""
+        """Do nothing: an HTTP/2 client that leaves closes its connection or resets its stream."""
 
     def expire(self) -> None:
-        """Look for what takes too long."""
+        """Check the deadlines of the requests and of the connection."""
         now, limits = self.desk.now(), self.desk.limits
         self.deadline = now + _LOOK_SECONDS
         for stream in list(self.streams.values()):
@@ -152,13 +152,13 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
             self._close_after_drain(now)
 
     def drain(self) -> None:
-        """The router is replaced: the client begins its next requests on another connection."""
+        """Send GOAWAY: the router is being replaced, and the client sends its next requests on another connection."""
         if not self._leaves:
             self._leaves = self.desk.now()
             self.goodbye(LARGEST_WINDOW)
 
     def close_idle(self) -> None:
-        """Close at once when nothing is under way."""
+        """Close now if no request is in flight; otherwise drain."""
         if not self.streams:
             self.goodbye(self.last)
             self._transport.close()
@@ -180,56 +180,56 @@ class StreamsConnection(Session, asyncio.BufferedProtocol):
     # Events of the session.
 
     def begin_stream(self, number: int) -> Stream:
-        """A request."""
+        """Return the stream of a new request."""
         return RouterStream(number, self)
 
     def on_headers(self, stream: Stream, headers: Headers, ended: bool) -> None:
-        """The head of a request, or its trailers, which no replica reads."""
+        """Take the head of a request, or its trailers, which no replica reads."""
         request = cast(RouterStream, stream)
         if stream.has_head:
             request.on_body(b"", True)
             return
-        known = self._heads.get(headers)
-        if known is None:
+        entry = self._heads.get(headers)
+        if entry is None:
             try:
                 head = read_request_headers(headers)
             except NotOfferedError as problem:
                 self._refuse(stream, problem)
                 return
-            known = head, _request_head(head)
+            entry = head, _request_head(head)
             if len(self._heads) >= _KNOWN:
                 self._heads.clear()
-            self._heads[headers] = known
+            self._heads[headers] = entry
         stream.has_head = True
-        request.begin(*known, ended)
+        request.begin(*entry, ended)
         self._begun.append(request)
 
     def _refuse(self, stream: Stream, problem: NotOfferedError) -> None:
-        """Answer what is not offered to any client."""
+        """Refuse a request for something that no client is offered."""
         request_id = self.desk.note_refused(501, problem.reason, self.peer)
         self.headers(stream, encode([(b":status", b"501"), (b"x-request-id", request_id)]), ended=True)
 
     def on_data(self, stream: Stream, piece: bytes, ended: bool) -> None:
-        """Some of a body."""
+        """Take part of a body."""
         cast(RouterStream, stream).on_body(piece, ended)
 
     def on_reset(self, stream: Stream, code: int) -> None:
-        """The client takes a request back."""
+        """Cancel a request whose stream the client has reset."""
         cast(RouterStream, stream).cancel()
 
     def on_too_many_headers(self, stream: Stream) -> None:
-        """Refused alone; the connection goes on."""
+        """Refuse this request only; the connection stays open."""
         self.headers(stream, encode([(b":status", b"431")]), ended=True)
 
     def on_failure(self, problem: SessionError) -> None:
-        """The client does not speak HTTP/2 as it should."""
+        """Cancel all requests and close: the client violates HTTP/2."""
         for stream in list(self.streams.values()):
             self.forget(stream)
             cast(RouterStream, stream).cancel()
         self._transport.close()
 
     def flush_soon(self) -> None:
-        """At the latest after a moment."""
+        """Flush after a short delay at the latest."""
         if not self._flushes:
             self._flushes = True
             asyncio.get_running_loop().call_later(_PING_SECONDS, self._flush_now)
@@ -257,23 +257,23 @@ class RouterStream(Stream):
         self._head: RequestHeaders
         self._request: RequestHead
         self._parts: list[bytes] = []
-        """What came of the body before the request was looked at."""
+        """Parts of the body that arrived before the request was processed."""
         self._left: int | None = None
-        """Bytes of the body still to come, where that is known."""
+        """Bytes of the body still to come, if known."""
         self._full = False
         self._deadline = math.inf
 
-    # From the connection.
+    # Called by the connection.
 
     def begin(self, head: RequestHeaders, request: RequestHead, ended: bool) -> None:
-        """The head; the request is looked at when all that came with it is read."""
+        """Take the head. The request is processed once everything received with it is read."""
         self._head, self._request = head, request
         self._left = head.length
         if ended:
             self._check_length(0, ended=True)
 
     def on_body(self, piece: bytes, ended: bool) -> None:
-        """Some of the body."""
+        """Take part of the body."""
         self._check_length(len(piece), ended=ended)
         exchange = self._exchange
         if exchange is None:
@@ -315,7 +315,7 @@ class RouterStream(Stream):
         exchange.begin()
 
     def _turn_away(self, refusal: Refusal, request: RequestHead, *, call: bool) -> None:
-        """Answer a request that is not let in."""
+        """Refuse a request that is not admitted."""
         request_id = self._connection.desk.note_refused(refusal.status, refusal.reason, self.peer, request)
         more = [*refusal.headers, (b"x-request-id", request_id)]
         if call:
@@ -332,18 +332,18 @@ class RouterStream(Stream):
             self.data(body, ended=True)
 
     def cancel(self) -> None:
-        """The client does not want the answer; the stream is no longer among those of the connection."""
+        """Cancel the request: its stream is no longer among those of the connection."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None and not exchange.over:
             exchange.cancel()
 
     def review(self, admits: Callable[[Admitted], bool]) -> None:
-        """End it when its key is no longer valid."""
+        """End the request if its key is no longer valid."""
         if self._exchange is not None:
             self._exchange.review(admits)
 
     def expire(self, now: float) -> None:
-        """Give up what takes too long."""
+        """End the request if its deadline has passed."""
         if now < self._deadline:
             return
         exchange = self._exchange
@@ -351,7 +351,7 @@ class RouterStream(Stream):
             self.broken()
 
     def on_sent(self) -> None:
-        """The client has taken some of the answer."""
+        """Renew the deadline: the client has taken part of the response."""
         limits = self._connection.desk.limits
         if self._full and self.queued_size <= WRITE_LIMIT // 4:
             self._full = False
@@ -359,7 +359,7 @@ class RouterStream(Stream):
                 self._exchange.answer_faster(True)
         self._deadline = self._connection.desk.now() + (limits.body if self.queued else limits.answer)
 
-    # From the exchange.
+    # Called by the exchange.
 
     def headers(self, block: bytes, *, ended: bool) -> None:
         """Send headers, or trailers."""
@@ -367,7 +367,7 @@ class RouterStream(Stream):
         self._connection.headers(self, block, ended=ended)
 
     def data(self, piece: bytes, *, ended: bool) -> None:
-        """Send some of the body."""
+        """Send part of the body."""
         self._renew()
         self._connection.data(self, piece, ended=ended)
         if self.queued_size > WRITE_LIMIT and not self._full:
@@ -377,37 +377,37 @@ class RouterStream(Stream):
                 self._exchange.answer_faster(False)
 
     def unary(self, head: bytes, piece: bytes, trailers: bytes) -> None:
-        """Send all of an answer."""
+        """Send a whole response."""
         self._renew()
         self._connection.unary(self, head, piece, trailers)
 
     def write(self, wire: bytes) -> None:
-        """No answer of HTTP/2 is in the form of HTTP/1.1."""
+        """Do nothing: an HTTP/2 response is never in the form of HTTP/1.1."""
 
     def finished(self, *, keep: bool) -> None:
-        """The answer is out, or waits for the client to take it."""
+        """Release the exchange: the response was sent, or is queued until the client takes it."""
         self._exchange = None
         self._deadline = self._connection.desk.now() + self._connection.desk.limits.body
 
     def broken(self) -> None:
-        """The answer cannot be completed."""
+        """Reset the stream: the response cannot be completed."""
         if self._connection.reset(self, Code.INTERNAL_ERROR):
             self.cancel()
 
     def waits_for_answer(self) -> None:
-        """All that there is was sent on."""
+        """Set the deadline for the response: all input so far was passed on."""
         limits, exchange = self._connection.desk.limits, self._exchange
         patience = limits.answer if exchange is None or exchange.body_done else limits.body
         self._deadline = self._connection.desk.now() + patience
 
     def hold_back(self) -> None:
-        """Read no more of the body for now."""
+        """Pause reading the body."""
         self._connection.hold(self)
         desk = self._connection.desk
         self._deadline = desk.now() + desk.limits.answer + desk.routes.plan.hold_seconds
 
     def go_on(self) -> None:
-        """Read on."""
+        """Resume reading."""
         self._connection.go_on(self)
 
     def _renew(self) -> None:
@@ -429,5 +429,5 @@ def _request_head(head: RequestHeaders) -> RequestHead:
 
 
 def _of_length(head: RequestHead, length: int) -> RequestHead:
-    """The same head for a body of this length."""
+    """Return the same head for a body of this length."""
     return RequestHead(head.method, head.target, head.host, head.lines, length, forwarded=dict(head.forwarded))

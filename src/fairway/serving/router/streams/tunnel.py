@@ -1,9 +1,8 @@
 """WebSockets: a request that becomes a tunnel between a client and the server of a command.
 
-The request goes to a backend by the same rules as any other and counts as one that is under way for as long as the tunnel is
-open, so that the backend is not ended at a release before its `grace` is over. When the server answers 101, bytes pass both ways,
-and what they mean is not looked at. Reading from one side stops while the other takes no more. A tunnel on which nothing passed
-for `Limits.answer` seconds is closed.
+The request is routed like any other and counts as in flight as long as the tunnel is open, so that a release does not end the
+backend before its `grace` is over. Once the server has answered 101, bytes pass both ways without being interpreted. Reading
+from one side pauses while the other does not take more. A tunnel without traffic for `Limits.answer` seconds is closed.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ _EARLY = 64 * 1024
 """Bytes that a client may send before the tunnel is open."""
 _LOOK_SECONDS = 1.0
 _DRAIN_SECONDS = 30.0
-"""How long a tunnel goes on when its router is replaced, or its service deleted."""
+"""How long a tunnel stays open after its router was replaced or its service deleted."""
 _LINGER = 2.0
 TRIES = 3
-"""Backends that are asked when one refuses the connection."""
+"""Limit on the backends that are tried when one refuses the connection."""
 
 
 class Counted(Protocol):
-    """Bytes that passed, as the desk counts them."""
+    """Byte counters, as the desk reads them."""
 
     received: int
     sent: int
 
 
 class Tunnel(asyncio.BufferedProtocol):
-    """The side of the client. A `Guest` of the desk, and `Held` while no replica is there."""
+    """The client's side. A `Guest` of the desk, and `Held` while there is no replica."""
 
     def __init__(self, desk: Desk, head: RequestHead, peer: bytes, admitted: Admitted, counted: Counted) -> None:
         self.head = head
@@ -62,37 +61,37 @@ class Tunnel(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         self._early = b""
         self._rest: int | None = None
-        """Bytes still to come of an answer that opens no tunnel."""
+        """Bytes still to come of a response that opens no tunnel."""
         self._open = False
         self._over = False
         self._running = False
-        """It counts as under way at its backend."""
+        """Whether it counts as in flight at its backend."""
         self._since = desk.now()
         self._ends = math.inf
         self._status = 0
-        """The status of the answer, where that opens no tunnel."""
+        """The status of the response, if that opens no tunnel."""
         self._reason = ""
 
-    # From the network.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The head of the request has come."""
+        """Take over the transport after the head of the request."""
         self._client = cast(asyncio.Transport, transport)
         self._client.set_write_buffer_limits(WRITE_LIMIT)
         self._desk.guests.add(self)
 
     def begin(self, early: bytes) -> None:
-        """Find a backend. `early`: what came after the head."""
+        """Choose a backend or wait for one. `early`: input after the head."""
         self._early = early
         self._desk.arrived += 1
         self._seek()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read into."""
+        """Return the buffer to read into."""
         return READ
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes came from the client."""
+        """Pass on the bytes that were read from the client."""
         self.received += nbytes
         self._since = self._desk.now()
         data = bytes(READ[:nbytes])
@@ -104,27 +103,27 @@ class Tunnel(asyncio.BufferedProtocol):
             self._client.pause_reading()
 
     def eof_received(self) -> bool:
-        """The client sends no more; a WebSocket is not half closed."""
+        """Let the connection close: a WebSocket is never half-closed."""
         return False
 
     def pause_writing(self) -> None:
-        """The client reads slowly: so is the server read."""
+        """Pause reading from the server: the client reads slowly."""
         self._side.hold(True)
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Resume reading from the server: the client has caught up."""
         self._side.hold(False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone."""
+        """End the tunnel: the client's connection is closed."""
         self._desk.closed(self)
         self._desk.let_go(self)
         self._end(101 if self._open else 0)
 
-    # From the desk.
+    # Called by the desk.
 
     def go(self, place: Place) -> None:
-        """There is a backend."""
+        """Connect to this backend."""
         now = self._desk.now()
         place.revision.arrived += 1
         self._place = place
@@ -133,16 +132,16 @@ class Tunnel(asyncio.BufferedProtocol):
         self._task = asyncio.get_running_loop().create_task(self._connect(place))
 
     def refuse(self, status: int, reason: str) -> None:
-        """Answer in the router's own words, and close."""
+        """Answer with a response generated by the router, and close."""
         self._desk.note_own(status)
         self._status, self._reason = status, reason
         self.answer(own_answer(status, reason, self._request_id, keep=False, more=self._admitted.lines))
 
     def probe(self) -> None:
-        """A client that has left has closed its connection."""
+        """Do nothing: a client that leaves closes its connection."""
 
     def expire(self) -> None:
-        """Close a tunnel that is not used, or whose time is over."""
+        """Close a tunnel that is idle or whose time is over."""
         now = self._desk.now()
         self.deadline = now + _LOOK_SECONDS
         if self in self._desk.waiting:
@@ -151,15 +150,15 @@ class Tunnel(asyncio.BufferedProtocol):
             self._client.abort()
 
     def drain(self) -> None:
-        """The router is replaced: WebSockets have a while to come to their end."""
+        """Limit the remaining time: the router is being replaced."""
         self._ends = min(self._ends, self._desk.now() + (_DRAIN_SECONDS if self._open else self._desk.limits.answer))
 
     def close_idle(self) -> None:
-        """The service goes."""
+        """Limit the remaining time: the service was deleted."""
         self.drain()
 
     def review(self, admits: Callable[[Admitted], bool]) -> None:
-        """Close the tunnel when its key is no longer valid; one that is not open yet is answered 401."""
+        """Close the tunnel if its key is no longer valid; answer 401 if it is not open yet."""
         if self._over or admits(self._admitted):
             return
         self._desk.let_go(self)
@@ -169,10 +168,10 @@ class Tunnel(asyncio.BufferedProtocol):
         else:
             self.refuse(401, NO_LONGER_VALID)
 
-    # From the backend.
+    # Called by the backend's side.
 
     def opened(self, raw: bytes) -> None:
-        """The server has answered; `raw`: the head of its answer with what came after it."""
+        """Take the server's answer; `raw` is its head and what came after it."""
         end = raw.find(b"\r\n\r\n") + 4
         try:
             answer = read_answer(raw[:end])
@@ -194,7 +193,7 @@ class Tunnel(asyncio.BufferedProtocol):
             self._client.resume_reading()
 
     def _pass_refusal(self, answer: AnswerHead, body: bytes, place: Place) -> None:
-        """The server opens no WebSocket: its own answer goes out, and the connection ends with it."""
+        """Pass on a response that opens no WebSocket, and close the connection after it."""
         self._settle(answer.status)
         self._status = answer.status
         answer.drop_lines(self._admitted.replaces)
@@ -208,7 +207,7 @@ class Tunnel(asyncio.BufferedProtocol):
         self.send(body)
 
     def send(self, data: bytes) -> None:
-        """Bytes of the server."""
+        """Pass on bytes from the server."""
         if data:
             self._write(data)
         if self._rest is None:
@@ -225,7 +224,7 @@ class Tunnel(asyncio.BufferedProtocol):
         self._client.write(data)
 
     def hold_client(self, held: bool) -> None:
-        """The server reads slowly, or does so no longer."""
+        """Pause or resume reading from the client, as fast as the server takes it."""
         if self._client.is_closing():
             return
         if held:
@@ -234,7 +233,7 @@ class Tunnel(asyncio.BufferedProtocol):
             self._client.resume_reading()
 
     def lost(self, *, began: bool) -> None:
-        """The connection of the server has ended."""
+        """End the tunnel or fail the request: the server's connection is closed."""
         if self._over:
             return
         if self._open or self._rest is not None:
@@ -244,20 +243,20 @@ class Tunnel(asyncio.BufferedProtocol):
             self._fail(502, "the replica ended the connection before it answered" if not began else "its answer ended early")
 
     def answer(self, wire: bytes) -> None:
-        """Write the only answer, and close."""
+        """Write the only response, and close."""
         self._end(0)
         self._write(wire)
         self._close_soon()
 
     def _close_soon(self) -> None:
-        """Let the client read what was sent, and close."""
+        """Close after a moment in which the client can read what was sent."""
         if self._client.is_closing():
             return
         if self._client.can_write_eof():
             self._client.write_eof()
         asyncio.get_running_loop().call_later(_LINGER, self._client.close)
 
-    # The way there.
+    # Connecting to the backend.
 
     def _seek(self) -> None:
         place = self._desk.choose(self.head, self._tried)
@@ -301,7 +300,7 @@ class Tunnel(asyncio.BufferedProtocol):
             self.refuse(status, reason)
 
     def _settle(self, status: int) -> None:
-        """Count how the request ended; the time of a tunnel is no latency."""
+        """Count how the request ended; the duration of a tunnel is not a latency."""
         place = self._place
         if place is None or not self._stop_counting():
             return
@@ -331,7 +330,7 @@ class Tunnel(asyncio.BufferedProtocol):
         self._side.close()
 
     def _note(self) -> None:
-        """Write a line of the access log, where it is wanted: at the end, with the bytes of both ways."""
+        """Write the line of the access log, if it is enabled: at the end, with the bytes of both directions."""
         access, now, head = self._desk.access, self._desk.now(), self.head
         status = self._status or (101 if self._open else CLIENT_LEFT)
         if access is None or not access.wants(status):
@@ -360,7 +359,7 @@ class Tunnel(asyncio.BufferedProtocol):
 
 
 class _BackendSide(asyncio.BufferedProtocol):
-    """The side of the server."""
+    """The server's side."""
 
     def __init__(self, tunnel: Tunnel) -> None:
         self._tunnel = tunnel
@@ -370,16 +369,16 @@ class _BackendSide(asyncio.BufferedProtocol):
         self._closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
+        """Take the opened transport."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_LIMIT)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read into."""
+        """Return the buffer to read into."""
         return READ
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes came from the server."""
+        """Pass on the bytes that were read from the server."""
         data = bytes(READ[:nbytes])
         if self._open:
             self._tunnel.send(data)
@@ -392,25 +391,25 @@ class _BackendSide(asyncio.BufferedProtocol):
             self._tunnel.lost(began=True)
 
     def pause_writing(self) -> None:
-        """The server reads slowly: so is the client read."""
+        """Pause reading from the client: the server reads slowly."""
         self._tunnel.hold_client(True)
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Resume reading from the client: the server has caught up."""
         self._tunnel.hold_client(False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The server has gone."""
+        """End the tunnel: the server's connection is closed."""
         self._closed = True
         self._tunnel.lost(began=bool(self._raw))
 
     def write(self, data: bytes) -> None:
-        """Bytes of the client."""
+        """Send bytes from the client."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def hold(self, held: bool) -> None:
-        """Read no more for now, or again."""
+        """Pause or resume reading."""
         if self._transport is not None and not self._transport.is_closing():
             if held:
                 self._transport.pause_reading()
@@ -418,7 +417,7 @@ class _BackendSide(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def close(self) -> None:
-        """The tunnel is over."""
+        """Close the connection: the tunnel has ended."""
         if self._transport is not None and not self._closed:
             self._transport.close()
 
@@ -426,11 +425,11 @@ class _BackendSide(asyncio.BufferedProtocol):
 def open_tunnel(
     desk: Desk, transport: asyncio.Transport, head: RequestHead, early: bytes, peer: bytes, admitted: Admitted, counted: Counted
 ) -> None:
-    """Let a request that asks for a WebSocket have its connection."""
+    """Hand the connection of a WebSocket request over to a tunnel."""
     tunnel = Tunnel(desk, head, peer, admitted, counted)
     pipe = transport.get_extra_info("socket")
     if pipe is not None and pipe.family in (socket.AF_INET, socket.AF_INET6):
-        # The other end of a WebSocket that has vanished without a word is found by the kernel.
+        # The kernel detects a peer that has vanished without closing the connection.
         pipe.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     transport.set_protocol(tunnel)
     tunnel.connection_made(transport)

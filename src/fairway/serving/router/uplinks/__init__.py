@@ -1,1 +1,1 @@
-"""Connections of HTTP/2 to backends, each shared by many requests."""
+"""HTTP/2 connections to backends, each shared by many requests."""

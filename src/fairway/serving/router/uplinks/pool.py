@@ -1,4 +1,4 @@
-"""The connections of HTTP/2 to one backend: few, and each carries many requests."""
+"""The HTTP/2 connections to one backend: few, and each carries many requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairway.serving.router.uplinks.uplink import Uplink, UplinkStream
 
 _IDLE_SECONDS = 60.0
 _MOST = 32
-"""Connections to one backend."""
+"""Limit on connections to one backend."""
 
 
 class Pool:
@@ -23,14 +23,14 @@ class Pool:
         self._gone = False
 
     def take(self, now: float) -> UplinkStream | None:
-        """A stream of a connection that has room."""
+        """Return a stream of a connection that has room; None if there is none."""
         for uplink in self._uplinks:
             if uplink.has_room:
                 return UplinkStream(uplink)
         return None
 
     async def connect(self) -> UplinkStream:
-        """A stream of a new connection, or of one that others have just opened; `OSError` when there is none."""
+        """Return a stream of a new connection, or of one that another request has just opened; raise `OSError` on failure."""
         while True:
             for uplink in self._uplinks:
                 if uplink.has_room:
@@ -40,7 +40,7 @@ class Pool:
                 raise ConnectionRefusedError(message)
             if self._dialing is None:
                 self._dialing = asyncio.get_running_loop().create_task(self._dial())
-                # Where all who wait have left, the failure is of no interest.
+                # Retrieve the exception, in case every waiter has left.
                 self._dialing.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.shield(self._dialing)
 
@@ -49,20 +49,20 @@ class Pool:
             _, uplink = await asyncio.get_running_loop().create_connection(Uplink, *self._address)
         finally:
             self._dialing = None
-        self._uplinks = [each for each in self._uplinks if not each.lost]
+        self._uplinks = [other for other in self._uplinks if not other.lost]
         self._uplinks.append(uplink)
         if self._gone:
             uplink.leave()
 
     def sweep(self, now: float) -> None:
-        """Close connections that were not used for long."""
-        self._uplinks = [each for each in self._uplinks if not each.lost]
+        """Close connections that have been idle too long."""
+        self._uplinks = [other for other in self._uplinks if not other.lost]
         for uplink in self._uplinks:
             if not uplink.streams and uplink.idle_since and now - uplink.idle_since > _IDLE_SECONDS:
                 uplink.leave()
 
     def leave(self) -> None:
-        """The backend is gone from the plan."""
+        """Close the connections after their last requests: the backend was removed from the plan."""
         self._gone = True
         for uplink in self._uplinks:
             uplink.leave()

@@ -1,4 +1,4 @@
-"""One connection of HTTP/2 to a backend, and the requests on it."""
+"""One HTTP/2 connection to a backend, and the requests on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairway.serving.router.upstream import READ, WRITE_LIMIT, Asker
 
 TERMS = Terms(streams=0, stream_window=64 * 1024 * 2, window=1 << 20)
 MOST_STREAMS = 256
-"""Requests on one connection, whatever the backend allows."""
+"""Limit on requests on one connection, even if the backend allows more."""
 _LAST_NUMBER = (1 << 31) - 1
 _DROPPED = frozenset({b"connection", b"transfer-encoding", b"inference-header-content-length", b"host"})
 
@@ -42,70 +42,70 @@ class Uplink(Session, asyncio.BufferedProtocol):
         return usable and len(self.streams) < min(self.most_streams, MOST_STREAMS)
 
     def open(self, stream: UplinkStream) -> None:
-        """Give a stream its number."""
+        """Assign a stream its number."""
         stream.number = self.last = self._next
         self._next += 2
         self._add(stream)
 
     def leave(self) -> None:
-        """No new requests; closed with the last one."""
+        """Take no new requests; close after the last one."""
         self._leaves = True
         self.close_if_idle()
 
     def close_if_idle(self) -> None:
-        """Close a connection that is done."""
+        """Close a connection that takes no new requests, once it has none."""
         if (self._leaves or self.said_goodbye) and not self.streams and not self.lost:
             self.lost = True
             self._transport.close()
 
-    # From the network.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
+        """Take the opened transport."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_LIMIT)
         self.greet()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read into."""
+        """Return the buffer to read into."""
         return READ
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes were read."""
+        """Take the bytes that were read into the buffer."""
         self.receive(bytes(READ[:nbytes]))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone, and with it all its requests."""
+        """End all requests: the connection is closed."""
         self.lost = True
         self._lose(exc)
 
     def pause_writing(self) -> None:
-        """The backend reads slowly."""
+        """Pause writing: the backend reads slowly."""
         self.blocked = True
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Resume writing: the backend has caught up."""
         self.blocked = False
         self.pump()
 
     # Events of the session.
 
     def on_headers(self, stream: Stream, headers: Headers, ended: bool) -> None:
-        """The head of an answer, or its trailers."""
+        """Take the head of a response, or its trailers."""
         cast(UplinkStream, stream).on_headers(headers, ended)
 
     def on_data(self, stream: Stream, piece: bytes, ended: bool) -> None:
-        """Some of an answer."""
+        """Take part of a response."""
         cast(UplinkStream, stream).on_data(piece, ended)
 
     def on_reset(self, stream: Stream, code: int) -> None:
-        """The backend gave a request up."""
+        """End a request whose stream the backend has reset."""
         problem = BadHeadError(502, f"the replica ended the stream of the request (code {code})")
         cast(UplinkStream, stream).lose(problem, unread=code == Code.REFUSED_STREAM)
         self.close_if_idle()
 
     def on_goodbye(self, last: int) -> None:
-        """Requests after the last one were not looked at: they may go elsewhere."""
+        """End the requests after `last`: the backend has not processed them, so they may be retried elsewhere."""
         for stream in list(self.streams.values()):
             if stream.number > last:
                 self.forget(stream)
@@ -113,12 +113,12 @@ class Uplink(Session, asyncio.BufferedProtocol):
         self.close_if_idle()
 
     def on_failure(self, problem: SessionError) -> None:
-        """The backend does not speak HTTP/2 as it should."""
+        """End all requests and close: the backend violates HTTP/2."""
         self._lose(BadHeadError(502, f"the replica does not speak HTTP/2 as it should: {problem.reason}"))
         self._transport.close()
 
     def forget(self, stream: Stream) -> None:
-        """A request is over."""
+        """Remove a finished request."""
         super().forget(stream)
         if not self.streams:
             self.idle_since = time.monotonic()
@@ -150,7 +150,7 @@ class UplinkStream(Stream):
         self._full = False
 
     def ask(self, asker: Asker, head: bytes, body: Sequence[bytes], *, length: int, bodiless: bool, whole: bool) -> None:
-        """Send a request. The head and the body are in the form of HTTP/1.1."""
+        """Send a request. Head and body are in the form of HTTP/1.1."""
         self._asker = asker
         self._bodiless = bodiless
         self._chunks = ChunkReader(400) if length == CHUNKED else None
@@ -162,36 +162,36 @@ class UplinkStream(Stream):
         self._look_for_room()
 
     def send(self, wire: bytes, *, last: bool) -> None:
-        """More of the body."""
+        """Send more of the body."""
         piece = self._chunks.feed(wire) if self._chunks is not None and wire else wire
         if piece or last:
             self._uplink.data(self, piece, ended=last)
         self._look_for_room()
 
     def hold_back(self) -> None:
-        """Who gets the answer is slow."""
+        """Pause reading: the receiver of the response is slow."""
         self._uplink.hold(self)
 
     def go_on(self) -> None:
-        """Read again."""
+        """Resume reading."""
         self._uplink.go_on(self)
 
     def give_up(self) -> None:
-        """The answer is not wanted any more."""
+        """Reset the stream: the response is no longer needed."""
         self._asker = None
         self.lost = True
         self._uplink.reset(self, Code.CANCEL)
         self._uplink.close_if_idle()
 
     def close(self) -> None:
-        """The answer has ended."""
+        """Release the stream: the response has ended."""
         self._asker = None
         self.lost = True
         self._uplink.reset(self, Code.NO_ERROR)
         self._uplink.close_if_idle()
 
     def on_headers(self, headers: Headers, ended: bool) -> None:
-        """The head of the answer, or what comes after it."""
+        """Take the head of the response, or its trailers."""
         asker, answer = self._asker, self._answer
         if asker is None:
             return
@@ -212,25 +212,25 @@ class UplinkStream(Stream):
             return
         self._answer = answer
         if ended:
-            # It may have a length all the same, as an answer to HEAD has.
+            # It may declare a length all the same, as the response to a HEAD does.
             answer.bodiless = True
             self._asker = None
         asker.on_answer(answer, b"", ended)
 
     def on_data(self, piece: bytes, ended: bool) -> None:
-        """Some of the answer."""
+        """Take part of the response."""
         if self._asker is not None and (piece or ended):
             self._pass_on(self._asker, piece, ended)
 
     def lose(self, problem: Exception | None, *, unread: bool) -> None:
-        """It ended before the answer did."""
+        """End the request: the stream ended before the response did."""
         self.lost = True
         asker, self._asker = self._asker, None
         if asker is not None:
             asker.on_lost(problem, unread)
 
     def on_sent(self) -> None:
-        """The backend takes more."""
+        """Check for room: the backend has taken data."""
         self._look_for_room()
 
     def _pass_on(self, asker: Asker, piece: bytes, ended: bool) -> None:
@@ -239,7 +239,7 @@ class UplinkStream(Stream):
         asker.on_piece(piece, ended)
 
     def _look_for_room(self) -> None:
-        """Tell the asker when too much waits, and when it does no longer."""
+        """Pause the asker while too much is queued, and resume it afterwards."""
         if self._asker is None:
             return
         if not self._full and self.queued_size > WRITE_LIMIT:
@@ -256,10 +256,10 @@ class UplinkStream(Stream):
 
 
 def headers_of(head: bytes) -> list[Header]:
-    """The head of a request of HTTP/1.1, as this router writes it, for HTTP/2."""
+    """Convert the head of an HTTP/1.1 request, as this router writes it, to HTTP/2 headers."""
     first, *lines = head[:-4].split(b"\r\n")
     method, target, _ = first.split(b" ")
-    found: list[Header] = []
+    headers: list[Header] = []
     host, is_call = b"", False
     for line in lines:
         name, _, value = line.partition(b":")
@@ -268,6 +268,6 @@ def headers_of(head: bytes) -> list[Header]:
             host = value
         is_call = is_call or (name == b"content-type" and value.startswith(GRPC))
         if name not in _DROPPED:
-            found.append((name, value))
+            headers.append((name, value))
     pseudo = [(b":method", method), (b":scheme", b"http"), (b":path", target), (b":authority", host)]
-    return [*pseudo, *([(b"te", b"trailers")] if is_call else []), *found]
+    return [*pseudo, *([(b"te", b"trailers")] if is_call else []), *headers]
