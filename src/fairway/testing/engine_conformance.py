@@ -1,6 +1,6 @@
-"""What every `Engine` must do. Subclass it in a test module, with a fixture `stage` that makes a `Stage`.
+"""Conformance suite of the `Engine` port. Subclass it in a test module, with a fixture `stage` that returns a `Stage`.
 
-The suite knows the port and nothing else; how a task behaves and how many times it was started is the stage's to arrange.
+The suite uses only the port; the stage provides tasks of a given behaviour and counts their starts.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from fairway.state.task import Task, TaskKey, TaskReport
 from fairway.testing.builders import the_tasks
 
 PATIENCE = 30.0
-"""Seconds of the stage's time in which things must happen."""
+"""Timeout for every expected change, in seconds of the stage's clock."""
 
 
 class Behaviour(StrEnum):
-    """How a task goes."""
+    """How a task behaves."""
 
     SUCCEEDS = "succeeds"
     FAILS = "fails"
-    """Ends with 3."""
+    """Exits with 3."""
     REQUEUES = "requeues"
-    """Ends with 75."""
+    """Exits with 75."""
     STAYS = "stays"
-    """Runs until it is ended."""
+    """Runs until it is stopped."""
     STUBBORN = "stubborn"
-    """The same, and takes no hint."""
+    """Runs until it is killed; ignores SIGTERM."""
     BREEDS = "breeds"
-    """Ends with 0 and leaves processes behind."""
+    """Exits with 0 and leaves child processes behind."""
     MISSING = "missing"
     """Its program does not exist."""
 
 
 class Stage(Protocol):
-    """The world around the engine under test."""
+    """The environment of the engine under test."""
 
     @property
     def engine(self) -> Engine:
@@ -49,28 +49,28 @@ class Stage(Protocol):
         ...
 
     def job(self, name: str, behaviour: Behaviour, replicas: int = 1) -> Job:
-        """A run of one role, `worker`, whose tasks behave so."""
+        """Return a run of one role, `worker`, whose tasks behave this way."""
         ...
 
     def starts(self, key: TaskKey) -> int:
-        """How many times the task was really started."""
+        """Return how many times the task's process was actually started."""
         ...
 
     def left(self, key: TaskKey) -> Sequence[str]:
-        """What is left of the task outside the engine: its processes."""
+        """Return what remains of the task outside the engine: its processes."""
         ...
 
     async def another(self) -> Engine:
-        """A second engine over the same home, as when two daemons run, or one after the other crashed."""
+        """Return a second engine over the same home, as with two daemons at once or after a crash."""
         ...
 
     async def pass_time(self) -> None:
-        """Let a little time go by."""
+        """Let a short time pass."""
         ...
 
 
 class EngineConformance:
-    """The suite: the six promises of the port."""
+    """The suite: the six guarantees of the port."""
 
     async def test_there_is_something_to_run_on(self, stage: Stage) -> None:
         nodes = await stage.engine.nodes()
@@ -118,7 +118,7 @@ class EngineConformance:
         assert report.phase is TaskPhase.LOST
         assert await printed(stage.engine, job) == b""
 
-    # 2. at most once per key, ever
+    # 2. each key is started at most once, ever
 
     async def test_a_task_that_is_over_is_never_started_again(self, stage: Stage) -> None:
         job = stage.job("once-1", Behaviour.SUCCEEDS)
@@ -158,7 +158,7 @@ class EngineConformance:
         assert report.phase is TaskPhase.STOPPED
         assert stage.starts(task.key) == 0
 
-    # 3. a gang starts whole or not at all
+    # 3. a gang starts completely or not at all
 
     async def test_a_gang_with_a_task_that_cannot_be_bound_does_not_start(self, stage: Stage) -> None:
         job = stage.job("gang-1", Behaviour.STAYS, replicas=2)
@@ -184,7 +184,7 @@ class EngineConformance:
         assert len(set(addresses)) == 3
         await ended(stage, tasks)
 
-    # 4. the truth
+    # 4. reports are true
 
     async def test_what_nobody_knows_is_lost(self, stage: Stage) -> None:
         (report,) = await stage.engine.observe([TaskKey("default", "nobody-1", "worker", 0, 0)])
@@ -231,7 +231,7 @@ class EngineConformance:
         await until_over(stage, task.key)
         assert b"hello" in await printed(stage.engine, job)
 
-    # 5. nothing is left
+    # 5. nothing remains
 
     async def test_what_runs_uses_something_and_the_rest_is_left_out(self, stage: Stage) -> None:
         tasks = await bound(stage, stage.job("truth-8", Behaviour.STAYS))
@@ -286,7 +286,7 @@ class EngineConformance:
 
 
 async def ready(stage: Stage, job: Job) -> tuple[Task, ...]:
-    """The run's tasks, created and ready to be bound."""
+    """Create the run's tasks, and return them when they are ready to be bound."""
     tasks = the_tasks(job)
     await stage.engine.perform([CreateTask(job, task) for task in tasks])
     for task in tasks:
@@ -295,7 +295,7 @@ async def ready(stage: Stage, job: Job) -> tuple[Task, ...]:
 
 
 async def bound(stage: Stage, job: Job) -> tuple[Task, ...]:
-    """The run's tasks, bound."""
+    """Create and bind the run's tasks, and return them."""
     tasks = await ready(stage, job)
     reports = await stage.engine.perform([BindGang(job, tasks)])
     assert {report.key for report in reports} == {task.key for task in tasks}
@@ -304,7 +304,7 @@ async def bound(stage: Stage, job: Job) -> tuple[Task, ...]:
 
 
 async def started_once(stage: Stage, tasks: Sequence[Task]) -> None:
-    """Wait until each task has really begun; none has twice."""
+    """Wait until each task's process has started, and check that none started twice."""
     deadline = asyncio.get_running_loop().time() + PATIENCE
     while not all(stage.starts(task.key) for task in tasks):
         assert asyncio.get_running_loop().time() < deadline
@@ -313,19 +313,19 @@ async def started_once(stage: Stage, tasks: Sequence[Task]) -> None:
 
 
 async def ended(stage: Stage, tasks: Sequence[Task]) -> None:
-    """Kill these, and wait until they are over."""
+    """Kill these tasks and wait until they are over."""
     await stage.engine.perform([EvictTask(task.key, 0.0, "test") for task in tasks])
     for task in tasks:
         await until_over(stage, task.key)
 
 
 async def until_over(stage: Stage, key: TaskKey, engine: Engine | None = None) -> TaskReport:
-    """Wait for the end of a task."""
+    """Wait until a task is over; return its report."""
     return await until(stage, key, lambda seen: seen.phase.over, engine)
 
 
 async def until(stage: Stage, key: TaskKey, holds: Callable[[TaskReport], bool], engine: Engine | None = None) -> TaskReport:
-    """Wait until the report of a task is as wanted."""
+    """Wait until the report of a task satisfies `holds`; return it."""
     deadline = asyncio.get_running_loop().time() + PATIENCE
     while True:
         (report,) = await (engine or stage.engine).observe([key])
@@ -336,5 +336,5 @@ async def until(stage: Stage, key: TaskKey, holds: Callable[[TaskReport], bool],
 
 
 async def printed(engine: Engine, job: Job) -> bytes:
-    """Everything that the tasks of a run printed."""
+    """Return the complete output of a run's tasks."""
     return b"".join([chunk.data async for chunk in engine.logs(job, LogQuery())])

@@ -1,4 +1,4 @@
-"""What every `ModelStore` must do. Subclass it in a test module, with fixtures `models`, an empty one, and `source`, a model."""
+"""Conformance suite of `ModelStore`. Subclass it with the fixtures `models`, an empty store, and `source`, a model's folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BAD_NAMES = ["", ".", "..", "../x", "a/b", "A", "a\0b", "-a", "a@b", "x" * 60, "
 
 
 def make_source(folder: Path) -> Path:
-    """A folder with a model."""
+    """Create a folder with a model; return it."""
     (folder / "assets").mkdir(parents=True)
     (folder / "model.onnx").write_bytes(onnx_file())
     (folder / "assets" / "labels.txt").write_text("zero\none\n")
@@ -40,14 +40,14 @@ def make_source(folder: Path) -> Path:
 
 @contextmanager
 def refused(*kinds: type[FairwayError], words: str = "") -> Iterator[None]:
-    """Fail unless an error of one of these kinds comes out, with these words in it."""
-    said = None
+    """Fail unless the block raises an error of one of these kinds whose message contains `words`."""
+    error_text = None
     try:
         yield
     except kinds as problem:
-        said = str(problem)
-    assert said is not None, f"nothing was raised; one of {kinds} should have been"
-    assert words in said
+        error_text = str(problem)
+    assert error_text is not None, f"nothing was raised; one of {kinds} should have been"
+    assert words in error_text
 
 
 class ModelStoreConformance:

@@ -1,4 +1,4 @@
-"""What every store must do with the receipts of requests."""
+"""Conformance suite of stores for receipts of requests."""
 
 from __future__ import annotations
 
