@@ -39,9 +39,9 @@ def find(snapshot: Snapshot, now: float, *, places: bool, skip: Set[JobKey] = fr
         return None
 
     runs, queues = list(snapshot.jobs), list(snapshot.queues.values())
-    alone = problem([], [])
-    if alone is not None:
-        return Culprit(alone)
+    empty_failure = problem([], [])
+    if empty_failure is not None:
+        return Culprit(empty_failure)
     failure = first_bad(len(runs), lambda count: problem(runs[:count], []))
     if failure is not None:
         return Culprit(failure[1], run=runs[failure[0] - 1])

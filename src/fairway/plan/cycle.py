@@ -104,11 +104,11 @@ def plan(
 
 def _look(draft: Draft, job: Job) -> Outlook:
     others, draft.wake_at = draft.wake_at, None
-    waits = not job.phase.over and job_plan.advance(draft, job)
-    until = draft.job(job.key).not_before if waits else None
+    is_waiting = not job.phase.over and job_plan.advance(draft, job)
+    until = draft.job(job.key).not_before if is_waiting else None
     if until is not None and until > draft.now:
         # The run is in its restart back-off; it requests a placement when that has elapsed.
-        waits = False
+        is_waiting = False
         draft.wake(until)
     own, draft.wake_at = draft.wake_at, others
-    return Outlook(own, waits)
+    return Outlook(own, is_waiting)

@@ -201,11 +201,11 @@ def _waits_for_cause(draft: Draft, job: Job, failed: Sequence[Task], current: Se
     """
     if not draft.cause_within or exits.primary(failed) or all(task.phase.over for task in current):
         return False
-    waits = job.hold is not None and job.hold.reason == "cause"
-    since = job.hold.since if job.hold is not None and waits else draft.now
+    is_waiting = job.hold is not None and job.hold.reason == "cause"
+    since = job.hold.since if job.hold is not None and is_waiting else draft.now
     if draft.now >= since + draft.cause_within:
         return False
-    if not waits:
+    if not is_waiting:
         message = f"{exits.cause(failed).key.task} lost a peer; what became of that one is not known yet"
         draft.put_job(replace(job, hold=Hold("cause", message, since=since)))
         draft.tell(job.key, "PeerLost", message)
@@ -316,8 +316,8 @@ def _start(draft: Draft, job: Job, tasks: Sequence[Task], current: Sequence[Task
         return False
     if any(task.phase is TaskPhase.PENDING for task in current):
         return _is_ready(draft, job, [task for task in current if task.phase is TaskPhase.PENDING])
-    coming = any(task.phase in (TaskPhase.PLACED, TaskPhase.STARTING) for task in current)
-    if job.phase is not JobPhase.RUNNING and not coming:
+    is_starting = any(task.phase in (TaskPhase.PLACED, TaskPhase.STARTING) for task in current)
+    if job.phase is not JobPhase.RUNNING and not is_starting:
         started = min((task.started for task in current if task.started is not None), default=draft.now)
         draft.put_job(replace(job, phase=JobPhase.RUNNING, hold=None, started=job.started or started))
         draft.tell(job.key, "Running", f"{len(current)} tasks run" if len(current) != 1 else "1 task runs")

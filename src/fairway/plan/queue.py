@@ -156,13 +156,13 @@ def _tell_run(draft: Draft, key: JobKey, follower: Follower, *, asks: bool) -> N
     job = draft.jobs.get(key) or draft.snapshot.jobs.get(key)
     tasks = draft.tasks_of(key) if job is not None else []
     before = ledger.running.get(key)
-    sits = seating.running_of(job, tasks, ledger.nodes, before, now) if job is not None else None
-    if sits is None and before is not None:
+    running = seating.running_of(job, tasks, ledger.nodes, before, now) if job is not None else None
+    if running is None and before is not None:
         at = max((task.finished for task in tasks if task.finished is not None), default=now)
         finished = job is not None and JobPhase.SUCCEEDED in (job.phase, job.ending)
         follower.tell(Left(key, at, finished), now)
-    elif sits is not None and sits != before:
-        follower.tell(Sits(sits), now)
+    elif running is not None and running != before:
+        follower.tell(Sits(running), now)
     if asks and job is not None:
         request = seating.request_of(job, tasks, draft.capacity_cpu)
         if ledger.room.get(key) != request:

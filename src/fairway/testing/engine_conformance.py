@@ -84,7 +84,7 @@ class EngineConformance:
         (task,) = the_tasks(job)
         await stage.engine.perform([CreateTask(job, task)])
         await stage.engine.perform([CreateTask(job, task)])
-        report = await until(stage, task.key, lambda seen: bool(seen.ready))
+        report = await until(stage, task.key, lambda state: bool(state.ready))
         assert report.phase is TaskPhase.PENDING
         assert stage.starts(task.key) == 0
 
@@ -94,7 +94,7 @@ class EngineConformance:
         again = await stage.engine.perform([BindGang(job, tasks)])
         assert [report.phase.holds_resources for report in again] == [True] * 2
         for task in tasks:
-            await until(stage, task.key, lambda seen: seen.phase is TaskPhase.RUNNING)
+            await until(stage, task.key, lambda state: state.phase is TaskPhase.RUNNING)
         await started_once(stage, tasks)
         await ended(stage, tasks)
 
@@ -140,12 +140,12 @@ class EngineConformance:
         job = stage.job("once-3", Behaviour.STAYS, replicas=2)
         tasks = await ready(stage, job)
         other = await stage.another()
-        await until(stage, tasks[0].key, lambda seen: bool(seen.ready), other)
+        await until(stage, tasks[0].key, lambda state: bool(state.ready), other)
         await other.perform([CreateTask(job, task) for task in tasks])
-        await until(stage, tasks[1].key, lambda seen: bool(seen.ready), other)
+        await until(stage, tasks[1].key, lambda state: bool(state.ready), other)
         await asyncio.gather(*(engine.perform([BindGang(job, tasks)]) for engine in (stage.engine, other)))
         for task in tasks:
-            await until(stage, task.key, lambda seen: seen.phase is TaskPhase.RUNNING)
+            await until(stage, task.key, lambda state: state.phase is TaskPhase.RUNNING)
         await started_once(stage, tasks)
         await ended(stage, tasks)
         await other.close()
@@ -180,7 +180,7 @@ class EngineConformance:
     async def test_tasks_of_a_gang_have_addresses_of_their_own(self, stage: Stage) -> None:
         job = stage.job("gang-3", Behaviour.STAYS, replicas=3)
         tasks = await bound(stage, job)
-        addresses = [(await until(stage, task.key, lambda seen: bool(seen.address))).address for task in tasks]
+        addresses = [(await until(stage, task.key, lambda state: bool(state.address))).address for task in tasks]
         assert len(set(addresses)) == 3
         await ended(stage, tasks)
 
@@ -191,7 +191,7 @@ class EngineConformance:
         assert report.phase is TaskPhase.LOST
 
     async def test_exit_codes_are_told(self, stage: Stage) -> None:
-        told = {}
+        results = {}
         for number, behaviour in enumerate((Behaviour.SUCCEEDS, Behaviour.FAILS, Behaviour.REQUEUES), 1):
             (task,) = await bound(stage, stage.job(f"truth-{number}", behaviour))
             report = await until_over(stage, task.key)
@@ -199,8 +199,8 @@ class EngineConformance:
             assert report.started is not None
             assert report.finished is not None
             assert report.finished >= report.started
-            told[behaviour] = (report.phase, report.exit.code, report.exit.by_us)
-        assert told == {
+            results[behaviour] = (report.phase, report.exit.code, report.exit.by_us)
+        assert results == {
             Behaviour.SUCCEEDS: (TaskPhase.SUCCEEDED, 0, False),
             Behaviour.FAILS: (TaskPhase.FAILED, 3, False),
             Behaviour.REQUEUES: (TaskPhase.FAILED, 75, False),
@@ -215,8 +215,8 @@ class EngineConformance:
         assert report.exit.by_us
 
     async def test_another_engine_sees_the_same(self, stage: Stage) -> None:
-        running, done = stage.job("truth-5", Behaviour.STAYS), stage.job("truth-6", Behaviour.FAILS)
-        keys = [task.key for job in (running, done) for task in await bound(stage, job)]
+        running, failing = stage.job("truth-5", Behaviour.STAYS), stage.job("truth-6", Behaviour.FAILS)
+        keys = [task.key for job in (running, failing) for task in await bound(stage, job)]
         await until_over(stage, keys[1])
         before = await stage.engine.observe(keys)
         other = await stage.another()
@@ -236,13 +236,13 @@ class EngineConformance:
     async def test_what_runs_uses_something_and_the_rest_is_left_out(self, stage: Stage) -> None:
         tasks = await bound(stage, stage.job("truth-8", Behaviour.STAYS))
         await started_once(stage, tasks)
-        nobody = replace(tasks[0].key, index=99)
-        used = await stage.engine.usage([tasks[0].key, nobody])
+        unknown = replace(tasks[0].key, index=99)
+        used = await stage.engine.usage([tasks[0].key, unknown])
         assert list(used) == [tasks[0].key]
-        seen = used[tasks[0].key]
-        assert (seen.memory or 0) > 0
-        assert seen.cpu is not None
-        assert seen.cpu >= 0
+        task_usage = used[tasks[0].key]
+        assert (task_usage.memory or 0) > 0
+        assert task_usage.cpu is not None
+        assert task_usage.cpu >= 0
         await ended(stage, tasks)
         assert await stage.engine.usage([tasks[0].key]) == {}
 
@@ -290,7 +290,7 @@ async def ready(stage: Stage, job: Job) -> tuple[Task, ...]:
     tasks = the_tasks(job)
     await stage.engine.perform([CreateTask(job, task) for task in tasks])
     for task in tasks:
-        await until(stage, task.key, lambda seen: bool(seen.ready))
+        await until(stage, task.key, lambda report: bool(report.ready))
     return tasks
 
 
@@ -321,7 +321,7 @@ async def ended(stage: Stage, tasks: Sequence[Task]) -> None:
 
 async def until_over(stage: Stage, key: TaskKey, engine: Engine | None = None) -> TaskReport:
     """Wait until a task is over; return its report."""
-    return await until(stage, key, lambda seen: seen.phase.over, engine)
+    return await until(stage, key, lambda report: report.phase.over, engine)
 
 
 async def until(stage: Stage, key: TaskKey, holds: Callable[[TaskReport], bool], engine: Engine | None = None) -> TaskReport:

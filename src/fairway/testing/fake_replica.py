@@ -73,13 +73,13 @@ class FakeReplica:
         self.connections += 1
         try:
             while True:
-                asked = await _read(reader)
+                request = await _read(reader)
                 async with self.arrived:
-                    self.asked.append(asked)
+                    self.asked.append(request)
                     self.arrived.notify_all()
                 if not await self._may_answer(reader):
                     return
-                writer.write(self._answer(asked))
+                writer.write(self._answer(request))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             # The router closed the connection between two requests.

@@ -65,8 +65,8 @@ class MemoryStore:
         for name in changes.queues_deleted:
             self._queues.pop(name, None)
         self._services.update((record.service.key, record) for record in changes.services)
-        for gone in changes.services_deleted:
-            self._services.pop(gone, None)
+        for service_key in changes.services_deleted:
+            self._services.pop(service_key, None)
         self._memory = self._memory if changes.memory is None else changes.memory
         self._events.extend(changes.events)
         self._put_receipts(changes.receipts)

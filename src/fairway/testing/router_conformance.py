@@ -206,11 +206,11 @@ class RouterConformance:
         backends = (await world.backend("a", 1), await world.backend("b", 2))
         plans = [RoutePlan(SERVICE, backends[:1], ((1, WHOLE),)), RoutePlan(SERVICE, backends[1:], ((2, WHOLE),))]
         port = await world.router.put(plans[0])
-        over = asyncio.Event()
+        stop = asyncio.Event()
         statuses: Counter[int] = Counter()
 
         async def load() -> None:
-            while not over.is_set():
+            while not stop.is_set():
                 statuses[(await world.ask(port)).status] += 1
                 await asyncio.sleep(0)
 
@@ -218,7 +218,7 @@ class RouterConformance:
         for turn in range(12):
             await world.router.put(plans[turn % 2])
             await asyncio.sleep(0.01)
-        over.set()
+        stop.set()
         await asyncio.gather(*clients)
         assert set(statuses) == {200}
 

@@ -31,9 +31,9 @@ def a_service(wanted: int = 1, **fields: object) -> Service:
     spec = a_service_spec(**fields)
     service = commands.applied(None, KEY, spec, spec.model, "onnx", Origin(), {}, 0.0)
     good = replace(service.revisions[0], phase=RevisionPhase.GOOD)
-    done = replace(service.rollout, phase=RolloutPhase.DONE, finished=1.0) if service.rollout else None
+    rollout = replace(service.rollout, phase=RolloutPhase.DONE, finished=1.0) if service.rollout else None
     scale = replace(service.scale, wanted=wanted)
-    return replace(service, stable=1, revisions=(good,), rollout=done, scale=scale, replicas_made=wanted)
+    return replace(service, stable=1, revisions=(good,), rollout=rollout, scale=scale, replicas_made=wanted)
 
 
 def a_replica(

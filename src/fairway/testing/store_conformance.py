@@ -252,23 +252,23 @@ class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance
         assert "cursor" in _refusal(store, JobFilter(before="'; DROP TABLE job"))
 
     def test_lists_are_filtered(self, store: Store) -> None:
-        here = replace(make_job(1, phase=JobPhase.RUNNING), labels={"team": "nlp", "kind": "a"})
-        there = replace(make_job(1, namespace="team", phase=JobPhase.FAILED), labels={"team": "nlp", "kind": "b"})
+        in_default = replace(make_job(1, phase=JobPhase.RUNNING), labels={"team": "nlp", "kind": "a"})
+        in_team = replace(make_job(1, namespace="team", phase=JobPhase.FAILED), labels={"team": "nlp", "kind": "b"})
         other = make_job(1, series="other", phase=JobPhase.FAILED)
-        store.commit(Changes(jobs=(here, there, other)))
+        store.commit(Changes(jobs=(in_default, in_team, other)))
         cases = [
-            (JobFilter(), (other, there, here)),
-            (JobFilter(namespace="default"), (other, here)),
-            (JobFilter(series="mnist"), (there, here)),
-            (JobFilter(namespace="team", series="mnist"), (there,)),
-            (JobFilter(phases=("Failed",)), (other, there)),
-            (JobFilter(phases=("Failed", "Running")), (other, there, here)),
+            (JobFilter(), (other, in_team, in_default)),
+            (JobFilter(namespace="default"), (other, in_default)),
+            (JobFilter(series="mnist"), (in_team, in_default)),
+            (JobFilter(namespace="team", series="mnist"), (in_team,)),
+            (JobFilter(phases=("Failed",)), (other, in_team)),
+            (JobFilter(phases=("Failed", "Running")), (other, in_team, in_default)),
             (JobFilter(namespace="default", phases=("Failed",)), (other,)),
             (JobFilter(namespace="default", series="mnist", phases=("Failed",)), ()),
-            (JobFilter(labels={"team": "nlp"}), (there, here)),
-            (JobFilter(labels={"team": "nlp", "kind": "b"}), (there,)),
-            (JobFilter(labels={"team": "nlp"}, phases=("Running",)), (here,)),
-            (JobFilter(labels={"team": "nlp"}, namespace="team", series="mnist"), (there,)),
+            (JobFilter(labels={"team": "nlp"}), (in_team, in_default)),
+            (JobFilter(labels={"team": "nlp", "kind": "b"}), (in_team,)),
+            (JobFilter(labels={"team": "nlp"}, phases=("Running",)), (in_default,)),
+            (JobFilter(labels={"team": "nlp"}, namespace="team", series="mnist"), (in_team,)),
             (JobFilter(labels={"team": "x"}), ()),
         ]
         for job_filter, expected in cases:

@@ -87,10 +87,10 @@ def _groups(ledger: Ledger, claim: Claim, *, own_queue: bool) -> list[Sequence[V
     together: dict[tuple[JobKey, Cause], Victim] = {}
     for _, _, victims in nodes[: max(MOST_NODES, 2 * size)]:
         together.update(((victim.key, victim.cause), victim) for victim in victims)
-    alone = [victims for _, _, victims in nodes[:MOST_NODES]]
+    single_nodes = [victims for _, _, victims in nodes[:MOST_NODES]]
     if size == 1:
-        return [candidates, list(together.values()), *alone]
-    return [candidates, list(together.values()), _task_by_task(ledger, claim, alone, own_queue=own_queue)]
+        return [candidates, list(together.values()), *single_nodes]
+    return [candidates, list(together.values()), _task_by_task(ledger, claim, single_nodes, own_queue=own_queue)]
 
 
 def _task_by_task(ledger: Ledger, claim: Claim, nodes: Sequence[Sequence[Victim]], *, own_queue: bool) -> Sequence[Victim]:
@@ -179,27 +179,27 @@ class _Attempt:
         self._cluster.undo(mark)
         if not enough:
             return 0
-        done, step = 0, 1
+        count, step = 0, 1
         while True:
-            if done >= len(steps):
+            if count >= len(steps):
                 return 0
-            for _, seats in steps[done : done + step]:
+            for _, seats in steps[count : count + step]:
                 self._cluster.give(seats)
-            done, step = min(len(steps), done + step), step * 2
-            if self._fits([victim for victim, _ in steps[:done]]) is not None:
+            count, step = min(len(steps), count + step), step * 2
+            if self._fits([victim for victim, _ in steps[:count]]) is not None:
                 break
-        too_few = done // 2
-        while done - too_few > 1:
-            middle = (done + too_few) // 2
+        too_few = count // 2
+        while count - too_few > 1:
+            middle = (count + too_few) // 2
             self._cluster.undo(mark)
             for _, seats in steps[:middle]:
                 self._cluster.give(seats)
             enough = self._fits([victim for victim, _ in steps[:middle]]) is not None
-            done, too_few = (middle, too_few) if enough else (done, middle)
+            count, too_few = (middle, too_few) if enough else (count, middle)
         self._cluster.undo(mark)
-        for _, seats in steps[:done]:
+        for _, seats in steps[:count]:
             self._cluster.give(seats)
-        return done
+        return count
 
     def _spare(self, steps: Sequence[tuple[Victim, Seats]]) -> list[Victim]:
         """Return only the victims that are needed; the most expensive ones are dropped first where possible."""

@@ -242,8 +242,10 @@ def _same_places(before: Sequence[Seat], after: Sequence[Seat]) -> bool:
 
 def _is_worse(ledger: Ledger, before: Sequence[Seat], after: Sequence[Seat]) -> bool:
     """Return whether the new places are worse than the old ones in any respect."""
-    was, becomes = _spread(ledger, before), _spread(ledger, after)
-    return _kinds(ledger, before) != _kinds(ledger, after) or any(new > old for old, new in zip(was, becomes, strict=True))
+    old_spread, new_spread = _spread(ledger, before), _spread(ledger, after)
+    return _kinds(ledger, before) != _kinds(ledger, after) or any(
+        new > old for old, new in zip(old_spread, new_spread, strict=True)
+    )
 
 
 def _kinds(ledger: Ledger, seats: Sequence[Seat]) -> list[tuple[str, int]]:

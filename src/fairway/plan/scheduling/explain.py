@@ -44,8 +44,8 @@ def obstacles(ledger: Ledger, requests: Iterable[Request], now: float) -> dict[L
 
 
 def _obstacle(ledger: Ledger, request: Request, kept: Sequence[tuple[str, Reservation]]) -> Obstacle:
-    asked = amounts.of_gang(request.gang)
-    limit = rights.limit(ledger.queue(request.queue), request.user, asked, ledger.accounts)
+    needed = amounts.of_gang(request.gang)
+    limit = rights.limit(ledger.queue(request.queue), request.user, needed, ledger.accounts)
     if limit is not None:
         return limit
     mark = ledger.cluster.mark()
@@ -226,21 +226,21 @@ def _are(number: str) -> str:
 
 def _asks(found: Shortfall, part: Part, gang: Gang) -> str:
     """Return `needs 4 GPUs on one node`, `needs 2 CPUs for each of 3 worker tasks, which start together`."""
-    asked = amount(found.what, found.asked)
+    amount_text = amount(found.what, found.asked)
     if found.what == "gpu":
-        asked = _gpus(found, part)
+        amount_text = _gpus(found, part)
     is_scattered = found.free > found.most_on_a_node
     if gang.size <= 1:
-        return f"needs {asked}" + (" on one node" if is_scattered and found.asked > WHOLE and found.what == "gpu" else "")
+        return f"needs {amount_text}" + (" on one node" if is_scattered and found.asked > WHOLE and found.what == "gpu" else "")
     tasks = f"{part.least} {part.role} tasks" if part.least > 1 else f"the {part.role} task"
     if part.together and part.least > 1:
-        return f"needs {asked} on one node for {tasks}, which stay together"
+        return f"needs {amount_text} on one node for {tasks}, which stay together"
     subject = f"each of {tasks}" if part.least > 1 else tasks
     all_of_them = "which start together" if part.least == gang.size else f"which starts with {gang.size - part.least} others"
     if part.least > 1 and part.least != gang.size:
         all_of_them = f"which start together with {gang.size - part.least} more"
     placed = f" ({found.placed} of {gang.size} would find a place)" if found.placed else ""
-    return f"needs {asked} for {subject}, {all_of_them}{placed}"
+    return f"needs {amount_text} for {subject}, {all_of_them}{placed}"
 
 
 def _gpus(found: Shortfall, part: Part) -> str:
@@ -276,9 +276,9 @@ def _placement(found: Shortfall, part: Part, gang: Gang) -> str:
 
 
 def _limit(found: Limit) -> Hold:
-    asked, used, allowed = (amount(found.what, count) for count in (found.asked, found.used, found.allowed))
+    needed, used, allowed = (amount(found.what, count) for count in (found.asked, found.used, found.allowed))
     if found.of == "quota":
-        message = f"queue {found.queue} may use {allowed} and uses {used}; this needs {asked} more"
+        message = f"queue {found.queue} may use {allowed} and uses {used}; this needs {needed} more"
         return Hold(
             "quota",
             message,
@@ -288,7 +288,7 @@ def _limit(found: Limit) -> Hold:
     if found.what == "runs":
         message = f"{who} may have {allowed} at a time, and has {found.used}"
         return Hold("limit", message, "one of the same user's runs must end first")
-    message = f"{who} may use {allowed} at a time and uses {used}; this needs {asked} more"
+    message = f"{who} may use {allowed} at a time and uses {used}; this needs {needed} more"
     return Hold("limit", message, "one of the same user's runs must end first")
 
 

@@ -125,9 +125,9 @@ class Ledger:
         """Return the key of the line to which a request belongs."""
         queue = self.queue(request.queue)
         level = timeshare.level_of(self.standing(request, now), now) if queue.time_slice else 0
-        beside = request.key if request.key in self.running else None
+        placed_run = request.key if request.key in self.running else None
         user = request.user if queue.per_user else ""
-        return LineKey(request.queue, request.gang, user, request.priority, level, beside, bool(request.service))
+        return LineKey(request.queue, request.gang, user, request.priority, level, placed_run, bool(request.service))
 
     def standing(self, request: Request, now: float) -> timeshare.Standing:
         """Return the run's standing for the time-slice rule."""
@@ -297,8 +297,8 @@ class Ledger:
         self.cluster.put_node(node)
         if previous is None:
             # The node may have been away for a while; its running tasks and reservations are still valid.
-            sitting = [seat for seats in self.promises.sitters.get(node.name, {}).values() for seat in seats]
-            self.cluster.take([*sitting, *self.promises.kept_on(node.name)])
+            running_seats = [seat for seats in self.promises.sitters.get(node.name, {}).values() for seat in seats]
+            self.cluster.take([*running_seats, *self.promises.kept_on(node.name)])
         self.promises.look_at(node.name)
         if previous is None or not is_alike(previous, node):
             self.outlook.renew()

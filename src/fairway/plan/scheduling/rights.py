@@ -88,7 +88,7 @@ def beyond(queue: Queue, spare: Own, asked: Mapping[str, int]) -> Mapping[str, f
     ones.
     """
     excess = {name: asked.get(name, 0) - count for name, count in spare.items() if asked.get(name, 0) > count}
-    if excess and (queue.quota or any(over > spare[name] for name, over in excess.items())):
+    if excess and (queue.quota or any(surplus > spare[name] for name, surplus in excess.items())):
         return None
     return excess
 

@@ -46,7 +46,7 @@ class Stakes:
         own = rights.belongings([queues[name] for name in sorted(queues)], ledger.accounts.totals)
         used = _used(ledger)
         spare = {name: rights.spare(mine, used.get(name, {})) for name, mine in own.items()}
-        borrowers = {name for name, left in spare.items() if any(count < 0 for count in left.values())}
+        borrowers = {name for name, unused in spare.items() if any(count < 0 for count in unused.values())}
         borrowing: dict[str, int] = {}
         for queue, priority in ledger.roster.classes:
             if queue in borrowers:
@@ -74,9 +74,9 @@ class Standings:
         """Return the view of the current state; `more` are additional queues without waiting or running gangs."""
         if self._hoped != ledger.hoping:
             self._hoped, self._hoping = ledger.hoping, _hoping(ledger)
-        seen = (ledger.hoping, ledger.changes, ledger.roster.changes, frozenset(ledger.room.queues()), more)
-        if self._stakes is None or seen != self._seen:
-            self._seen, self._stakes = seen, Stakes.of(ledger, self._hoping, more)
+        state = (ledger.hoping, ledger.changes, ledger.roster.changes, frozenset(ledger.room.queues()), more)
+        if self._stakes is None or state != self._seen:
+            self._seen, self._stakes = state, Stakes.of(ledger, self._hoping, more)
         return Rivals(ledger, self._stakes, now)
 
 

@@ -172,13 +172,13 @@ class Claim:
         for queue, priority in roster.classes:
             if self.cause(queue, priority) is not None and not (own_queue and queue != self.request.queue):
                 classes.setdefault(priority, []).append(queue)
-        found: list[JobKey] = []
+        keys: list[JobKey] = []
         for priority in sorted(classes):
             rows = [row for queue in classes[priority] for row in roster.newest((queue, priority), kinds)]
-            found += _cheapest_of(rows, most - len(found), self._now, self._must_leave if self.request.service else None)
-            if len(found) >= most:
+            keys += _cheapest_of(rows, most - len(keys), self._now, self._must_leave if self.request.service else None)
+            if len(keys) >= most:
                 break
-        return found
+        return keys
 
     def _must_leave(self, key: JobKey) -> bool:
         other = self._ledger.running[key].request
@@ -220,8 +220,8 @@ class Claim:
         """
         quota = bool(self._ledger.queue(self.request.queue).quota)
         for name, count in self._rivals.spare[queue].items():
-            over = self._beyond.get(name, 0) - (count + gone.get(name, 0))
-            if over > 0 and victim.get(name, 0) > 0 and (quota or victim[name] <= 2 * over):
+            excess = self._beyond.get(name, 0) - (count + gone.get(name, 0))
+            if excess > 0 and victim.get(name, 0) > 0 and (quota or victim[name] <= 2 * excess):
                 return True
         return False
 
@@ -236,18 +236,18 @@ def _cheapest_of(
     firsts = [(weight, *members[0]) for weight, members in rows]
     heap = [(_cost(now, -since, weight), key, number, 0) for number, (weight, since, key) in enumerate(firsts)]
     heapq.heapify(heap)
-    found: list[JobKey] = []
-    while heap and len(found) < most:
+    keys: list[JobKey] = []
+    while heap and len(keys) < most:
         _, key, number, at = heap[0]
         if may is None or may(key):
-            found.append(key)
+            keys.append(key)
         weight, members = rows[number]
         if at + 1 < len(members):
             since, key = members[at + 1]
             heapq.heapreplace(heap, (_cost(now, -since, weight), key, number, at + 1))
         else:
             heapq.heappop(heap)
-    return found
+    return keys
 
 
 def _kinds(gang: Gang) -> set[str] | None:

@@ -164,11 +164,11 @@ def _smaller(ledger: Ledger, request: Request, part: Part) -> Iterator[Change]:
     if shortfall is None or shortfall.role != part.role or shortfall.what not in ("cpu", "memory"):
         return
     shape, cores = part.shape, shortfall.what == "cpu"
-    asked = shape.cpu if cores else shape.memory
+    requested = shape.cpu if cores else shape.memory
     for amount in _round_amounts(shortfall.what, shortfall.most_on_a_node // (part.least if part.together else 1)):
         changed = _with_shape(request, part, replace(shape, cpu=amount) if cores else replace(shape, memory=amount))
         if _starts(ledger, changed):
-            yield Change(Kind.CPU if cores else Kind.MEMORY, changed, part.role, str(amount), lost=1 - amount / asked)
+            yield Change(Kind.CPU if cores else Kind.MEMORY, changed, part.role, str(amount), lost=1 - amount / requested)
             return
 
 
@@ -290,8 +290,8 @@ def _ends(ledger: Ledger, request: Request, now: float) -> Iterator[Change]:
         together.append(running)
         if _starts_without(ledger, request, together):
             needed = _spared(together, lambda rest: _starts_without(ledger, request, rest))
-            last = max(needed, key=lambda each: _expected(ledger, each, now).median)
-            keys = tuple(each.request.key for each in needed)
+            last = max(needed, key=lambda run: _expected(ledger, run, now).median)
+            keys = tuple(run.request.key for run in needed)
             yield Change(Kind.ENDS, request, after=keys, wait=_expected(ledger, last, now))
             return
 

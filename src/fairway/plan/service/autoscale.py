@@ -167,8 +167,8 @@ def _arrivals(measured: Measured) -> tuple[float | None, float]:
 def cost(rates: dict[int, float], shares: dict[int, float]) -> float | None:
     """Return the busy seconds per request. A revision that is not measured yet counts as the slowest of the others."""
     rates = looks.usable(rates)
-    beside = [rates[revision] for revision in shares if revision in rates] or list(rates.values())
-    slowest = min(beside, default=None)
+    known_rates = [rates[revision] for revision in shares if revision in rates] or list(rates.values())
+    slowest = min(known_rates, default=None)
     total = sum(shares.values())
     if slowest is None or total <= 0:
         return None if slowest is None else 1.0 / slowest
@@ -229,11 +229,13 @@ def _by_rate(service: Service, seen: Signals, arrivals: float, cost: float) -> _
     uncapped = _ceil(by_rate + by_backlog)
     capped = min(uncapped, BACKLOG_FACTOR * max(1, seen.ready, _ceil(by_rate)))
     rate = f"{_number(arrivals)} requests/s over {seen.window:.0f} s"
-    each = f"a replica answers {_number(1 / cost)} a busy second and should be busy {busy:.0%} of the time"
+    replica_text = f"a replica answers {_number(1 / cost)} a busy second and should be busy {busy:.0%} of the time"
     roomy = _ceil(SPARE * by_rate)
-    proposal = _Wish(_ceil(by_rate), "rate", f"{rate}; {each}", roomy)
+    proposal = _Wish(_ceil(by_rate), "rate", f"{rate}; {replica_text}", roomy)
     if capped > _ceil(by_rate):
-        return _Wish(capped, "backlog", f"{seen.backlog} {_requests(seen.backlog)} and {rate}; {each}", roomy, _ceil(by_rate))
+        return _Wish(
+            capped, "backlog", f"{seen.backlog} {_requests(seen.backlog)} and {rate}; {replica_text}", roomy, _ceil(by_rate)
+        )
     return proposal
 
 

@@ -134,9 +134,9 @@ def orders(service: Service, replicas: Sequence[Replica], parts: Mapping[int, Pa
             start.extend([number] * (part.wanted - live))
     useless, spare = _surplus(replicas, parts)
     drain = _free(service, replicas, spare, parts)
-    over, due = _finished(service, replicas, measured, now)
+    finished, due = _finished(service, replicas, measured, now)
     wakes.extend(due)
-    return Orders(tuple(start), tuple(drain), (*sorted(stuck), *useless, *over), min(wakes, default=None))
+    return Orders(tuple(start), tuple(drain), (*sorted(stuck), *useless, *finished), min(wakes, default=None))
 
 
 def _is_stuck(service: Service, replica: Replica, now: float) -> bool:

@@ -106,12 +106,12 @@ def _crashed(rollout: Rollout, target: Revision) -> str:
     if target.failures >= CRASHES:
         when = "before any was ready" if target.phase is RevisionPhase.NEW else "after it had been ready"
         return f"{target.failures} replicas of r{target.number} ended by themselves {when}{why}; {CRASHES} are enough"
-    beside = f"; {old} of r{rollout.source}"
+    old_text = f"; {old} of r{rollout.source}"
     if memory >= MEMORY_KILLS and not other:
-        return f"{memory} replicas of r{target.number} were killed for using too much memory{beside}; {MEMORY_KILLS} are enough"
+        return f"{memory} replicas of r{target.number} were killed for using too much memory{old_text}; {MEMORY_KILLS} are enough"
     if new >= old + CRASHES:
         return (
-            f"{new} replicas of r{target.number} ended by themselves during the release{why}{beside}; {CRASHES} more are enough"
+            f"{new} replicas of r{target.number} ended by themselves during the release{why}{old_text}; {CRASHES} more are enough"
         )
     return ""
 
@@ -217,12 +217,12 @@ def _count_errors(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionL
         marks[f"errors.{name}"] = evidence.mark(marks, f"errors.{name}") + max(0, value)
     if total <= 0:
         return
-    known = evidence.known(marks, "errors")
+    previous = evidence.known(marks, "errors")
     allowed = quantity.percent(guard.errors)
     if other > 0:
-        updated = sequential.more_often_than_beside(known, (failed, total), (old.failed, other), ALPHA)
+        updated = sequential.more_often_than_beside(previous, (failed, total), (old.failed, other), ALPHA)
     else:
-        updated = sequential.more_often_than(known, failed, total, max(allowed, evidence.part(marks, "errors.old")), ALPHA)
+        updated = sequential.more_often_than(previous, failed, total, max(allowed, evidence.part(marks, "errors.old")), ALPHA)
     evidence.keep(marks, "errors", updated)
     beyond = sequential.more_often_than(evidence.known(marks, "allowed"), failed, total, allowed, ALPHA_ALLOWED)
     evidence.keep(marks, "allowed", beyond)
@@ -248,10 +248,10 @@ def _count_client_errors(marks: Marks, service: Service, mine: RevisionLoad, old
     one, or if clients stay with one revision, only a majority of client errors is evidence.
     """
     refused, total = mine.client_errors + mine.mirror_client_errors, mine.answered + mine.failed + mine.mirrored
-    beside = (old.client_errors + old.failed, old.answered + old.failed)
+    old_counts = (old.client_errors + old.failed, old.answered + old.failed)
     allowed = quantity.percent(service.spec.rollout.guard.client_errors)
     same = sees_same_traffic(service)
-    evidence.count_beside(marks, "client_errors", (refused, total), beside, allowed, same=same, alone=MOSTLY)
+    evidence.count_beside(marks, "client_errors", (refused, total), old_counts, allowed, same=same, alone=MOSTLY)
 
 
 def sees_same_traffic(service: Service) -> bool:

@@ -155,5 +155,7 @@ def _growth(name: str, points: Sequence[Point]) -> Growth:
 def _in_words(rollout: Rollout, mine: Growth, other: Growth | None, allowed: str, *, is_part: bool) -> str:
     what = "its memory" if is_part else f"what a replica of r{rollout.source} holds"
     grew = f"{mine.name} went from {mine.begin:.0%} to {mine.end:.0%} of {what} within {mine.answers:,.0f} answers"
-    beside = f"{other.name} from {other.begin:.0%} to {other.end:.0%} within {other.answers:,.0f}" if other else "none of the old"
-    return f"{grew}, and it does not level off; {beside}; allowed is {allowed} more"
+    comparison = (
+        f"{other.name} from {other.begin:.0%} to {other.end:.0%} within {other.answers:,.0f}" if other else "none of the old"
+    )
+    return f"{grew}, and it does not level off; {comparison}; allowed is {allowed} more"

@@ -193,9 +193,9 @@ def difference(before: RevisionLoad, after: RevisionLoad) -> RevisionLoad:
         mirror_failed=max(0, after.mirror_failed - before.mirror_failed),
         mirror_client_errors=max(0, after.mirror_client_errors - before.mirror_client_errors),
         outcomes={
-            name: (one[0] - was[0], one[1] - was[1], one[2] - was[2])
-            for name, one in after.outcomes.items()
-            for was in (before.outcomes.get(name, nothing),)
+            name: (after_sums[0] - before_sums[0], after_sums[1] - before_sums[1], after_sums[2] - before_sums[2])
+            for name, after_sums in after.outcomes.items()
+            for before_sums in (before.outcomes.get(name, nothing),)
         },
         outputs=after.outputs.since(before.outputs),
     )
@@ -241,7 +241,7 @@ def _lives(looks: list[RouteLoad]) -> Iterator[tuple[RouteLoad | None, RouteLoad
 def _added(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...]:
     """Return the increase of each bar, never negative; bars missing on one side count as empty."""
     before, after = (side[:_BARS] + (0,) * (_BARS - len(side)) for side in (old, new))
-    return tuple(max(0, right - left) for left, right in zip(before, after, strict=True))
+    return tuple(max(0, new_count - old_count) for old_count, new_count in zip(before, after, strict=True))
 
 
 def percentile(bars: tuple[int, ...], part: float) -> float | None:

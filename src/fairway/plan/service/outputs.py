@@ -30,8 +30,8 @@ def count(marks: Marks, service: Service, rollout: Rollout, pair: tuple[Sample, 
     allowed = quantity.percent(guard.non_finite)
     mine, old = (_non_finite(*pair, number) for number in (rollout.target, rollout.source))
     if any((*mine, *old)):
-        alone = max(allowed, evidence.part(marks, f"{NON_FINITE}.old"))
-        evidence.count_beside(marks, NON_FINITE, mine, old, allowed, same=True, alone=alone)
+        accepted = max(allowed, evidence.part(marks, f"{NON_FINITE}.old"))
+        evidence.count_beside(marks, NON_FINITE, mine, old, allowed, same=True, alone=accepted)
     if guard.outputs is None:
         return
     # If both were equal, each would equally often have a finite number where the other has none.

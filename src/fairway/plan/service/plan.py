@@ -72,8 +72,8 @@ def advance(
     service, events = rollout.judged(service, replicas, measured, now)
     under_way = rollout.is_active(service.rollout) and bool(service.stable)
     ready = fleet.ready_names(replicas)
-    coming = rollout.shares(service, now).coming
-    service = replace(service, scale=rule(service, ready, coming, measured, now, may_shrink=not under_way))
+    next_shares = rollout.shares(service, now).coming
+    service = replace(service, scale=rule(service, ready, next_shares, measured, now, may_shrink=not under_way))
     service, steps = rollout.stepped(service, replicas, now)
     shares = rollout.shares(service, now)
     parts = _placed(service, split.parts(service, shares), replicas, now)

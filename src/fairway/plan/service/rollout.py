@@ -209,11 +209,11 @@ def stepped(service: Service, replicas: Sequence[Replica], now: float) -> tuple[
         return service, ()
     if not _is_due(service, rollout, now):
         return _waiting(service, rollout, now)
-    wanted = split.parts(service, shares(service, now))[rollout.target].wanted
+    target_count = split.parts(service, shares(service, now))[rollout.target].wanted
     ready_count = len(fleet.ready_names(replicas).get(rollout.target, ()))
-    lacking = f"{ready_count} of {wanted} replicas are ready" if ready_count < wanted else ""
+    lacking = f"{ready_count} of {target_count} replicas are ready" if ready_count < target_count else ""
     reason = _too_slow(service, rollout) or _unproven(service, rollout) or lacking
-    waiting = fleet.without_room(replicas, rollout.target, now) if ready_count < wanted else None
+    waiting = fleet.without_room(replicas, rollout.target, now) if ready_count < target_count else None
     if waiting:
         reason += f"; {waiting.name} has no place: {waiting.message}{way_out(service, rollout.target)}"
     if reason:
@@ -262,13 +262,15 @@ def _too_slow(service: Service, rollout: Rollout) -> str:
 
 
 def _done(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
-    done = replace(rollout, phase=RolloutPhase.DONE, finished=now, reason="nothing spoke against it" if rollout.source else "")
+    finished_rollout = replace(
+        rollout, phase=RolloutPhase.DONE, finished=now, reason="nothing spoke against it" if rollout.source else ""
+    )
     revisions = tuple(
         replace(revision, phase=RevisionPhase.GOOD, reason="") if revision.number == rollout.target else revision
         for revision in service.revisions
     )
     message = f"r{rollout.target} serves all of the traffic"
-    return replace(service, rollout=done, revisions=revisions, stable=rollout.target), (("RolledOut", message),)
+    return replace(service, rollout=finished_rollout, revisions=revisions, stable=rollout.target), (("RolledOut", message),)
 
 
 def rolled_back(service: Service, rollout: Rollout, reason: str, now: float) -> tuple[Service, Events]:

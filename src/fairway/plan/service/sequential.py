@@ -74,7 +74,7 @@ def _known(evidence: Mapping[float, float]) -> dict[float, float]:
 
 def _with(evidence: Mapping[float, float], added: Callable[[float], float], alpha: float) -> dict[float, float]:
     most = limit(alpha) / LOOKS
-    return {ratio: number.finite(known + min(most, added(ratio))) or 0.0 for ratio, known in _known(evidence).items()}
+    return {ratio: number.finite(value + min(most, added(ratio))) or 0.0 for ratio, value in _known(evidence).items()}
 
 
 def strength(evidence: Mapping[float, float]) -> float:

@@ -56,11 +56,11 @@ def parts(service: Service, shares: Shares) -> dict[int, Part]:
     targets: dict[int, Part] = {}
     for revision in {**shares.serving, **shares.coming}:
         need = _ceil(number * now.get(revision, 0.0))
-        coming = _ceil(number * next_.get(revision, 0.0))
+        next_need = _ceil(number * next_.get(revision, 0.0))
         if revision in shares.coming and revision not in shares.serving:
             # At least one replica must show whether the revision works, even while the service is at zero.
-            coming = max(1, coming)
-        targets[revision] = Part(max(need, coming), need, keeps=revision == shares.kept)
+            next_need = max(1, next_need)
+        targets[revision] = Part(max(need, next_need), need, keeps=revision == shares.kept)
     if shares.mirror:
         revision, share = shares.mirror
         copies = max(1, _ceil(number * share * _slowness(revision, shares, rates)))

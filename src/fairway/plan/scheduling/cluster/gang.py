@@ -114,7 +114,7 @@ def _place_within(floor: Floor, wanted: Sequence[Missing], within: Positions | N
         floor.undo(mark)
         crowded = len(wanted) > 1 or (wanted[0].part.shape.shares and wanted[0].part.shape.gpus > 1)
         search_result = (
-            search.place(floor, [(each.part, each.indexes, each.used) for each in wanted], within) if crowded else None
+            search.place(floor, [(entry.part, entry.indexes, entry.used) for entry in wanted], within) if crowded else None
         )
         seats = search_result or []
         stuck = None if search_result else stuck

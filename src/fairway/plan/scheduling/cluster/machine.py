@@ -98,9 +98,9 @@ class Machine:
         milli = self._needs.get(shape)
         if milli is None:
             milli = [need_on(shape, kind) for kind in self.model.kinds]
-            wanted = shape.where.devices
-            if wanted:
-                allowed = [device.uuid in wanted or str(device.index) in wanted for device in self.node.devices]
+            allowed_devices = shape.where.devices
+            if allowed_devices:
+                allowed = [device.uuid in allowed_devices or str(device.index) in allowed_devices for device in self.node.devices]
                 milli = [need if ok else NOWHERE for need, ok in zip(milli, allowed, strict=True)]
             if len(self._needs) > 256:
                 self._needs.clear()
@@ -133,9 +133,9 @@ class Machine:
         if self.taken >= self.tasks:
             return 0
         most = self.tasks - self.taken
-        for left, need in ((self.cpu, shape.cpu), (self.memory, shape.memory)):
+        for free, need in ((self.cpu, shape.cpu), (self.memory, shape.memory)):
             if need:
-                most = min(most, max(0, left) // need)
+                most = min(most, max(0, free) // need)
         for name, need in shape.other:
             if need:
                 most = min(most, self.other_left(name) // need)
@@ -190,7 +190,7 @@ def count_on_devices(free: Sequence[int], needs: Sequence[int], gpus: int) -> in
 
     t tasks fit exactly if the devices together can hold t x gpus pieces, at most t of them on one device.
     """
-    room = [left // need for left, need in zip(free, needs, strict=True) if need <= left] if gpus else []
+    room = [free_milli // need for free_milli, need in zip(free, needs, strict=True) if need <= free_milli] if gpus else []
     most = sum(room) // gpus
     while most and sum(min(pieces, most) for pieces in room) < most * gpus:
         most = sum(min(pieces, most) for pieces in room) // gpus

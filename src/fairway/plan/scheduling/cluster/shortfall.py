@@ -65,8 +65,8 @@ def _count(floor: Floor, what: str, shape: Shape) -> Wholes:
 
 
 def _asked(what: str, shape: Shape) -> int:
-    asked = {"gpu": shape.gpus * shape.gpu_milli, "cpu": shape.cpu, "memory": shape.memory, "tasks": 1}
-    return asked[what] if what in asked else dict(shape.other)[what]
+    amounts = {"gpu": shape.gpus * shape.gpu_milli, "cpu": shape.cpu, "memory": shape.memory, "tasks": 1}
+    return amounts[what] if what in amounts else dict(shape.other)[what]
 
 
 def _free(floor: Floor, what: str, shape: Shape) -> Wholes:

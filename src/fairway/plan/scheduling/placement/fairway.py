@@ -120,22 +120,22 @@ class Fairway(Scored):
             plan = self._plan(specs, state)
             specs.keep((state.model, state.free), plan)
         cores = self._cores(specs, state.cpu)
-        left = float(sum(state.free))
+        free = float(sum(state.free))
         now = plan.recovered[self._cpu.searchsorted(state.cpu, side="right")]
-        stranded = np.maximum(left - plan.taken - cores.served, 0.0)
+        stranded = np.maximum(free - plan.taken - cores.served, 0.0)
         gain = plan.gain + plan.recovered.take(plan.start + cores.enough)
         gain -= STRANDED * stranded
         best = gain.max(axis=0)
         fits = (cores.served >= 0) & (best > -IMPOSSIBLE / 2)
-        best += STRANDED * max(left - state.cpu / self._per_gpu, 0.0) - now
-        scores = np.floor((best + CLOSE) / STEP) * TIE - round(FULLER * TIE * left / 8000.0)
+        best += STRANDED * max(free - state.cpu / self._per_gpu, 0.0) - now
+        scores = np.floor((best + CLOSE) / STEP) * TIE - round(FULLER * TIE * free / 8000.0)
         return Column(np.where(fits, scores, float(NEVER)).astype(np.int32), plan.slots[gain.argmax(axis=0)])
 
     def _cores(self, specs: Specs, cpu: int) -> _Cores:
         cores = specs.plans.get(cpu)
         if not isinstance(cores, _Cores):
-            left = cpu - specs.cpu
-            cores = _Cores(self._cpu.searchsorted(left, side="right"), left / self._per_gpu)
+            free = cpu - specs.cpu
+            cores = _Cores(self._cpu.searchsorted(free, side="right"), free / self._per_gpu)
             specs.keep(cpu, cores)
         return cores
 
@@ -189,7 +189,7 @@ class Fairway(Scored):
 
     def _others(self, specs: Specs, state: State) -> list[_Ways]:
         """Return the ways for tasks without GPUs, with whole devices and with several shares: one for each."""
-        found = []
+        ways_list = []
         for members in specs.groups():
             first = specs.rows[members[0]]
             devices = tuple(devices_of(first, specs, int(members[0]), state)) if first.gpus else ()
@@ -199,8 +199,8 @@ class Fairway(Scored):
                 if not isinstance(ways, _Ways):
                     ways = self._one_way(members, devices)
                     specs.keep(key, ways)
-                found.append(ways)
-        return found
+                ways_list.append(ways)
+        return ways_list
 
     def _one_way(self, rows: NDArray[np.intp], devices: Sequence[tuple[Kind, int, int]]) -> _Ways:
         way = self._nothing._replace(rows=rows, lines=rows * 0)

@@ -76,7 +76,7 @@ class Fgd(Scored):
             (times * free * (needs[kind] <= free) for (kind, free), times in devices.items()), np.zeros_like(self._typical.cpu)
         )
         fits = specs.fit(state)
-        here = [np.array([each], np.int64) for each in (-1, 0, state.cpu, sum(state.free))]
+        here = [np.array([value], np.int64) for value in (-1, 0, state.cpu, sum(state.free))]
         now = _Places(here[0], here[1], here[2], here[3], hosts[:, None], usable[:, None])
         blocks = [now, *self._shares(specs, state, fits, now), *self._others(specs, state, fits, now)]
         return _Places(*(np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True)))
@@ -104,16 +104,16 @@ class Fgd(Scored):
             rows = members[fits[members]]
             if not len(rows):
                 continue
-            hosts, usable, left = now.hosts, now.usable, now.left
+            hosts, usable, free_after = now.hosts, now.usable, now.left
             for kind, free, taken in devices_of(specs.rows[rows[0]], specs, int(rows[0]), state):
                 need = self._typical.need(kind)[:, None]
                 after = free - taken
                 hosts = hosts - (need <= free) + (need <= after)
                 usable = usable - free * (need <= free) + after * (need <= after)
-                left = left - taken
+                free_after = free_after - taken
             shape = (len(hosts), len(rows))
             full = np.broadcast_to(hosts, shape), np.broadcast_to(usable, shape)
-            blocks.append(_Places(rows, rows * 0, state.cpu - specs.cpu[rows], rows * 0 + left, *full))
+            blocks.append(_Places(rows, rows * 0, state.cpu - specs.cpu[rows], rows * 0 + free_after, *full))
         return blocks
 
     def _fragments(self, state: State, places: _Places) -> Numbers:
@@ -121,16 +121,16 @@ class Fgd(Scored):
 
         One sum for each reason, over the typical tasks in order (numpy adds rows one after another); then the sum of these.
         """
-        typical, left = self._typical, places.left
+        typical, free = self._typical, places.left
         gpu = typical.gpus > 0
         open_to = np.zeros_like(gpu)
         for kind in set(state.model.kinds):
             open_to |= typical.need(kind) < NOWHERE
         lacks_cpu = places.cpu < typical.cpu[:, None]
-        waste = typical.share[:, None] * left
+        waste = typical.share[:, None] * free
         able = np.flatnonzero(gpu & open_to)
         no_cpu, no_gpu = lacks_cpu[able], places.hosts[able] < typical.gpus[able, None]
-        partly = typical.share[able, None] * (left - places.usable[able])
+        partly = typical.share[able, None] * (free - places.usable[able])
         plain = np.flatnonzero(~gpu)
         reasons = (
             np.where(no_gpu & no_cpu, waste[able], 0.0),
@@ -140,7 +140,7 @@ class Fgd(Scored):
             np.where(lacks_cpu[plain], waste[plain], 0.0),
             waste[np.flatnonzero(gpu & ~open_to)],
         )
-        total = np.zeros(len(left))
+        total = np.zeros(len(free))
         for reason in reasons:
             total += np.add.reduce(reason, axis=0)
         return total

@@ -18,11 +18,11 @@ def scarcity(mix: Mix, models: Mapping[Model, int]) -> dict[str, float]:
     for model, nodes in models.items():
         for kind in model.kinds:
             capacity[kind.type] = capacity.get(kind.type, 0) + WHOLE * nodes
-    asked = sum(count * shape.gpus * shape.gpu_milli for shape, count in mix.counts)
-    if not asked or not capacity:
+    requested = sum(count * shape.gpus * shape.gpu_milli for shape, count in mix.counts)
+    if not requested or not capacity:
         return dict.fromkeys(capacity, 0.0)
     named = dict.fromkeys(capacity, 0.0)
-    scale = sum(capacity.values()) / asked
+    scale = sum(capacity.values()) / requested
     for shape, count in mix.counts:
         choice = {name: capacity[name] for name in shape.gpu_types if name in capacity}
         for name, have in choice.items():
