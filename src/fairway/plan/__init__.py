@@ -1,4 +1,4 @@
-"""What to do next: `(snapshot, now) -> Plan`. Nothing here reads a clock, a file or a random number.
+"""Planning: pure functions from the recorded state to the next actions, `(snapshot, now) -> Plan`.
 
-Pure. `action.py` lists everything that an engine can be told.
+Nothing here reads a clock, a file or a random number. `action.py` lists the actions that an engine can be given.
 """

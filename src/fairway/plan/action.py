@@ -1,4 +1,7 @@
-"""Everything that an engine can be told. Placing and starting are two acts; engines perform each at most once."""
+"""The actions that a plan gives to an engine.
+
+Creating a task and binding it are separate actions; engines perform each at most once.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from fairway.state.task import Task, TaskKey
 
 @dataclass(frozen=True, slots=True)
 class CreateTask:
-    """Make the task exist: folder or pod, code and environment. It does not run yet."""
+    """Create the task: folder or pod, code and environment. It does not run yet."""
 
     job: Job
     task: Task
@@ -18,10 +21,10 @@ class CreateTask:
 
 @dataclass(frozen=True, slots=True)
 class BindGang:
-    """Give these tasks, all or none, their nodes and devices, and let them run.
+    """Bind these tasks, all or none, to their nodes and devices, and start them.
 
-    `tasks` carry node and devices. `peers` are the tasks of the run that run already
-    (a task started again alone must learn their addresses).
+    `tasks` carry node and devices. `peers` are the tasks of the run that are running already
+    (a task that is restarted alone needs their addresses).
     """
 
     job: Job
@@ -37,12 +40,12 @@ class EvictTask:
     grace: float
     reason: str
     ask: bool = False
-    """First let `should_stop()` turn true; SIGTERM waits for programs that ask it, for most of the grace."""
+    """First set `should_stop()`; for programs that poll it, SIGTERM is delayed for most of the grace period."""
 
 
 @dataclass(frozen=True, slots=True)
 class NudgeTask:
-    """Tell the task to end by itself soon (`should_stop()` turns true); an eviction follows if it does not."""
+    """Set the task's `should_stop()` so that it ends by itself; an eviction follows if it does not."""
 
     key: TaskKey
     reason: str
@@ -50,14 +53,14 @@ class NudgeTask:
 
 @dataclass(frozen=True, slots=True)
 class ForgetJob:
-    """Remove everything that the engine keeps of a run: folders, logs, checkpoints."""
+    """Remove everything that the engine stores for a run: folders, logs, checkpoints."""
 
     key: JobKey
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetLogs:
-    """Remove what the tasks of a run printed; checkpoints and outputs stay."""
+    """Remove the logs of a run's tasks; keep its checkpoints and outputs."""
 
     key: JobKey
 
@@ -66,7 +69,7 @@ Action = CreateTask | BindGang | EvictTask | NudgeTask | ForgetJob | ForgetLogs
 
 
 def run_of(action: Action) -> JobKey:
-    """The run that an action is about."""
+    """Return the run that an action belongs to."""
     match action:
         case CreateTask() | BindGang():
             return action.job.key

@@ -1,4 +1,4 @@
-"""What can never run here is refused when it is asked for, with the reason."""
+"""Admission: reject a job that can never run here when it is submitted, with the reason."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from fairway.state.queue import Queue
 
 
 def never_fits(job: Job, nodes: Sequence[Node], queue: Queue | None = None) -> str:
-    """Why the run could not start even on idle nodes with nobody else in its queue; empty when it could."""
+    """Return why the run could not start even on idle nodes with no other run in its queue; empty when it could."""
     capacity = max((node.cpu for node in nodes), default=0.0)
     tasks = gang.make_tasks(job, gang.smallest_sizes(job.spec), capacity, job.created)
-    asked = seating.gang_of(job, tasks, capacity)
-    found = Cluster(nodes, "best-fit").ever(asked)
-    if found is not None:
-        return explain.never(found, asked, nodes) + _hidden(job, nodes, queue)
-    limit = rights.never(queue, job.origin.user, amounts.of_gang(asked)) if queue is not None else None
+    gang_request = seating.gang_of(job, tasks, capacity)
+    shortfall = Cluster(nodes, "best-fit").ever(gang_request)
+    if shortfall is not None:
+        return explain.never(shortfall, gang_request, nodes) + _hidden(job, nodes, queue)
+    limit = rights.never(queue, job.origin.user, amounts.of_gang(gang_request)) if queue is not None else None
     if limit is None:
         return ""
-    most, needed = explain.amount(limit.what, limit.allowed), explain.number(limit.what, limit.asked)
-    whose = f"each user of queue {limit.queue}" if limit.of == "per_user" else f"queue {limit.queue}"
-    return f"{whose} may {'have' if limit.what == 'runs' else 'use'} {most} at a time; this needs {needed}"
+    allowed, required = explain.amount(limit.what, limit.allowed), explain.number(limit.what, limit.asked)
+    subject = f"each user of queue {limit.queue}" if limit.of == "per_user" else f"queue {limit.queue}"
+    return f"{subject} may {'have' if limit.what == 'runs' else 'use'} {allowed} at a time; this needs {required}"
 
 
 def _hidden(job: Job, nodes: Sequence[Node], queue: Queue | None) -> str:
-    """What to add where it would fit, if its caller saw all GPUs."""
+    """Return a hint to append when the run would fit if its submitter's shell exposed all GPUs; else empty."""
     conditions = job.origin.conditions
     if conditions is None or conditions.devices is None:
         return ""
-    anywhere = replace(job, origin=replace(job.origin, conditions=replace(conditions, devices=None)))
-    if never_fits(anywhere, nodes, queue):
+    unrestricted = replace(job, origin=replace(job.origin, conditions=replace(conditions, devices=None)))
+    if never_fits(unrestricted, nodes, queue):
         return ""
-    named = ",".join(conditions.devices)
-    return f"; CUDA_VISIBLE_DEVICES={named!r} in your shell lets it use no other GPU: unset it there, or ask for --gpus 0"
+    visible = ",".join(conditions.devices)
+    return f"; CUDA_VISIBLE_DEVICES={visible!r} in your shell lets it use no other GPU: unset it there, or ask for --gpus 0"

@@ -1,4 +1,4 @@
-"""Which object makes planning fail, so that it alone is left out of the plan."""
+"""Find the object that makes planning fail, so that only this object is left out of the plan."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from fairway.state.task import Task
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """What planning fails for, and how."""
+    """The object that makes planning fail, and the exception."""
 
     problem: Exception
     run: JobKey | None = None
     queue: str = ""
-    """Neither a run nor a queue: planning fails for what the scheduler remembers, or for the nodes."""
+    """When neither a run nor a queue is set, planning fails because of the scheduler's memory or the nodes."""
 
 
 def find(snapshot: Snapshot, now: float, *, places: bool, skip: Set[JobKey] = frozenset()) -> Culprit | None:
-    """The object without which planning would get further; None when planning does not fail.
+    """Return the first object that makes planning fail; None when planning does not fail.
 
-    Runs and queues are added one after another to an empty state. The first with which planning fails is the culprit. The
-    search is binary, since planning that fails for some objects fails for more of them too.
+    Runs and then queues are added one after another to an empty state. The first one with which planning fails is the
+    culprit. The search is a bisection: planning that fails for some objects also fails when more objects are added.
     """
 
     def problem(runs: Sequence[JobKey], queues: Sequence[Queue]) -> Exception | None:
@@ -39,18 +39,18 @@ def find(snapshot: Snapshot, now: float, *, places: bool, skip: Set[JobKey] = fr
         return None
 
     runs, queues = list(snapshot.jobs), list(snapshot.queues.values())
-    alone = problem([], [])
-    if alone is not None:
-        return Culprit(alone)
-    found = first_bad(len(runs), lambda count: problem(runs[:count], []))
-    if found is not None:
-        return Culprit(found[1], run=runs[found[0] - 1])
-    found = first_bad(len(queues), lambda count: problem(runs, queues[:count]))
-    return Culprit(found[1], queue=queues[found[0] - 1].name) if found is not None else None
+    empty_failure = problem([], [])
+    if empty_failure is not None:
+        return Culprit(empty_failure)
+    failure = first_bad(len(runs), lambda count: problem(runs[:count], []))
+    if failure is not None:
+        return Culprit(failure[1], run=runs[failure[0] - 1])
+    failure = first_bad(len(queues), lambda count: problem(runs, queues[:count]))
+    return Culprit(failure[1], queue=queues[failure[0] - 1].name) if failure is not None else None
 
 
 def part(snapshot: Snapshot, runs: Collection[JobKey], queues: Collection[Queue]) -> Snapshot:
-    """The snapshot with these runs and queues alone."""
+    """Return the snapshot reduced to these runs and queues."""
     kept = set(runs)
     trial = replace(snapshot.copy(), queues={queue.name: queue for queue in queues})
     for key in snapshot.jobs:
@@ -60,7 +60,10 @@ def part(snapshot: Snapshot, runs: Collection[JobKey], queues: Collection[Queue]
 
 
 def less(nodes: Sequence[Node], held: Iterable[Task]) -> tuple[Node, ...]:
-    """The nodes without what these tasks hold: for tasks that the planner must not see, and whose room is not free."""
+    """Return the nodes less the resources that these tasks hold.
+
+    For tasks that are hidden from the planner while their resources are still in use.
+    """
     tasks = list(held)
     return tuple(_less(node, [task for task in tasks if task.node == node.name]) for node in nodes)
 
@@ -76,22 +79,22 @@ def _less(node: Node, tasks: Sequence[Task]) -> Node:
         node,
         cpu=max(0.0, node.cpu - sum(task.need.cpu for task in tasks)),
         memory=max(0, node.memory - sum(task.need.memory for task in tasks)),
-        devices=tuple(replace(one, busy_with=one.busy_with or holders.get(one.uuid, "")) for one in node.devices),
+        devices=tuple(replace(gpu, busy_with=gpu.busy_with or holders.get(gpu.uuid, "")) for gpu in node.devices),
         other={name: max(0, count) for name, count in other.items()},
     )
 
 
 def first_bad(most: int, problem: Callable[[int], Exception | None]) -> tuple[int, Exception] | None:
-    """The smallest count with which it fails, and how; None when it does not fail with all."""
+    """Return the smallest count for which `problem` returns an exception, with that exception; None when `most` succeeds."""
     last = problem(most)
     if last is None:
         return None
     good, bad, cause = 0, most, last
     while bad - good > 1:
         middle = (good + bad) // 2
-        found = problem(middle)
-        if found is None:
+        failure = problem(middle)
+        if failure is None:
             good = middle
         else:
-            bad, cause = middle, found
+            bad, cause = middle, failure
     return bad, cause

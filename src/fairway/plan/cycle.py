@@ -1,4 +1,4 @@
-"""One turn of planning over everything: `plan(snapshot, now)`."""
+"""One planning cycle over all runs: `plan(snapshot, now)`."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from fairway.state.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What was found when a run was looked at last and nothing was to be done; true until the run changes or time comes."""
+    """The cached result of the last look at a run that needed no change; valid until the run changes or `wake_at` is reached."""
 
     wake_at: float | None
     waits: bool
-    """Whether it waits to be placed."""
+    """Whether the run waits for a placement."""
 
     def holds(self, now: float) -> bool:
-        """Whether it still says what a new look would say, the run being as it was."""
+        """Return whether the cached result is still valid for an unchanged run."""
         return self.wake_at is None or now < self.wake_at
 
 
 @dataclass(slots=True)
 class Outlooks:
-    """Spares the next plan from looking at what did not change. An empty one gives the same plan, later.
+    """Cache that lets the next plan skip unchanged runs. An empty cache gives the same plan, more slowly.
 
-    It belongs to one snapshot. Throw it away when a plan that was made with it was not carried out.
+    It belongs to one snapshot. Discard it when a plan that was made with it was not carried out.
     """
 
     runs: dict[JobKey, Outlook] = field(default_factory=dict)
     waiting: set[JobKey] = field(default_factory=set)
-    """Those that wait to be placed."""
+    """Runs that wait for a placement."""
     scheduler: queue.Follower | None = None
     tick: int = 0
-    """Every change of the snapshot up to this one was seen."""
+    """Snapshot changes up to this tick have been processed."""
     forgotten: int | None = None
-    """How many runs the snapshot had dropped by then."""
+    """`Snapshot.forgotten` (the number of removed runs) at that time."""
 
     def keep_to(self, snapshot: Snapshot) -> bool:
-        """Whether all runs that were there are there still; what is known of others is dropped."""
+        """Drop the entries of removed runs; return whether no run has been removed since the last call."""
         if self.forgotten == snapshot.forgotten:
             return True
         self.forgotten = snapshot.forgotten
@@ -51,14 +51,14 @@ class Outlooks:
         return False
 
     def due(self, snapshot: Snapshot, now: float) -> list[JobKey]:
-        """The runs to be looked at, in the order in which they came."""
-        found = {key for key, outlook in self.runs.items() if not outlook.holds(now)}
-        found.update(snapshot.changed_since(self.tick))
+        """Return the runs to examine, in the snapshot's order."""
+        due_runs = {key for key, outlook in self.runs.items() if not outlook.holds(now)}
+        due_runs.update(snapshot.changed_since(self.tick))
         self.tick = snapshot.tick
-        return list(found) if len(found) < 2 else [key for key in snapshot.jobs if key in found]
+        return list(due_runs) if len(due_runs) < 2 else [key for key in snapshot.jobs if key in due_runs]
 
     def wake_at(self) -> float | None:
-        """When the first of the runs is to be looked at again."""
+        """Return the earliest time at which an unchanged run must be examined again."""
         return min((outlook.wake_at for outlook in self.runs.values() if outlook.wake_at is not None), default=None)
 
 
@@ -70,45 +70,45 @@ def plan(
     places: bool = True,
     skip: Set[JobKey] = frozenset(),
 ) -> Plan:
-    """What to remember and what to do next. Pure in effect: the same snapshot and time give the same plan.
+    """Return the state to record and the actions to perform next. The same snapshot and time give the same plan.
 
-    `places` is false where a cluster's scheduler does that, in a process of its own. Runs in `skip` keep what they hold, and
-    nothing is decided about them.
+    `places` is false where a cluster's own scheduler process places the tasks. Runs in `skip` keep the resources they hold,
+    and nothing is decided about them.
     """
     draft = Draft(snapshot, now, cause_within=0.0 if places else elsewhere.CAUSE_WITHIN)
-    known = Outlooks() if outlooks is None else outlooks
-    all_there = known.keep_to(snapshot)
-    looked = known.due(snapshot, now)
-    for key in looked:
+    cache = Outlooks() if outlooks is None else outlooks
+    none_removed = cache.keep_to(snapshot)
+    examined = cache.due(snapshot, now)
+    for key in examined:
         if key in skip:
-            known.runs.pop(key, None)
+            cache.runs.pop(key, None)
             continue
         outlook = _look(draft, snapshot.jobs[key])
         if key in draft.jobs or key in draft.tasks:
-            known.runs.pop(key, None)
+            cache.runs.pop(key, None)
             if outlook.wake_at is not None:
                 draft.wake(outlook.wake_at)
         else:
-            known.runs[key] = outlook
-        (known.waiting.add if outlook.waits else known.waiting.discard)(key)
-    first = known.wake_at()
-    if first is not None:
-        draft.wake(first)
+            cache.runs[key] = outlook
+        (cache.waiting.add if outlook.waits else cache.waiting.discard)(key)
+    next_wake = cache.wake_at()
+    if next_wake is not None:
+        draft.wake(next_wake)
     if places:
-        changed = [*looked, *skip] if all_there else None
-        known.scheduler = queue.schedule(draft, known.waiting - skip, changed, known.scheduler)
+        changed = [*examined, *skip] if none_removed else None
+        cache.scheduler = queue.schedule(draft, cache.waiting - skip, changed, cache.scheduler)
     else:
-        elsewhere.hand_over(draft, sorted(known.waiting - skip))
+        elsewhere.hand_over(draft, sorted(cache.waiting - skip))
     return draft.finish().without(skip)
 
 
 def _look(draft: Draft, job: Job) -> Outlook:
     others, draft.wake_at = draft.wake_at, None
-    waits = not job.phase.over and job_plan.advance(draft, job)
-    until = draft.job(job.key).not_before if waits else None
+    is_waiting = not job.phase.over and job_plan.advance(draft, job)
+    until = draft.job(job.key).not_before if is_waiting else None
     if until is not None and until > draft.now:
-        # It backs off, and asks for places when that is over.
-        waits = False
+        # The run is in its restart back-off; it requests a placement when that has elapsed.
+        is_waiting = False
         draft.wake(until)
     own, draft.wake_at = draft.wake_at, others
-    return Outlook(own, waits)
+    return Outlook(own, is_waiting)

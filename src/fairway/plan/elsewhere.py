@@ -1,6 +1,6 @@
-"""Placing is somebody else's: where a cluster's own scheduler decides, whoever is ready is handed over whole and waits there.
+"""Planning where a cluster's own scheduler places the tasks: hand over complete gangs that are ready.
 
-What that scheduler says comes back as reports: why a task waits, where it sits, and that its run must make room.
+The scheduler's results return as task reports: why a task waits, which node it has, and that its run must be preempted.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
 
 CAUSE_WITHIN = 100.0
-"""Seconds until the loss of a node is certain: a cluster takes 50 to see it, and its pods are given 30 more. Until then nobody
-knows what became of a peer there."""
+"""Seconds until the loss of a node is certain: a cluster takes 50 to detect it, and its pods get 30 more. Until then the
+fate of a peer on that node is unknown."""
 HANDED_OVER = Hold("scheduler", "the scheduler has not said anything yet")
 
 
 def hand_over(draft: Draft, waiting: Sequence[JobKey]) -> None:
-    """Hand over what is ready, make room where the scheduler says so, and repeat its reasons."""
+    """Hand over ready runs to the scheduler, preempt runs that it selected, and copy its reasons for waiting."""
     for key in waiting:
         _hand_over(draft, draft.job(key))
     for key in draft.snapshot.jobs:
@@ -44,7 +44,7 @@ def _hand_over(draft: Draft, job: Job) -> None:
     if gang.folds_into_one(job):
         sizes = job.sizes
     hold = replace(HANDED_OVER, since=draft.now)
-    # A task that joins running ones does not make its run a waiting one.
+    # A task that joins running tasks does not put its run back to pending.
     phase = JobPhase.STARTING if running else JobPhase.PENDING
     job = replace(job, phase=phase, hold=hold, not_before=None, sizes=sizes)
     draft.put_job(job)
@@ -56,7 +56,7 @@ def _hand_over(draft: Draft, job: Job) -> None:
 
 
 def _up_to_size(draft: Draft, job: Job, current: Sequence[Task]) -> list[Task]:
-    """Tasks beyond the gang's least, where the scheduler has said that the run may be larger."""
+    """Return the tasks beyond the gang's minimum, up to the sizes that the scheduler allowed."""
     if gang.folds_into_one(job):
         return []
     return [
@@ -67,15 +67,15 @@ def _up_to_size(draft: Draft, job: Job, current: Sequence[Task]) -> list[Task]:
 
 
 def _make_room(draft: Draft, job: Job) -> None:
-    asked = next((task.leave for task in draft.tasks_of(job.key) if task.leave and not task.phase.over), None)
-    if asked is not None and job.leaving is None:
-        job_plan.make_room(draft, job, replace(asked, since=draft.now))
+    leaving = next((task.leave for task in draft.tasks_of(job.key) if task.leave and not task.phase.over), None)
+    if leaving is not None and job.leaving is None:
+        job_plan.make_room(draft, job, replace(leaving, since=draft.now))
 
 
 def _repeat_why(draft: Draft, job: Job) -> None:
     if job.phase is not JobPhase.PENDING or job.hold is None or job.leaving is not None:
         return
-    said = next((task.message for task in draft.tasks_of(job.key) if task.phase is TaskPhase.PLACED and task.message), "")
-    if said and said != job.hold.message:
-        draft.put_job(replace(job, hold=Hold("scheduler", said, since=job.hold.since)))
-        draft.tell(job.key, "Waiting", said)
+    reason = next((task.message for task in draft.tasks_of(job.key) if task.phase is TaskPhase.PLACED and task.message), "")
+    if reason and reason != job.hold.message:
+        draft.put_job(replace(job, hold=Hold("scheduler", reason, since=job.hold.since)))
+        draft.tell(job.key, "Waiting", reason)

@@ -1,11 +1,11 @@
-"""Why a task ended, and what follows: one table for every engine.
+"""Classify why a task ended and what follows: one table for every engine.
 
-| seen                                            | reason         | what follows                                        |
+| observation                                     | reason         | consequence                                         |
 |-------------------------------------------------|----------------|-----------------------------------------------------|
 | something outside ended it (node lost, refused) | Disrupted      | started again, not counted                          |
 | a person interrupted it (Ctrl-C)                | Interrupted    | the run is stopped                                  |
-| exit 75                                         | Requeue        | as above; final after 10 times without progress     |
-| killed for memory (by us or by the kernel)      | OutOfMemory    | counted, with more memory; as below                 |
+| exit 75                                         | Requeue        | not counted; final after 10 times without progress  |
+| killed for memory (by Fairway or the kernel)    | OutOfMemory    | counted, with more memory; else as GpuOutOfMemory   |
 | "CUDA out of memory" in the error               | GpuOutOfMemory | counted; final the second time without progress     |
 | a module cannot be imported                     | MissingModule  | counted; final the second time                      |
 | the program cannot be read (SyntaxError)        | BadProgram     | counted; final the second time                      |
@@ -15,8 +15,8 @@
 | its end is not known (supervisor killed)        | Lost           | counted                                             |
 | any other exit                                  | Error          | counted; the same without progress: SameError, final |
 
-Progress is a newer checkpoint or a higher step than in any attempt before; where neither is known, an attempt that ran twice as
-long as the one before. What it printed never counts.
+Progress is a newer checkpoint or a higher step than in any earlier attempt. Where neither is known, it is an attempt that ran
+twice as long as the previous one. Printed output never counts as progress.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from fairway.state.task import Exit, Task
 
 INTERRUPTED = "Interrupted"
 MOST_REQUEUES = 10
-"""Requests for a new start in a row, without progress, that are granted."""
+"""Maximum consecutive restart requests (exit 75) without progress."""
 LONG_ENOUGH = 300.0
-"""Seconds after which a request for a new start counts as progress where neither steps nor checkpoints are known."""
+"""Run time in seconds that counts as progress for a restart request where neither steps nor checkpoints are known."""
 _LONGER = 2.0
 _NOISE = 1.0
-"""Seconds by which the length of two equal attempts may differ."""
+"""Seconds by which the durations of two equal attempts may differ."""
 _NEVER_STARTED = frozenset({2, 126, 127})
 _GPU_MEMORY = re.compile(
     r"CUDA out of memory|RESOURCE_EXHAUSTED|CUDA_ERROR_OUT_OF_MEMORY|HIP out of memory|cudaErrorMemoryAllocation"
@@ -55,7 +55,7 @@ _DECORATION = frozenset("=-*_~ ─━\t")
 
 
 class Again(Enum):
-    """When a second failure of the same kind is final."""
+    """When a second failure with the same signature is final."""
 
     NEVER = "never"
     STANDING = "without progress"
@@ -64,12 +64,12 @@ class Again(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What follows from a reason."""
+    """The consequences of a reason."""
 
     counted: bool = True
-    """Whether it uses up the restart budget."""
+    """Whether the failure counts against the restart budget."""
     final: bool = False
-    """Whether starting again is pointless at once."""
+    """Whether the first failure is already final."""
     again: Again = Again.NEVER
 
 
@@ -91,54 +91,57 @@ RULES = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a failed task means for its run."""
+    """The consequence of a failed task for its run."""
 
     reason: str
     message: str
     final: bool = False
-    """Whether starting again is pointless."""
+    """Whether the run must not be restarted."""
     counted: bool = True
-    """Whether it uses up the restart budget."""
+    """Whether the failure counts against the restart budget."""
     signature: str = ""
-    """Names the mistake."""
+    """Identifies the error, to recognize a repeated failure."""
     trail: Trail = Trail()
-    """What the attempts came to, this one included."""
+    """Progress of all attempts, including this one."""
 
 
 def cause(failed: Sequence[Task]) -> Task:
-    """The task to blame: the first that ended; survivors of a broken collective only when there is no other."""
+    """Return the task that caused the failure: the first that ended.
+
+    Tasks that only lost their peers are considered only when there is no other task.
+    """
     return min(primary(failed) or failed, key=lambda task: (task.finished or 0.0, task.key))
 
 
 def primary(failed: Sequence[Task]) -> list[Task]:
-    """Those whose end is not explained by the end of another."""
+    """Return the tasks whose end is not explained by the loss of a peer."""
     return [task for task in failed if not _lost_its_peers(task)]
 
 
 def judge(task: Task, job: Job) -> Verdict:
-    """What this end means, after what the attempts before came to."""
+    """Return the verdict for this task, given the progress of earlier attempts."""
     reason, message, signature = _seen(task)
     rule = RULES[reason]
-    moved = _progressed(task, job)
-    trail = _after(task, job, requeue=reason == "Requeue", moved=moved)
+    progressed = _progressed(task, job)
+    trail = _after(task, job, requeue=reason == "Requeue", moved=progressed)
     if reason == "Requeue" and trail.requeues > MOST_REQUEUES:
         message = f"{message}, {MOST_REQUEUES} times in a row without progress, so it is not started again"
         return Verdict(reason, message, final=True, counted=False, trail=trail)
-    stands = rule.again is Again.ALWAYS or (rule.again is Again.STANDING and not moved)
-    if signature and signature == job.last_failure and stands:
+    is_final = rule.again is Again.ALWAYS or (rule.again is Again.STANDING and not progressed)
+    if signature and signature == job.last_failure and is_final:
         message = f"{message}; the same error as the time before, so it is not tried again"
         return Verdict("SameError" if reason == "Error" else reason, message, final=True, signature=signature, trail=trail)
     return Verdict(reason, message, rule.final, rule.counted, signature, trail)
 
 
 def came_to(job: Job) -> Trail:
-    """The trail after an attempt that did not fail and made room."""
+    """Return the trail after an attempt that did not fail but was evicted."""
     before, now = job.trail, job.progress
     return replace(before, step=_highest(before.step, now.step), checkpoint=_highest(before.checkpoint, now.checkpoint_step))
 
 
 def _seen(task: Task) -> tuple[str, str, str]:
-    """Reason, message and signature of an end."""
+    """Return reason, message and signature of the task's end."""
     exit_ = task.exit
     name = task.key.task
     if exit_ is not None and exit_.disrupted:
@@ -176,7 +179,7 @@ def _raised(task: Task, exit_: Exit) -> tuple[str, str, str]:
 
 
 def _progressed(task: Task, job: Job) -> bool:
-    """Whether this attempt came further than all before."""
+    """Return whether this attempt progressed further than all earlier ones."""
     step, checkpoint, seconds = _reached(task, job), job.progress.checkpoint_step, _seconds(task)
     before = job.trail
     if step is not None or checkpoint is not None or before.step is not None or before.checkpoint is not None:
@@ -188,9 +191,9 @@ def _progressed(task: Task, job: Job) -> bool:
 
 def _after(task: Task, job: Job, *, requeue: bool, moved: bool) -> Trail:
     before, seconds = job.trail, _seconds(task)
-    nothing_known = _reached(task, job) is None and job.progress.checkpoint_step is None
+    no_progress_data = _reached(task, job) is None and job.progress.checkpoint_step is None
     first = before == Trail()
-    worth = moved or (nothing_known and seconds is not None and seconds >= LONG_ENOUGH)
+    worth = moved or (no_progress_data and seconds is not None and seconds >= LONG_ENOUGH)
     return Trail(
         step=_highest(before.step, _reached(task, job)),
         checkpoint=_highest(before.checkpoint, job.progress.checkpoint_step),
@@ -216,20 +219,20 @@ def _highest(*numbers: int | None) -> int | None:
 
 
 def _memory(task: Task) -> str:
-    """What was held, where that is known, and which field to raise."""
+    """Return the out-of-memory message, with the memory used where known, and the field to raise."""
     role = task.key.role
-    said = task.message or f"{_who(task)} was killed for using too much memory"
-    return f"{said}; raise roles.{role}.limits.memory" if task.message else f"{said}; raise roles.{role}.resources.memory"
+    text = task.message or f"{_who(task)} was killed for using too much memory"
+    return f"{text}; raise roles.{role}.limits.memory" if task.message else f"{text}; raise roles.{role}.resources.memory"
 
 
 def _gpu_memory(task: Task, exit_: Exit) -> str:
-    """The device's own words where they are known: they name what was asked for and what was free."""
-    said = f": {exit_.error}" if _GPU_MEMORY.search(exit_.error) else "; use a smaller batch"
-    return f"{_who(task)} ran out of GPU memory{said}"
+    """Return the GPU-memory message; the device's error text, where known, states the requested and free amounts."""
+    detail = f": {exit_.error}" if _GPU_MEMORY.search(exit_.error) else "; use a smaller batch"
+    return f"{_who(task)} ran out of GPU memory{detail}"
 
 
 def _who(task: Task) -> str:
-    """`worker-0`, with the rank where the task has several."""
+    """Return `worker-0`, prefixed with the rank where the task has several processes."""
     exit_ = task.exit
     if exit_ is None or exit_.error_rank is None:
         return task.key.task
@@ -244,8 +247,8 @@ def _words(task: Task) -> str:
     if exit_ is None:
         return f"{task.key.task} ended"
     code = exit_.error_code if exit_.error_code is not None else exit_.code
-    said = exit_.error or _last_line(exit_)
-    return f"{_who(task)} exited with {code}" + (f": {said[:300]}" if said and said != f"exit code {code}" else "")
+    detail = exit_.error or _last_line(exit_)
+    return f"{_who(task)} exited with {code}" + (f": {detail[:300]}" if detail and detail != f"exit code {code}" else "")
 
 
 def _last_line(exit_: Exit) -> str:
@@ -254,11 +257,11 @@ def _last_line(exit_: Exit) -> str:
 
 
 def _lost_its_peers(task: Task) -> bool:
-    # Watchdogs of collectives abort.
-    ended = task.exit
-    if ended is None or ended.error_signal is not None or ended.signal not in (None, signals.SIGABRT):
+    # The watchdog of a collective library ends the process with SIGABRT.
+    exit_ = task.exit
+    if exit_ is None or exit_.error_signal is not None or exit_.signal not in (None, signals.SIGABRT):
         return False
-    return bool(PEER.search(ended.error or ended.tail))
+    return bool(PEER.search(exit_.error or exit_.tail))
 
 
 def _signal_name(number: int) -> str:

@@ -1,4 +1,4 @@
-"""The life of one run: create, watch, forgive or end. What starts when is decided in `scheduling`."""
+"""Lifecycle of one run: create its tasks, monitor them, restart or end it. `scheduling` decides when it starts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fairway.units import quantity
 from fairway.units.roles import computes
 
 BROKEN_GRACE = 5.0
-"""Seconds that the survivors of a broken gang get: they have nobody left to talk to."""
+"""Grace period in seconds for the remaining tasks of a broken gang: they have lost their peers."""
 RETRY_AFTER = 1.0
-"""Seconds until a gang that the engine could not bind is tried again."""
+"""Seconds until binding a gang is retried after the engine refused it."""
 
 
 def advance(draft: Draft, job: Job) -> bool:
-    """Take the run one step on. True when it waits to be placed."""
+    """Advance the run by one step. Return whether it waits for a placement."""
     tasks = draft.tasks_of(job.key)
     if job.ending is not None:
         _finish_when_over(draft, job, tasks)
@@ -43,7 +43,7 @@ def advance(draft: Draft, job: Job) -> bool:
 
 
 def end(draft: Draft, job: Job, phase: JobPhase, outcome: Outcome, grace: float) -> None:
-    """Decide how the run ends; it is over when the last of its tasks is."""
+    """Start ending the run with this phase and outcome; it is over when its last task is over."""
     job = replace(job, phase=JobPhase.STOPPING, ending=phase, outcome=outcome, hold=None, not_before=None, leaving=None)
     draft.put_job(job)
     _evict(draft, draft.tasks_of(job.key), grace, outcome.reason, ask=_asks(job))
@@ -58,27 +58,27 @@ def _finish_when_over(draft: Draft, job: Job, tasks: Sequence[Task]) -> None:
         _evict(draft, tasks, grace, "StopCondition")
     elif any(not task.phase.over for task in tasks):
         draft.wake(job.nudged + grace)
-    left = draft.tasks_of(job.key)
-    if job.ending is None or any(not task.phase.over for task in left):
+    remaining = draft.tasks_of(job.key)
+    if job.ending is None or any(not task.phase.over for task in remaining):
         return
     if job.deleting:
-        # It stays in this phase until everything of it is gone, so that a restart goes on deleting.
+        # The run stays in this phase until all of its data is removed, so that the deletion continues after a restart.
         draft.deleted.append(job.key)
         return
-    started = job.started or min((task.started for task in left if task.started is not None), default=None)
-    finished = max((task.finished for task in left if task.finished is not None), default=draft.now)
+    started = job.started or min((task.started for task in remaining if task.started is not None), default=None)
+    finished = max((task.finished for task in remaining if task.finished is not None), default=draft.now)
     draft.put_job(replace(job, phase=job.ending, ending=None, started=started, finished=finished, nudged=None, hold=None))
     outcome = job.outcome or Outcome("Completed")
     draft.tell(job.key, job.ending.value, outcome.message or outcome.reason)
-    apart = separate_worlds(task for task in left if task.key.attempt >= job.attempt)
-    if apart:
-        draft.tell(job.key, "SeparateWorlds", apart)
+    separated = separate_worlds(task for task in remaining if task.key.attempt >= job.attempt)
+    if separated:
+        draft.tell(job.key, "SeparateWorlds", separated)
 
 
 def _asks(job: Job) -> bool:
-    """Whether the tasks of a run that ends have work to save: they are stopped, and nothing of them has failed.
+    """Return whether the tasks of an ending run may have work to save: the run is stopped or timed out, and has not failed.
 
-    The tasks of an interrupted run got SIGINT, which is a request already.
+    The tasks of an interrupted run have received SIGINT, which already requests a stop.
     """
     reason = job.outcome.reason if job.outcome is not None else ""
     return reason == "Timeout" or (job.ending is JobPhase.STOPPED and reason != exits.INTERRUPTED)
@@ -90,16 +90,18 @@ def _evict(draft: Draft, tasks: Sequence[Task], grace: float, reason: str, *, as
             continue
         if task.phase is TaskPhase.PENDING:
             draft.put_task(replace(task, phase=TaskPhase.STOPPED, finished=draft.now, message="never started"))
-            # It may be about to start, told so by a daemon that has died since: the engine must know.
+            # A daemon that has died since may have sent its start command, so the engine must evict the task as well.
             draft.actions.append(EvictTask(task.key, 0.0, reason))
             continue
-        since = task.evicting_since
-        if since is None or draft.now >= since + grace + BROKEN_GRACE:
-            # The second time it should be gone already: the supervisor kills after the grace. Ask again, harder.
-            draft.actions.append(EvictTask(task.key, grace if since is None else 0.0, reason, ask=ask and since is None))
+        evicted_at = task.evicting_since
+        if evicted_at is None or draft.now >= evicted_at + grace + BROKEN_GRACE:
+            # At the second attempt the supervisor should have killed the task after the grace period: evict it with grace 0.
+            draft.actions.append(
+                EvictTask(task.key, grace if evicted_at is None else 0.0, reason, ask=ask and evicted_at is None)
+            )
             draft.put_task(replace(task, evicting_since=draft.now))
-            since = draft.now
-        draft.wake(since + grace + BROKEN_GRACE)
+            evicted_at = draft.now
+        draft.wake(evicted_at + grace + BROKEN_GRACE)
 
 
 def _check_limits(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
@@ -126,18 +128,18 @@ def _stop_condition(job: Job) -> str:
     if stop.at_step is not None and progress.step is not None and progress.step >= stop.at_step:
         return f"reached step {progress.step:,}"
     if stop.when:
-        known = dict(progress.metrics)
+        values = dict(progress.metrics)
         if progress.step is not None:
-            known["step"] = float(progress.step)
-        if condition.parse(stop.when).evaluate(known):
-            return f"{stop.when} (" + ", ".join(f"{name} = {value:g}" for name, value in sorted(known.items())) + ")"
+            values["step"] = float(progress.step)
+        if condition.parse(stop.when).evaluate(values):
+            return f"{stop.when} (" + ", ".join(f"{name} = {value:g}" for name, value in sorted(values.items())) + ")"
     return ""
 
 
 def _check_success(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
     deciding = [task for task in current if task.key.role in _deciding_roles(job)]
     if gang.first_starts_all(job):
-        deciding = [task for task in deciding if task.key.index == 0]  # the others are there for what it starts
+        deciding = [task for task in deciding if task.key.index == 0]  # the other workers only host the processes that it starts
     if not deciding or any(task.phase is not TaskPhase.SUCCEEDED for task in deciding):
         return False
     grace = quantity.seconds(job.spec.grace)
@@ -170,7 +172,7 @@ def _check_failures(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
         if spent and not verdict.final and job.spec.restart.max:
             outcome = replace(outcome, message=f"{outcome.message}; all {job.spec.restart.max} restarts are used up")
         interrupted = verdict.reason == exits.INTERRUPTED
-        # The others were interrupted, too, and may still save.
+        # The other tasks were interrupted, too, and may still save their state.
         grace = quantity.seconds(job.spec.grace) if interrupted else BROKEN_GRACE
         end(draft, job, JobPhase.STOPPED if interrupted else JobPhase.FAILED, outcome, grace)
         return True
@@ -193,14 +195,17 @@ def _check_failures(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
 
 
 def _waits_for_cause(draft: Draft, job: Job, failed: Sequence[Task], current: Sequence[Task]) -> bool:
-    """Whether all that is known is that peers were lost: what became of those may be told yet, and it may cost nothing."""
+    """Return whether to wait for the cause because all failed tasks only lost a peer.
+
+    The engine may still report what became of that peer, and that end may not count against the restart budget.
+    """
     if not draft.cause_within or exits.primary(failed) or all(task.phase.over for task in current):
         return False
-    waits = job.hold is not None and job.hold.reason == "cause"
-    since = job.hold.since if job.hold is not None and waits else draft.now
+    is_waiting = job.hold is not None and job.hold.reason == "cause"
+    since = job.hold.since if job.hold is not None and is_waiting else draft.now
     if draft.now >= since + draft.cause_within:
         return False
-    if not waits:
+    if not is_waiting:
         message = f"{exits.cause(failed).key.task} lost a peer; what became of that one is not known yet"
         draft.put_job(replace(job, hold=Hold("cause", message, since=since)))
         draft.tell(job.key, "PeerLost", message)
@@ -209,7 +214,7 @@ def _waits_for_cause(draft: Draft, job: Job, failed: Sequence[Task], current: Se
 
 
 def _check_half_gang(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
-    """A gang of which some were never started (the machine went down in between) cannot be completed: begin again."""
+    """Restart a gang of which some tasks were never started (the machine went down in between); return whether it was."""
     begun = [task for task in current if task.phase not in (TaskPhase.PENDING, TaskPhase.PLACED)]
     waiting = [task for task in current if task.phase is TaskPhase.PENDING]
     if not begun or not waiting or job.spec.restart.scope is RestartScope.TASK:
@@ -220,7 +225,7 @@ def _check_half_gang(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
 
 
 def make_room(draft: Draft, job: Job, leaving: Leaving) -> None:
-    """Ask the run to save and leave; it waits again as soon as it is gone."""
+    """Evict the run: its tasks save and stop. It returns to the queue once they have ended."""
     draft.put_job(replace(job, leaving=leaving))
     draft.tell(job.key, "MakingRoom", leaving.message)
     _leave(draft, draft.job(job.key), draft.tasks_of(job.key))
@@ -264,8 +269,8 @@ def _restart_gang(draft: Draft, job: Job, failed: Sequence[Task], current: Seque
     if job.spec.restart.scope is RestartScope.SHRINK:
         sizes = dict(job.sizes)
         for task in exits.primary(failed) or failed:
-            least = job.spec.roles[task.key.role].replicas.min
-            sizes[task.key.role] = max(least, sizes.get(task.key.role, least) - 1)
+            minimum = job.spec.roles[task.key.role].replicas.min
+            sizes[task.key.role] = max(minimum, sizes.get(task.key.role, minimum) - 1)
     _evict(draft, current, BROKEN_GRACE, "GangRestart")
     draft.put_job(
         replace(
@@ -291,7 +296,10 @@ def _restart_task(draft: Draft, job: Job, task: Task) -> None:
 
 
 def _backoff(job: Job) -> float:
-    """The first restart is at once; after that the wait doubles. The same for requests to start again that bring no progress."""
+    """Return the seconds to wait before a restart: none for the first, then doubling.
+
+    Restart requests (exit 75) without progress back off in the same way.
+    """
     times = max(job.restarts, job.trail.requeues)
     if times <= 1:
         return 0.0
@@ -308,8 +316,8 @@ def _start(draft: Draft, job: Job, tasks: Sequence[Task], current: Sequence[Task
         return False
     if any(task.phase is TaskPhase.PENDING for task in current):
         return _is_ready(draft, job, [task for task in current if task.phase is TaskPhase.PENDING])
-    coming = any(task.phase in (TaskPhase.PLACED, TaskPhase.STARTING) for task in current)
-    if job.phase is not JobPhase.RUNNING and not coming:
+    is_starting = any(task.phase in (TaskPhase.PLACED, TaskPhase.STARTING) for task in current)
+    if job.phase is not JobPhase.RUNNING and not is_starting:
         started = min((task.started for task in current if task.started is not None), default=draft.now)
         draft.put_job(replace(job, phase=JobPhase.RUNNING, hold=None, started=job.started or started))
         draft.tell(job.key, "Running", f"{len(current)} tasks run" if len(current) != 1 else "1 task runs")
@@ -317,24 +325,24 @@ def _start(draft: Draft, job: Job, tasks: Sequence[Task], current: Sequence[Task
 
 
 def _is_ready(draft: Draft, job: Job, pending: Sequence[Task]) -> bool:
-    said = next((task.message for task in pending if task.message), "")
+    message = next((task.message for task in pending if task.message), "")
     if all(task.ready for task in pending):
-        if not said:
+        if not message:
             return True
-        # The engine could not bind it (a device or port was taken in between): try again in a while.
+        # The engine could not bind it (a device or port was taken in between): retry after `RETRY_AFTER`.
         for task in pending:
             draft.put_task(replace(task, message=""))
-        draft.put_job(replace(job, hold=Hold("refused", said, since=draft.now), not_before=draft.now + RETRY_AFTER))
+        draft.put_job(replace(job, hold=Hold("refused", message, since=draft.now), not_before=draft.now + RETRY_AFTER))
         draft.wake(draft.now + RETRY_AFTER)
         return False
-    doing = said or "preparing code and environment"
-    if job.hold is None or job.hold.message != doing:
-        draft.put_job(replace(job, hold=Hold("preparing", doing, since=draft.now)))
+    activity = message or "preparing code and environment"
+    if job.hold is None or job.hold.message != activity:
+        draft.put_job(replace(job, hold=Hold("preparing", activity, since=draft.now)))
     return False
 
 
 def _create(draft: Draft, job: Job) -> None:
-    # After a shrink the gang keeps its smaller size; otherwise it starts from the least and grows when placed.
+    # After a shrink the gang keeps its smaller size; otherwise it starts from the minimum and grows when placed.
     sizes = gang.smallest_sizes(job.spec)
     if gang.folds_into_one(job):
         sizes = gang.largest_sizes(job.spec)
@@ -346,9 +354,12 @@ def _create(draft: Draft, job: Job) -> None:
 
 
 def _current(job: Job, tasks: Sequence[Task]) -> list[Task]:
-    """The tasks of the attempt that counts for each: the gang's, or its own newest when it was started again alone."""
+    """Return the tasks of the current attempt.
+
+    That is the gang's attempt, or a task's own newest attempt when it was restarted alone.
+    """
     newest: dict[tuple[str, int], int] = {}
     for task in tasks:
-        place = (task.key.role, task.key.index)
-        newest[place] = max(task.key.attempt, newest.get(place, job.attempt))
+        index = (task.key.role, task.key.index)
+        newest[index] = max(task.key.attempt, newest.get(index, job.attempt))
     return [task for task in tasks if task.key.attempt == newest[task.key.role, task.key.index]]

@@ -1,4 +1,4 @@
-"""What is decided about models: what a run's version is said to come from, what stays, and what may go."""
+"""Decisions about model versions: the facts and lineage recorded for a run's version, and which versions to delete."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from fairway.state.model import Lineage, ModelFacts, ModelVersion
 from fairway.units.roles import leader
 
 OUTPUT = "model"
-"""`outputs: {model: mnist}`: what lies in this output when the run has succeeded becomes a version of `mnist`."""
+"""`outputs: {model: mnist}`: when the run has succeeded, the content of this output becomes a version of `mnist`."""
 
 
 DATASET_OUTPUT = "dataset"
-"""`outputs: {dataset: scored}`: what lies in this output when the run has succeeded becomes a version of the dataset."""
+"""`outputs: {dataset: scored}`: when the run has succeeded, the content of this output becomes a version of the dataset."""
 
 
 def leaves_something(spec: JobSpec) -> bool:
-    """Whether a run's document says that a version of something is made of what it leaves behind."""
+    """Return whether a run's outputs are to be registered as a version of a model or dataset."""
     return OUTPUT in spec.outputs or DATASET_OUTPUT in spec.outputs
 
 
 def registered_name(spec: JobSpec) -> str:
-    """The model that a run leaves behind; empty when its document names none."""
+    """Return the name under which the run's model is registered; empty when its document names none."""
     return spec.outputs.get(OUTPUT, "")
 
 
 def facts_of(job: Job, data: Mapping[str, str], logged: Mapping[str, str] = MappingProxyType({})) -> ModelFacts:
-    """What is known of a model because a run made it.
+    """Return the facts of a model version that follow from the run that produced it.
 
-    `data` are the run's inputs, each as the version that it meant; `logged` the parameters that its program told by itself.
+    `data` are the run's inputs, each resolved to a version; `logged` are the parameters that its program reported.
     """
     metrics = {name: value for name, value in job.progress.last.items() if math.isfinite(value)}
     best = best_values(job.progress.summaries, job.spec.stop.goals)
@@ -41,12 +41,12 @@ def facts_of(job: Job, data: Mapping[str, str], logged: Mapping[str, str] = Mapp
 
 
 def lineage_of(job: Job, data: Mapping[str, str], logged: Mapping[str, str] = MappingProxyType({})) -> Lineage:
-    """Run, code, inputs, environment and parameters. Values of secrets are in none of them."""
-    asked, git = job.spec.environment, job.spec.code.git
+    """Return run, code, inputs, environment and parameters. None of them contains the value of a secret."""
+    requested, git = job.spec.environment, job.spec.code.git
     environment = {
-        "python": asked.python or ("" if asked.image else job.origin.interpreter),
-        "requirements": asked.requirements,
-        "image": asked.image,
+        "python": requested.python or ("" if requested.image else job.origin.interpreter),
+        "requirements": requested.requirements,
+        "image": requested.image,
     }
     return Lineage(
         run=str(job.key),
@@ -58,7 +58,7 @@ def lineage_of(job: Job, data: Mapping[str, str], logged: Mapping[str, str] = Ma
 
 
 def must_stay(version: ModelVersion, used_by: str) -> str:
-    """Why a version must not be deleted; empty when it may."""
+    """Return why a version must not be deleted; empty when it may be."""
     reasons = [f"it is {alias}" for alias in version.aliases]
     if used_by:
         reasons.append(f"it is served by {used_by}")
@@ -66,24 +66,24 @@ def must_stay(version: ModelVersion, used_by: str) -> str:
 
 
 def superfluous(versions: Sequence[ModelVersion], keep: int, staying: Iterable[int]) -> list[ModelVersion]:
-    """The versions to delete so that the newest `keep` are left, oldest first; those that must stay are never among them."""
+    """Return the versions to delete so that the newest `keep` remain, oldest first, without the versions in `staying`."""
     newest = sorted(versions, key=lambda version: version.version)
-    fixed = set(staying)
-    return [version for version in newest[: max(0, len(newest) - keep)] if version.version not in fixed]
+    protected = set(staying)
+    return [version for version in newest[: max(0, len(newest) - keep)] if version.version not in protected]
 
 
 def _parameters(spec: JobSpec) -> dict[str, str]:
-    """Variables of the document, and what the leader's command line gives as `--name value`."""
+    """Return the environment variables of the document and the `--name value` options of the leader's command line."""
     role = spec.roles[leader(tuple(spec.roles)).rpartition("-")[0]]
-    found = {**spec.env, **role.env}
+    parameters = {**spec.env, **role.env}
     words = list(role.command)
-    for place, word in enumerate(words):
-        name, mark, value = word.lstrip("-").partition("=")
+    for index, word in enumerate(words):
+        name, separator, value = word.lstrip("-").partition("=")
         if not word.startswith("--") or not name:
             continue
-        following = words[place + 1] if place + 1 < len(words) else ""
-        if mark:
-            found[name] = value
+        following = words[index + 1] if index + 1 < len(words) else ""
+        if separator:
+            parameters[name] = value
         elif following and not following.startswith("--"):
-            found[name] = following
-    return found
+            parameters[name] = following
+    return parameters

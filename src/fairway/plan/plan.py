@@ -1,4 +1,4 @@
-"""What a planner returns: the new values to remember, and what the engine is to do."""
+"""The result of planning: new values to record, and actions for the engine."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from fairway.state.task import Task, TaskKey
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One decision. Remember `jobs`, `tasks` and `events` first, then perform `actions`."""
+    """One planning result. Record `jobs`, `tasks` and `events` first, then perform `actions`."""
 
     jobs: tuple[Job, ...] = ()
     tasks: tuple[Task, ...] = ()
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
     deleted: tuple[JobKey, ...] = ()
-    """Runs to be forgotten, after the actions."""
+    """Runs to remove after the actions."""
     memory: bytes | None = None
-    """What the scheduler remembers from now on; None: as before."""
+    """The scheduler's new encoded memory; None when unchanged."""
     wake_at: float | None = None
-    """Plan again at this time even if nothing is heard."""
+    """Plan again at this time even if nothing changes before."""
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to remember and nothing to do."""
+        """Whether there is nothing to record and nothing to do."""
         return not (self.jobs or self.tasks or self.actions or self.events or self.deleted or self.memory is not None)
 
     def without(self, runs: Collection[JobKey]) -> Plan:
-        """The plan with nothing to remember and nothing to do for these runs."""
+        """Return the plan without the values, actions and events of these runs."""
         if not runs:
             return self
         names = {str(run) for run in runs}
@@ -49,12 +49,12 @@ class Plan:
 
 @dataclass(slots=True)
 class Draft:
-    """A plan being made: reads through to the snapshot, collects what changes. Never touches the snapshot."""
+    """A plan under construction: reads through to the snapshot and collects changes. Never modifies the snapshot."""
 
     snapshot: Snapshot
     now: float
     cause_within: float = 0.0
-    """Seconds in which an engine may yet say what became of a peer that is gone; 0: it has said so at once."""
+    """Seconds within which the engine may still report how a lost peer ended; 0 when it reports that at once."""
     jobs: dict[JobKey, Job] = field(default_factory=dict)
     tasks: dict[JobKey, dict[TaskKey, Task]] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)
@@ -69,35 +69,35 @@ class Draft:
         return max((node.cpu for node in self.snapshot.nodes), default=0.0)
 
     def job(self, key: JobKey) -> Job:
-        """The run as the draft leaves it."""
+        """Return the run with the draft's changes."""
         return self.jobs.get(key) or self.snapshot.jobs[key]
 
     def tasks_of(self, key: JobKey) -> list[Task]:
-        """The run's tasks as the draft leaves them, in order."""
-        known = {**self.snapshot.tasks.get(key, {}), **self.tasks.get(key, {})}
-        return [known[name] for name in sorted(known)]
+        """Return the run's tasks with the draft's changes, sorted by key."""
+        tasks = {**self.snapshot.tasks.get(key, {}), **self.tasks.get(key, {})}
+        return [tasks[name] for name in sorted(tasks)]
 
     def put_job(self, job: Job) -> None:
-        """Give a run a new value."""
+        """Set a run's new value."""
         if self.snapshot.jobs.get(job.key) == job:
             self.jobs.pop(job.key, None)
         else:
             self.jobs[job.key] = job
 
     def put_task(self, task: Task) -> None:
-        """Give a task a new value."""
+        """Set a task's new value."""
         self.tasks.setdefault(task.key.run, {})[task.key] = task
 
     def tell(self, subject: object, reason: str, message: str) -> None:
-        """Record for people what happened."""
+        """Record an event that users can read."""
         self.events.append(Event(self.now, str(subject), reason, message))
 
     def wake(self, at: float) -> None:
-        """Plan again at this time, or before."""
+        """Request planning at this time or earlier."""
         self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
 
     def finish(self) -> Plan:
-        """The plan."""
+        """Return the plan."""
         tasks = tuple(task for group in self.tasks.values() for task in group.values())
         jobs, actions, events = tuple(self.jobs.values()), tuple(self.actions), tuple(self.events)
         return Plan(jobs, tasks, actions, events, tuple(self.deleted), self.memory, self.wake_at)

@@ -1,4 +1,4 @@
-"""The scheduler in step with the state: changes in, decisions out as places for tasks and as runs that make room."""
+"""Connect the scheduler to the state: feed it changes, and turn its decisions into bound tasks and evicted runs."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ from fairway.state.snapshot import Snapshot
 from fairway.state.task import Task
 
 MOST_EXPLAINED = 200
-"""So many waiting runs, and those in line with them, are told anew why whenever something changes."""
+"""Maximum number of waiting runs whose reason for waiting is updated after each change, counted over whole lines."""
 HOLDS = 0.5
-"""Seconds for which it holds that nothing is to be decided; shares and ages change slowly."""
+"""Seconds for which an empty decision stays valid while nothing changes; shares and ages change slowly."""
 
 
 @dataclass(slots=True)
 class Follower:
-    """A scheduler, and how far it has followed the state."""
+    """A scheduler, and how far it has processed the state's changes."""
 
     scheduler: Scheduler
     tick: int = 0
-    """Every change of the snapshot up to this one was told."""
+    """Snapshot changes up to this tick have been applied to the scheduler."""
     told: dict[LineKey, tuple[str, str]] = field(default_factory=dict)
-    """Why they wait, as everybody in a line was told."""
+    """By line: the reason and message that all of its runs have in their `Hold`."""
     nothing_until: float = float("-inf")
-    """Nothing was to be decided, and until then nothing is, unless the scheduler is told something."""
+    """No decision is needed before this time unless a change is applied."""
     wake_at: float | None = None
-    """When the scheduler wants to decide again in any case."""
+    """When the scheduler must decide again even without a change."""
 
     def tell(self, delta: Delta, now: float) -> None:
-        """Let the scheduler know of a change."""
+        """Apply a change to the scheduler."""
         self.scheduler.apply(delta, now)
         self.nothing_until = float("-inf")
 
 
 def follow(snapshot: Snapshot) -> Follower:
-    """A scheduler made anew from what was remembered."""
+    """Return a scheduler rebuilt from the snapshot's memory."""
     return Follower(Scheduler(memory.decode(snapshot.memory)))
 
 
 def schedule(draft: Draft, waiting: Set[JobKey], looked: Collection[JobKey] | None, follower: Follower | None) -> Follower | None:
-    """Start what can start, make room where somebody has a right to it, and say why to the rest.
+    """Start the runs that fit, evict runs where a waiting run may preempt them, and record why the others wait.
 
-    `looked`: the runs that may have begun or ceased to wait; None: any may have, and some may be gone.
+    `looked`: the runs that may have started or stopped waiting; None: any run may have, and some may be removed.
     """
     if follower is None:
         looked = None
@@ -85,12 +85,12 @@ def _decide(draft: Draft, follower: Follower, changed: Collection[JobKey]) -> No
     kept = follower.scheduler.ledger.memory.encode()
     draft.memory = kept if kept != draft.snapshot.memory else None
     if decision.empty and draft.memory is None:
-        # What is reserved now may let others start, so only a decision that leaves no trace holds.
+        # A new reservation may let other runs start, so only a decision that changed nothing at all stays valid.
         follower.nothing_until = min(draft.now + HOLDS, decision.wake_at or float("inf"))
 
 
 def move(snapshot: Snapshot, now: float, follower: Follower, moves: MovePlan) -> Plan:
-    """Ask those to leave who move; the scheduler sees to it that everybody comes where the plan says."""
+    """Evict the runs that move; the scheduler reserves the planned places for them."""
     draft = Draft(snapshot, now)
     follower.nothing_until = float("-inf")
     for eviction in follower.scheduler.move(moves, now).evictions:
@@ -100,15 +100,15 @@ def move(snapshot: Snapshot, now: float, follower: Follower, moves: MovePlan) ->
 
 
 def standing(scheduler: Scheduler, snapshot: Snapshot, name: str, now: float) -> QueueStanding:
-    """How a queue stands: its runs as they are, what they hold as the scheduler has it."""
+    """Return a queue's standing: its runs from the snapshot, its usage from the scheduler."""
     ledger = scheduler.ledger
-    own = {key for key, job in snapshot.jobs.items() if job.spec.queue == name}
-    sitting = own & {task.run for task in snapshot.holding}
+    members = {key for key, job in snapshot.jobs.items() if job.spec.queue == name}
+    running_keys = members & {task.run for task in snapshot.holding}
     dominant, share = ledger.accounts.dominant(name)
     return QueueStanding(
         name=name,
-        running=len(sitting),
-        waiting=len(own - sitting),
+        running=len(running_keys),
+        waiting=len(members - running_keys),
         used=dict(ledger.accounts.used.get(name, {})),
         dominant=dominant,
         share=share,
@@ -118,7 +118,7 @@ def standing(scheduler: Scheduler, snapshot: Snapshot, name: str, now: float) ->
 
 
 def catch_up(draft: Draft, waiting: Set[JobKey], looked: Collection[JobKey] | None, follower: Follower) -> set[JobKey]:
-    """Tell the scheduler what has changed since it was told last; of which runs something has."""
+    """Apply the changes since the last call to the scheduler; return the runs that may have changed."""
     _tell_places(draft.snapshot, follower, draft.now)
     ledger = follower.scheduler.ledger
     jobs = draft.snapshot.jobs
@@ -138,8 +138,8 @@ def catch_up(draft: Draft, waiting: Set[JobKey], looked: Collection[JobKey] | No
 
 def _tell_places(snapshot: Snapshot, follower: Follower, now: float) -> None:
     ledger = follower.scheduler.ledger
-    there = {node.name for node in snapshot.nodes}
-    for name in [name for name in ledger.nodes if name not in there]:
+    present = {node.name for node in snapshot.nodes}
+    for name in [name for name in ledger.nodes if name not in present]:
         follower.tell(NodeGone(name), now)
     for node in snapshot.nodes:
         if ledger.nodes.get(node.name) != node:
@@ -156,13 +156,13 @@ def _tell_run(draft: Draft, key: JobKey, follower: Follower, *, asks: bool) -> N
     job = draft.jobs.get(key) or draft.snapshot.jobs.get(key)
     tasks = draft.tasks_of(key) if job is not None else []
     before = ledger.running.get(key)
-    sits = seating.running_of(job, tasks, ledger.nodes, before, now) if job is not None else None
-    if sits is None and before is not None:
+    running = seating.running_of(job, tasks, ledger.nodes, before, now) if job is not None else None
+    if running is None and before is not None:
         at = max((task.finished for task in tasks if task.finished is not None), default=now)
         finished = job is not None and JobPhase.SUCCEEDED in (job.phase, job.ending)
         follower.tell(Left(key, at, finished), now)
-    elif sits is not None and sits != before:
-        follower.tell(Sits(sits), now)
+    elif running is not None and running != before:
+        follower.tell(Sits(running), now)
     if asks and job is not None:
         request = seating.request_of(job, tasks, draft.capacity_cpu)
         if ledger.room.get(key) != request:
@@ -176,10 +176,10 @@ def _start(draft: Draft, start: Start) -> None:
     current = [task for task in draft.tasks_of(job.key) if not task.phase.over]
     running = [task for task in current if task.phase.holds_resources]
     pending = [task for task in current if task.phase is TaskPhase.PENDING]
-    seated, more = seating.seat_tasks(pending, start.seats)
+    seated, unused = seating.seat_tasks(pending, start.seats)
     extra = [
         replace(another_task(job, seat.role, seat.index, current, draft.now), node=seat.node, devices=seat.devices)
-        for seat in more
+        for seat in unused
     ]
     placed = [replace(task, phase=TaskPhase.PLACED, message="") for task in [*seated, *extra]]
     sizes = {name: sum(task.key.role == name for task in [*placed, *running]) for name in job.spec.roles}
@@ -208,23 +208,25 @@ def _make_room(draft: Draft, eviction: Evict) -> None:
 
 
 def _say_why(draft: Draft, follower: Follower, changed: Collection[JobKey]) -> None:
-    """A `Hold` for everybody who waits. Where very many do, the last of them are told only once."""
+    """Set a `Hold` on every waiting run. Beyond `MOST_EXPLAINED` runs it is set once and not updated."""
     ledger, before = follower.scheduler.ledger, follower.told
     lines = sorted(ledger.room.lines(), key=lambda line: line.rank())
     follower.told = {}
-    fresh = _by_line(ledger, changed)
+    changed_by_line = _by_line(ledger, changed)
     heads = _explained(lines)
-    found, spared = explain.obstacles(ledger, heads, draft.now), preempt.sparing(ledger, heads, draft.now)
+    obstacles_by_line, spared = explain.obstacles(ledger, heads, draft.now), preempt.sparing(ledger, heads, draft.now)
     for line in lines:
         head = line.first()
         assert head is not None
-        obstacle = found.get(line.key)
+        obstacle = obstacles_by_line.get(line.key)
         hold = Hold("queue", "waits behind many others")
         if obstacle is not None:
             hold = explain.hold(head, obstacle, ledger.nodes, spared.get(head.key, ()))
         text = follower.told[line.key] = (hold.reason, hold.message)
-        # What the others were told before still holds.
-        listeners = fresh.get(line.key, []) if before.get(line.key) == text else [each.key for each in line.in_order()]
+        # When the text is unchanged, only runs that changed need it; the line's other runs have it already.
+        listeners = (
+            changed_by_line.get(line.key, []) if before.get(line.key) == text else [member.key for member in line.in_order()]
+        )
         for key in listeners:
             job = draft.job(key)
             if obstacle is not None or job.hold is None:
@@ -232,23 +234,23 @@ def _say_why(draft: Draft, follower: Follower, changed: Collection[JobKey]) -> N
 
 
 def _explained(lines: Iterable[Line]) -> list[Request]:
-    """The first of each line, as far as there is an answer for everybody."""
-    told, found = 0, []
+    """Return the first request of each line, until the lines hold `MOST_EXPLAINED` runs."""
+    count, heads = 0, []
     for line in lines:
         head = line.first()
-        if told >= MOST_EXPLAINED or head is None:
+        if count >= MOST_EXPLAINED or head is None:
             break
-        found.append(head)
-        told += len(line.members)
-    return found
+        heads.append(head)
+        count += len(line.members)
+    return heads
 
 
 def _by_line(ledger: Ledger, keys: Collection[JobKey]) -> dict[LineKey, list[JobKey]]:
-    """Those of the runs that wait, in the order of their line."""
-    found: dict[LineKey, list[JobKey]] = {}
+    """Return the waiting runs among `keys` by line, in the order of each line."""
+    by_line: dict[LineKey, list[JobKey]] = {}
     for line in {id(line): line for key in keys if (line := ledger.room.line_at(key)) is not None}.values():
-        found[line.key] = [request.key for request in line.in_order() if request.key in keys]
-    return found
+        by_line[line.key] = [request.key for request in line.in_order() if request.key in keys]
+    return by_line
 
 
 def _hold(draft: Draft, job: Job, hold: Hold) -> None:

@@ -1,4 +1,4 @@
-"""A run's record made anew from what an engine keeps of it: the run as it was, its attempts, and what became of each."""
+"""Rebuild a run's record from the data that an engine keeps: the run, its attempts, and the result of each attempt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairway.state.task import Task, TaskKey, TaskReport
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt of one task, as an engine kept it."""
+    """One attempt of one task, as recorded by an engine."""
 
     key: TaskKey
     node: str = ""
@@ -21,34 +21,36 @@ class Attempt:
 
 
 def missing(known: Sequence[Task], attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The attempts of which the record says nothing."""
-    there = {task.key for task in known}
-    return [attempt for attempt in attempts if attempt.key not in there]
+    """Return the attempts that the record does not contain."""
+    recorded = {task.key for task in known}
+    return [attempt for attempt in attempts if attempt.key not in recorded]
 
 
 def tasks(job: Job, attempts: Sequence[Attempt], reports: Mapping[TaskKey, TaskReport], cpu: float) -> list[Task]:
-    """The tasks of these attempts, each as its report says. Roles that the document does not have are left out."""
-    made = []
+    """Return the tasks of these attempts with the state of their reports. Roles that the document lacks are left out."""
+    rebuilt = []
     for number in sorted({attempt.key.attempt for attempt in attempts}):
-        of_it = [attempt for attempt in attempts if attempt.key.attempt == number and attempt.key.role in job.spec.roles]
+        members = [attempt for attempt in attempts if attempt.key.attempt == number and attempt.key.role in job.spec.roles]
         sizes = gang.largest_sizes(job.spec) if gang.folds_into_one(job) else gang.smallest_sizes(job.spec)
-        for attempt in of_it:
+        for attempt in members:
             sizes[attempt.key.role] = max(sizes[attempt.key.role], attempt.key.index + 1)
-        usual = {task.key: task for task in gang.make_tasks(replace(job, attempt=number), sizes, cpu, job.created)}
-        made += [_as_reported(usual[one.key], one, reports.get(one.key)) for one in of_it if one.key in usual]
-    return made
+        expected = {task.key: task for task in gang.make_tasks(replace(job, attempt=number), sizes, cpu, job.created)}
+        rebuilt += [
+            _as_reported(expected[member.key], member, reports.get(member.key)) for member in members if member.key in expected
+        ]
+    return rebuilt
 
 
 def job(value: Job, known: Sequence[Task]) -> Job:
-    """The run in the phase that its tasks show, so that planning goes on from there; one that was over stays so."""
+    """Return the run in the phase that its tasks show, so that planning continues from there. A finished run stays unchanged."""
     if value.phase.over:
         return value
     current = [task for task in known if task.key.attempt >= value.attempt]
-    begun = [task for task in current if task.phase is not TaskPhase.PENDING]
-    if not begun:
+    placed = [task for task in current if task.phase is not TaskPhase.PENDING]
+    if not placed:
         return replace(value, phase=JobPhase.PENDING, hold=None)
     started = min((task.started for task in known if task.started is not None), default=None)
-    sizes = {name: len({task.key.index for task in begun if task.key.role == name}) for name in value.spec.roles}
+    sizes = {name: len({task.key.index for task in placed if task.key.role == name}) for name in value.spec.roles}
     return replace(
         value,
         phase=JobPhase.STOPPING if value.ending is not None else JobPhase.RUNNING,

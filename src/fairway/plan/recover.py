@@ -1,6 +1,6 @@
-"""What to do again after a restart of the daemon: commands may have been lost between remembering and doing.
+"""Repeat actions after a restart of the daemon: actions may have been lost between recording and performing them.
 
-Every action is idempotent, so the safe thing is to say it again.
+Every action is idempotent, so repeating it is safe.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fairway.state.snapshot import Snapshot
 
 
 def recover(snapshot: Snapshot, now: float, runs: Collection[JobKey] | None = None) -> Plan:
-    """Say again what an unfinished turn may not have done, for these runs or for all.
+    """Repeat the actions that an unfinished cycle may not have performed, for these runs or for all.
 
-    `evicting_since` is cleared, so evictions are planned anew.
+    `evicting_since` is cleared, so that evictions are planned again.
     """
     draft = Draft(snapshot, now)
     for key, job in snapshot.jobs.items():

@@ -1,4 +1,4 @@
-"""How long things stay after a run has ended: its document says so."""
+"""How long logs and records are kept after a run has ended, as set in its document."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ FOREVER = "forever"
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """When parts of a run may go; None: never, or not known yet."""
+    """When parts of a run may be removed; None when never, or not known yet."""
 
     logs: float | None = None
     record: float | None = None
 
 
 def deadlines(job: Job) -> Deadlines:
-    """When the logs of a run, and all of it, are to be forgotten."""
+    """Return when the logs of a run, and its whole record, are to be removed."""
     if not job.phase.over or job.finished is None:
         return Deadlines()
     keep = job.spec.keep

@@ -1,4 +1,4 @@
-"""Between runs and the scheduler: what a run asks for, what it holds, and tasks with the places that it got."""
+"""Conversion between runs and the scheduler's values: the request of a waiting run, the seats of a running one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fairway.state.task import Need, Task
 from fairway.units import quantity
 
 NO_DEVICE = "none"
-"""No device has this name: for a caller whose `CUDA_VISIBLE_DEVICES` names none."""
+"""A name that no device has: for a submitter whose `CUDA_VISIBLE_DEVICES` is empty."""
 
 
 def request_of(job: Job, tasks: Sequence[Task], capacity_cpu: float) -> Request:
-    """What the run waits for: its pending tasks, and more of them where it may grow at the start."""
+    """Return the run's request: its pending tasks, and more where the gang may start larger than its minimum."""
     return Request(
         key=job.key,
         gang=gang_of(job, tasks, capacity_cpu),
@@ -37,12 +37,12 @@ def request_of(job: Job, tasks: Sequence[Task], capacity_cpu: float) -> Request:
 
 
 def gang_of(job: Job, tasks: Sequence[Task], capacity_cpu: float) -> Gang:
-    """The gang that the pending tasks make; the rest of the run may sit already."""
+    """Return the gang of the pending tasks; the run's other tasks may be placed already."""
     pending: dict[str, list[Task]] = {}
     for task in tasks:
         if task.phase is TaskPhase.PENDING:
             pending.setdefault(task.key.role, []).append(task)
-    # Only a gang of which nothing has begun may grow: later on each index has had its task.
+    # Only a gang with no started task may grow: later each index has had its task.
     begun = any(task.phase is not TaskPhase.PENDING and task.key.attempt >= job.attempt for task in tasks)
     fixed = begun or gangs.folds_into_one(job)
     limits = job.sizes or gangs.largest_sizes(job.spec)
@@ -59,13 +59,13 @@ def gang_of(job: Job, tasks: Sequence[Task], capacity_cpu: float) -> Gang:
 
 
 def running_of(job: Job, tasks: Sequence[Task], nodes: Mapping[str, Node], known: Running | None, now: float) -> Running | None:
-    """What the run holds; None when nothing. `known` is what was known of it before: since when it sits there."""
-    sitting = [task for task in tasks if task.phase.holds_resources]
-    if not sitting:
+    """Return what the run holds; None when it holds nothing. `known` is its previous value, whose `since` is kept."""
+    holding = [task for task in tasks if task.phase.holds_resources]
+    if not holding:
         return None
-    seats = tuple(_seat(task, placement_of(job, task.key.role), nodes) for task in sitting)
-    leaving = job.ending is not None or job.leaving is not None or all(task.evicting_since is not None for task in sitting)
-    since = min((task.started for task in sitting if task.started is not None), default=now)
+    seats = tuple(_seat(task, placement_of(job, task.key.role), nodes) for task in holding)
+    leaving = job.ending is not None or job.leaving is not None or all(task.evicting_since is not None for task in holding)
+    since = min((task.started for task in holding if task.started is not None), default=now)
     if known is not None and {(seat.role, seat.index, seat.node) for seat in known.seats} == {
         (seat.role, seat.index, seat.node) for seat in seats
     }:
@@ -73,7 +73,7 @@ def running_of(job: Job, tasks: Sequence[Task], nodes: Mapping[str, Node], known
     return Running(
         request=Request(
             key=job.key,
-            gang=_whole_gang(job, sitting, may_grow=not _comes_to_its_end(job, tasks)),
+            gang=_whole_gang(job, holding, may_grow=not _comes_to_its_end(job, tasks)),
             submitted=job.created,
             queue=job.spec.queue,
             user=job.origin.user,
@@ -91,12 +91,12 @@ def running_of(job: Job, tasks: Sequence[Task], nodes: Mapping[str, Node], known
 
 
 def resumes(job: Job) -> bool:
-    """Whether the run goes on where it was after it had to leave: it has shown that it saves checkpoints."""
+    """Return whether the run resumes after an eviction: it has saved a checkpoint before."""
     return job.progress.checkpoint_step is not None
 
 
 def placement_of(job: Job, name: str) -> Placement:
-    """Where a role may be placed: as its document says, else on the GPUs that its caller may see."""
+    """Return where a role may be placed: as in its document, else on the GPUs visible to its submitter."""
     role = job.spec.roles[name]
     visible = job.origin.conditions.devices if job.origin.conditions is not None else None
     if visible is None or role.placement.devices or not gpu_ask(role.resources).count:
@@ -105,7 +105,7 @@ def placement_of(job: Job, name: str) -> Placement:
 
 
 def shape_of(need: Need, wish: Placement) -> Shape:
-    """What one task takes from a node, in the scheduler's numbers."""
+    """Return what one task takes from a node, in the scheduler's units."""
     where = Where(
         nodes=wish.nodes,
         devices=wish.devices,
@@ -113,7 +113,7 @@ def shape_of(need: Need, wish: Placement) -> Shape:
         tolerates=wish.tolerations,
     )
     return Shape(
-        # Down: three tasks that each get a third of two cores must fit on them.
+        # Rounded down: three tasks that each get a third of two cores must fit on them.
         cpu=int(need.cpu * 1000 + 1e-6),
         memory=-(-need.memory >> 20),
         gpus=need.gpus,
@@ -126,32 +126,32 @@ def shape_of(need: Need, wish: Placement) -> Shape:
 
 
 def seat_tasks(pending: Iterable[Task], seats: Iterable[Seat]) -> tuple[list[Task], list[Seat]]:
-    """The pending tasks with the places they got, and the places left over for tasks that do not exist yet."""
-    left: dict[str, list[Seat]] = {}
+    """Return the pending tasks with their seats, and the remaining seats, for tasks that do not exist yet."""
+    unused: dict[str, list[Seat]] = {}
     for seat in sorted(seats, key=lambda seat: seat.index):
-        left.setdefault(seat.role, []).append(seat)
-    seated = []
+        unused.setdefault(seat.role, []).append(seat)
+    placed = []
     for task in sorted(pending, key=lambda task: task.key):
-        seat = left[task.key.role].pop(0)
-        seated.append(replace(task, node=seat.node, devices=seat.devices))
-    return seated, [seat for seats in left.values() for seat in seats]
+        seat = unused[task.key.role].pop(0)
+        placed.append(replace(task, node=seat.node, devices=seat.devices))
+    return placed, [seat for seats in unused.values() for seat in seats]
 
 
 def _comes_to_its_end(job: Job, tasks: Sequence[Task]) -> bool:
-    """Whether some tasks have done their work already: such a run does not start again to be whole."""
+    """Return whether some tasks have succeeded already: such a run is not restarted to run at full size."""
     return any(task.phase is TaskPhase.SUCCEEDED and task.key.attempt >= job.attempt for task in tasks)
 
 
 def _whole_gang(job: Job, sitting: Sequence[Task], *, may_grow: bool) -> Gang:
-    """The gang as the document has it, with the needs of the tasks that sit."""
+    """Return the gang of the document, with the needs of the placed tasks."""
     spec = job.spec
     parts = []
     for name, role in spec.roles.items():
         own = [task for task in sitting if task.key.role == name]
         if not own:
             continue
-        fold = gangs.folds_into_one(job)
-        least, most = (1, 1) if fold else (role.replicas.min, role.replicas.max if may_grow else len(own))
+        is_folded = gangs.folds_into_one(job)
+        least, most = (1, 1) if is_folded else (role.replicas.min, role.replicas.max if may_grow else len(own))
         wish = placement_of(job, name)
         parts.append(Part(name, shape_of(own[0].need, wish), min(least, len(own)), most, wish.together, wish.apart))
     return Gang(tuple(parts), any(role.placement.same_rack for role in spec.roles.values()))

@@ -1,11 +1,12 @@
-"""Whether a run seems to hang, from looks at its ranks and from its reports. It is shown, and never ended for it.
+"""Detect whether a run seems to hang, from samples of its ranks and from its reports.
 
-A run stalls when no rank has printed and nothing was reported for `limit` seconds, and
-- one rank at least has used no CPU in that time, or
-- steps were reported before, so that it is known that one is overdue.
+A stall is only displayed; the run is never ended for it. A run stalls when no rank has printed and nothing was reported
+for `limit` seconds, and
+- at least one rank has used no CPU in that time, or
+- steps were reported before, so that the next one is overdue.
 
-The limit is ten times the median step, one minute at least, where steps are reported; else `after`, ten minutes unless set.
-Ranks that wait while others print (a parameter server, an evaluator) are no stall.
+Where steps are reported, the limit is ten times the median step, but at least one minute; else it is `after`, by default ten
+minutes. Ranks that wait while others print (a parameter server, an evaluator) are no stall.
 """
 
 from __future__ import annotations
@@ -17,77 +18,77 @@ from statistics import median
 from fairway.state.activity import RankSight, Stall
 
 AFTER = 600.0
-"""Seconds without a sign of life where no step is known."""
+"""Limit in seconds where no step is known."""
 LEAST = 60.0
-"""Seconds where steps are known, at the least: evaluations and checkpoints take longer than a step."""
+"""Minimum limit in seconds where steps are known: evaluations and checkpoints take longer than a step."""
 STEPS = 10
-"""Median steps without a sign of life."""
+"""Limit as a multiple of the median step."""
 IDLE = 0.05
-"""Cores; a rank that uses less does nothing: threads that only watch take a little."""
+"""CPU use in cores below which a rank counts as idle: background threads use a little."""
 _KEPT = 31
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """What is remembered of a rank."""
+    """The recorded state of a rank."""
 
     cpu_seconds: float
     looked: float
     active: float
-    """When it used CPU last, as far as looks can tell."""
+    """When a sample last showed CPU use."""
     printed: float | None
     wakeups: int | None
     woken: float
-    """When it was seen to have run last, for however short a time."""
+    """When its wake-up counter last changed, i.e. when it last ran, however briefly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What is remembered of one attempt of a run."""
+    """The recorded state of one attempt of a run."""
 
     begun: float
     ranks: Mapping[str, Rank] = field(default_factory=dict)
     steps: tuple[float, ...] = ()
-    """Seconds that the last steps took, each."""
+    """Durations of the last steps, in seconds."""
     step: int | None = None
     reported: float | None = None
     """When the last report came."""
 
 
 def look(trace: Trace, sights: Iterable[RankSight], now: float) -> Trace:
-    """The trace after a look at the ranks; those that are gone are forgotten."""
+    """Return the trace updated by a sample of the ranks; ranks that no longer exist are removed."""
     ranks = {}
-    for seen in sights:
-        before = trace.ranks.get(seen.name)
+    for sight in sights:
+        before = trace.ranks.get(sight.name)
         if before is None:
-            ranks[seen.name] = Rank(seen.cpu_seconds, now, now, seen.printed, seen.wakeups, now)
+            ranks[sight.name] = Rank(sight.cpu_seconds, now, now, sight.printed, sight.wakeups, now)
             continue
-        used = seen.cpu_seconds - before.cpu_seconds
-        # Less than before: a process that was started anew.
-        works = seen.computes or used < 0 or used >= IDLE * (now - before.looked)
-        active = now if works else before.active
-        woken = before.woken if seen.wakeups is not None and seen.wakeups == before.wakeups else now
-        ranks[seen.name] = Rank(seen.cpu_seconds, now, active, seen.printed, seen.wakeups, woken)
+        used = sight.cpu_seconds - before.cpu_seconds
+        # Less CPU time than before: the process was restarted.
+        is_active = sight.computes or used < 0 or used >= IDLE * (now - before.looked)
+        active = now if is_active else before.active
+        woken = before.woken if sight.wakeups is not None and sight.wakeups == before.wakeups else now
+        ranks[sight.name] = Rank(sight.cpu_seconds, now, active, sight.printed, sight.wakeups, woken)
     return replace(trace, ranks=ranks)
 
 
 def report(trace: Trace, points: Iterable[tuple[float, int | None]]) -> Trace:
-    """The trace after reports, as (time, step) in order of time."""
+    """Return the trace updated by reports, given as (time, step) in order of time."""
     for time, step in points:
         if trace.reported is not None and step is not None and trace.step is not None and step > trace.step:
-            each = max(0.0, time - trace.reported) / (step - trace.step)
-            trace = replace(trace, steps=(*trace.steps, each)[-_KEPT:])
+            seconds = max(0.0, time - trace.reported) / (step - trace.step)
+            trace = replace(trace, steps=(*trace.steps, seconds)[-_KEPT:])
         trace = replace(trace, reported=time, step=trace.step if step is None else step)
     return trace
 
 
 def limit(trace: Trace, after: float = AFTER) -> float:
-    """Seconds without a sign of life after which the run seems to hang."""
+    """Return the seconds without output or report after which the run seems to hang."""
     return max(min(LEAST, after), STEPS * median(trace.steps)) if trace.steps else after
 
 
 def judge(trace: Trace, now: float, after: float = AFTER) -> Stall | None:
-    """How the run stalls; None when it does not, or when that cannot be known yet."""
+    """Return the stall; None when there is none, or when it cannot be determined yet."""
     if not trace.ranks:
         return None
     longest = limit(trace, after)
@@ -98,13 +99,13 @@ def judge(trace: Trace, now: float, after: float = AFTER) -> Stall | None:
     if not idle and not trace.steps:
         return None
     if len(idle) == len(trace.ranks):
-        # All wait. Those that poll wait for the one that does not run at all.
+        # All ranks are idle. Ranks that poll wait for the one that does not run at all.
         idle = tuple(name for name in idle if now - trace.ranks[name].woken >= longest) or idle
     busy = tuple(name for name in trace.ranks if name not in idle)
     return Stall(since, idle, busy, median(trace.steps) if trace.steps else None)
 
 
 def last_sign(trace: Trace) -> float:
-    """When something was printed or reported last, or the trace began."""
+    """Return the time of the last output or report, else when the trace began."""
     printed = [rank.printed for rank in trace.ranks.values() if rank.printed is not None]
     return max([*printed, *([] if trace.reported is None else [trace.reported])], default=trace.begun)

@@ -1,1 +1,1 @@
-"""Public builders, fakes and the conformance suites that every engine and store must pass."""
+"""Public test support: builders, fakes, and the conformance suites that every engine and store must pass."""

@@ -1,4 +1,4 @@
-"""Makes runs and tasks for tests, with only what a test cares about."""
+"""Builders of runs and tasks for tests, with defaults for all fields that a test does not set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairway.state.task import Need, Task, TaskKey
 
 
 def a_role(command: Sequence[str], replicas: int = 1, processes: int = 0, limits: Mapping[str, str] | None = None) -> Role:
-    """A role that runs a command."""
+    """Return a role that runs a command."""
     return Role(
         command=tuple(command),
         replicas=Replicas(min=replicas, max=replicas),
@@ -35,10 +35,10 @@ def a_job(
     attempt: int = 0,
     **spec: object,
 ) -> Job:
-    """A run: of one role `worker` with the command, or of the roles given. `spec` sets more fields of the document."""
+    """Return a run with one role `worker` and the command, or with these roles. `spec` sets more fields of the document."""
     series, _, number = name.rpartition("-")
-    asked = JobSpec.model_validate({"roles": roles or {"worker": a_role(command, replicas, processes)}, **spec})
-    return Job(JobKey(namespace, name), series, int(number), asked, origin=origin or Origin(), attempt=attempt, created=1000.0)
+    job_spec = JobSpec.model_validate({"roles": roles or {"worker": a_role(command, replicas, processes)}, **spec})
+    return Job(JobKey(namespace, name), series, int(number), job_spec, origin=origin or Origin(), attempt=attempt, created=1000.0)
 
 
 def a_task(
@@ -52,7 +52,7 @@ def a_task(
     gpu: float | None = None,
     phase: TaskPhase = TaskPhase.PENDING,
 ) -> Task:
-    """A task of the run's current attempt, placed on the node."""
+    """Return a task of the run's current attempt, placed on the node."""
     key = TaskKey(job.key.namespace, job.key.name, role, index, job.attempt if attempt is None else attempt)
     processes = max(1, job.spec.roles[role].processes)
     share = 1000 if gpu is None or gpu >= 1 else round(gpu * 1000)
@@ -61,11 +61,11 @@ def a_task(
 
 
 def the_tasks(job: Job, *, node: str = "here") -> tuple[Task, ...]:
-    """Every task of the run's current attempt, at its smallest size."""
+    """Return every task of the run's current attempt, at its minimum size."""
     places = [(name, index) for name, role in job.spec.roles.items() for index in range(role.replicas.min)]
     return tuple(a_task(job, index, role=name, node=node) for name, index in places)
 
 
 def a_queue(name: str = "research", **spec: object) -> Queue:
-    """A queue, as a document with these fields describes it."""
+    """Return a queue for a document with these fields."""
     return queue_of(JobQueue.model_validate({"metadata": {"name": name}, "spec": spec}))

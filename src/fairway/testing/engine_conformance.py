@@ -1,6 +1,6 @@
-"""What every `Engine` must do. Subclass it in a test module, with a fixture `stage` that makes a `Stage`.
+"""Conformance suite of the `Engine` port. Subclass it in a test module, with a fixture `stage` that returns a `Stage`.
 
-The suite knows the port and nothing else; how a task behaves and how many times it was started is the stage's to arrange.
+The suite uses only the port; the stage provides tasks of a given behaviour and counts their starts.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from fairway.state.task import Task, TaskKey, TaskReport
 from fairway.testing.builders import the_tasks
 
 PATIENCE = 30.0
-"""Seconds of the stage's time in which things must happen."""
+"""Timeout for every expected change, in seconds of the stage's clock."""
 
 
 class Behaviour(StrEnum):
-    """How a task goes."""
+    """How a task behaves."""
 
     SUCCEEDS = "succeeds"
     FAILS = "fails"
-    """Ends with 3."""
+    """Exits with 3."""
     REQUEUES = "requeues"
-    """Ends with 75."""
+    """Exits with 75."""
     STAYS = "stays"
-    """Runs until it is ended."""
+    """Runs until it is stopped."""
     STUBBORN = "stubborn"
-    """The same, and takes no hint."""
+    """Runs until it is killed; ignores SIGTERM."""
     BREEDS = "breeds"
-    """Ends with 0 and leaves processes behind."""
+    """Exits with 0 and leaves child processes behind."""
     MISSING = "missing"
     """Its program does not exist."""
 
 
 class Stage(Protocol):
-    """The world around the engine under test."""
+    """The environment of the engine under test."""
 
     @property
     def engine(self) -> Engine:
@@ -49,28 +49,28 @@ class Stage(Protocol):
         ...
 
     def job(self, name: str, behaviour: Behaviour, replicas: int = 1) -> Job:
-        """A run of one role, `worker`, whose tasks behave so."""
+        """Return a run of one role, `worker`, whose tasks behave this way."""
         ...
 
     def starts(self, key: TaskKey) -> int:
-        """How many times the task was really started."""
+        """Return how many times the task's process was actually started."""
         ...
 
     def left(self, key: TaskKey) -> Sequence[str]:
-        """What is left of the task outside the engine: its processes."""
+        """Return what remains of the task outside the engine: its processes."""
         ...
 
     async def another(self) -> Engine:
-        """A second engine over the same home, as when two daemons run, or one after the other crashed."""
+        """Return a second engine over the same home, as with two daemons at once or after a crash."""
         ...
 
     async def pass_time(self) -> None:
-        """Let a little time go by."""
+        """Let a short time pass."""
         ...
 
 
 class EngineConformance:
-    """The suite: the six promises of the port."""
+    """The suite: the six guarantees of the port."""
 
     async def test_there_is_something_to_run_on(self, stage: Stage) -> None:
         nodes = await stage.engine.nodes()
@@ -84,7 +84,7 @@ class EngineConformance:
         (task,) = the_tasks(job)
         await stage.engine.perform([CreateTask(job, task)])
         await stage.engine.perform([CreateTask(job, task)])
-        report = await until(stage, task.key, lambda seen: bool(seen.ready))
+        report = await until(stage, task.key, lambda state: bool(state.ready))
         assert report.phase is TaskPhase.PENDING
         assert stage.starts(task.key) == 0
 
@@ -94,7 +94,7 @@ class EngineConformance:
         again = await stage.engine.perform([BindGang(job, tasks)])
         assert [report.phase.holds_resources for report in again] == [True] * 2
         for task in tasks:
-            await until(stage, task.key, lambda seen: seen.phase is TaskPhase.RUNNING)
+            await until(stage, task.key, lambda state: state.phase is TaskPhase.RUNNING)
         await started_once(stage, tasks)
         await ended(stage, tasks)
 
@@ -118,7 +118,7 @@ class EngineConformance:
         assert report.phase is TaskPhase.LOST
         assert await printed(stage.engine, job) == b""
 
-    # 2. at most once per key, ever
+    # 2. each key is started at most once, ever
 
     async def test_a_task_that_is_over_is_never_started_again(self, stage: Stage) -> None:
         job = stage.job("once-1", Behaviour.SUCCEEDS)
@@ -140,12 +140,12 @@ class EngineConformance:
         job = stage.job("once-3", Behaviour.STAYS, replicas=2)
         tasks = await ready(stage, job)
         other = await stage.another()
-        await until(stage, tasks[0].key, lambda seen: bool(seen.ready), other)
+        await until(stage, tasks[0].key, lambda state: bool(state.ready), other)
         await other.perform([CreateTask(job, task) for task in tasks])
-        await until(stage, tasks[1].key, lambda seen: bool(seen.ready), other)
+        await until(stage, tasks[1].key, lambda state: bool(state.ready), other)
         await asyncio.gather(*(engine.perform([BindGang(job, tasks)]) for engine in (stage.engine, other)))
         for task in tasks:
-            await until(stage, task.key, lambda seen: seen.phase is TaskPhase.RUNNING)
+            await until(stage, task.key, lambda state: state.phase is TaskPhase.RUNNING)
         await started_once(stage, tasks)
         await ended(stage, tasks)
         await other.close()
@@ -158,7 +158,7 @@ class EngineConformance:
         assert report.phase is TaskPhase.STOPPED
         assert stage.starts(task.key) == 0
 
-    # 3. a gang starts whole or not at all
+    # 3. a gang starts completely or not at all
 
     async def test_a_gang_with_a_task_that_cannot_be_bound_does_not_start(self, stage: Stage) -> None:
         job = stage.job("gang-1", Behaviour.STAYS, replicas=2)
@@ -180,18 +180,18 @@ class EngineConformance:
     async def test_tasks_of_a_gang_have_addresses_of_their_own(self, stage: Stage) -> None:
         job = stage.job("gang-3", Behaviour.STAYS, replicas=3)
         tasks = await bound(stage, job)
-        addresses = [(await until(stage, task.key, lambda seen: bool(seen.address))).address for task in tasks]
+        addresses = [(await until(stage, task.key, lambda state: bool(state.address))).address for task in tasks]
         assert len(set(addresses)) == 3
         await ended(stage, tasks)
 
-    # 4. the truth
+    # 4. reports are true
 
     async def test_what_nobody_knows_is_lost(self, stage: Stage) -> None:
         (report,) = await stage.engine.observe([TaskKey("default", "nobody-1", "worker", 0, 0)])
         assert report.phase is TaskPhase.LOST
 
     async def test_exit_codes_are_told(self, stage: Stage) -> None:
-        told = {}
+        results = {}
         for number, behaviour in enumerate((Behaviour.SUCCEEDS, Behaviour.FAILS, Behaviour.REQUEUES), 1):
             (task,) = await bound(stage, stage.job(f"truth-{number}", behaviour))
             report = await until_over(stage, task.key)
@@ -199,8 +199,8 @@ class EngineConformance:
             assert report.started is not None
             assert report.finished is not None
             assert report.finished >= report.started
-            told[behaviour] = (report.phase, report.exit.code, report.exit.by_us)
-        assert told == {
+            results[behaviour] = (report.phase, report.exit.code, report.exit.by_us)
+        assert results == {
             Behaviour.SUCCEEDS: (TaskPhase.SUCCEEDED, 0, False),
             Behaviour.FAILS: (TaskPhase.FAILED, 3, False),
             Behaviour.REQUEUES: (TaskPhase.FAILED, 75, False),
@@ -215,8 +215,8 @@ class EngineConformance:
         assert report.exit.by_us
 
     async def test_another_engine_sees_the_same(self, stage: Stage) -> None:
-        running, done = stage.job("truth-5", Behaviour.STAYS), stage.job("truth-6", Behaviour.FAILS)
-        keys = [task.key for job in (running, done) for task in await bound(stage, job)]
+        running, failing = stage.job("truth-5", Behaviour.STAYS), stage.job("truth-6", Behaviour.FAILS)
+        keys = [task.key for job in (running, failing) for task in await bound(stage, job)]
         await until_over(stage, keys[1])
         before = await stage.engine.observe(keys)
         other = await stage.another()
@@ -231,18 +231,18 @@ class EngineConformance:
         await until_over(stage, task.key)
         assert b"hello" in await printed(stage.engine, job)
 
-    # 5. nothing is left
+    # 5. nothing remains
 
     async def test_what_runs_uses_something_and_the_rest_is_left_out(self, stage: Stage) -> None:
         tasks = await bound(stage, stage.job("truth-8", Behaviour.STAYS))
         await started_once(stage, tasks)
-        nobody = replace(tasks[0].key, index=99)
-        used = await stage.engine.usage([tasks[0].key, nobody])
+        unknown = replace(tasks[0].key, index=99)
+        used = await stage.engine.usage([tasks[0].key, unknown])
         assert list(used) == [tasks[0].key]
-        seen = used[tasks[0].key]
-        assert (seen.memory or 0) > 0
-        assert seen.cpu is not None
-        assert seen.cpu >= 0
+        task_usage = used[tasks[0].key]
+        assert (task_usage.memory or 0) > 0
+        assert task_usage.cpu is not None
+        assert task_usage.cpu >= 0
         await ended(stage, tasks)
         assert await stage.engine.usage([tasks[0].key]) == {}
 
@@ -286,16 +286,16 @@ class EngineConformance:
 
 
 async def ready(stage: Stage, job: Job) -> tuple[Task, ...]:
-    """The run's tasks, created and ready to be bound."""
+    """Create the run's tasks, and return them when they are ready to be bound."""
     tasks = the_tasks(job)
     await stage.engine.perform([CreateTask(job, task) for task in tasks])
     for task in tasks:
-        await until(stage, task.key, lambda seen: bool(seen.ready))
+        await until(stage, task.key, lambda report: bool(report.ready))
     return tasks
 
 
 async def bound(stage: Stage, job: Job) -> tuple[Task, ...]:
-    """The run's tasks, bound."""
+    """Create and bind the run's tasks, and return them."""
     tasks = await ready(stage, job)
     reports = await stage.engine.perform([BindGang(job, tasks)])
     assert {report.key for report in reports} == {task.key for task in tasks}
@@ -304,7 +304,7 @@ async def bound(stage: Stage, job: Job) -> tuple[Task, ...]:
 
 
 async def started_once(stage: Stage, tasks: Sequence[Task]) -> None:
-    """Wait until each task has really begun; none has twice."""
+    """Wait until each task's process has started, and check that none started twice."""
     deadline = asyncio.get_running_loop().time() + PATIENCE
     while not all(stage.starts(task.key) for task in tasks):
         assert asyncio.get_running_loop().time() < deadline
@@ -313,19 +313,19 @@ async def started_once(stage: Stage, tasks: Sequence[Task]) -> None:
 
 
 async def ended(stage: Stage, tasks: Sequence[Task]) -> None:
-    """Kill these, and wait until they are over."""
+    """Kill these tasks and wait until they are over."""
     await stage.engine.perform([EvictTask(task.key, 0.0, "test") for task in tasks])
     for task in tasks:
         await until_over(stage, task.key)
 
 
 async def until_over(stage: Stage, key: TaskKey, engine: Engine | None = None) -> TaskReport:
-    """Wait for the end of a task."""
-    return await until(stage, key, lambda seen: seen.phase.over, engine)
+    """Wait until a task is over; return its report."""
+    return await until(stage, key, lambda report: report.phase.over, engine)
 
 
 async def until(stage: Stage, key: TaskKey, holds: Callable[[TaskReport], bool], engine: Engine | None = None) -> TaskReport:
-    """Wait until the report of a task is as wanted."""
+    """Wait until the report of a task satisfies `holds`; return it."""
     deadline = asyncio.get_running_loop().time() + PATIENCE
     while True:
         (report,) = await (engine or stage.engine).observe([key])
@@ -336,5 +336,5 @@ async def until(stage: Stage, key: TaskKey, holds: Callable[[TaskReport], bool],
 
 
 async def printed(engine: Engine, job: Job) -> bytes:
-    """Everything that the tasks of a run printed."""
+    """Return the complete output of a run's tasks."""
     return b"".join([chunk.data async for chunk in engine.logs(job, LogQuery())])

@@ -1,4 +1,4 @@
-"""A daemon that answers what a test says: a real socket and real HTTP, for the faces to talk to."""
+"""A fake daemon with prepared answers, over a real socket and HTTP: for tests of the CLI, the SDK and other clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairway.sdk import place
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that came."""
+    """A received request."""
 
     method: str
     path: str
@@ -27,29 +27,29 @@ class Asked:
     @property
     def data(self) -> dict[str, object]:
         """The body as JSON."""
-        found: dict[str, object] = json.loads(self.body)
-        return found
+        body_data: dict[str, object] = json.loads(self.body)
+        return body_data
 
 
 Answer = bytes | str | dict[str, object] | list[bytes] | FairwayError
-"""Text, data as JSON, pieces of a stream (the connection breaks after the last when it is empty), or an error."""
+"""Text, data to send as JSON, pieces of a stream (an empty piece breaks the connection), or an error."""
 
 
 @dataclass(slots=True)
 class FakeDaemon:
-    """Listens on the socket of `home`. `answers` maps `METHOD /path` to an answer, or to a function that makes one."""
+    """Listens on the socket of `home`. `answers` maps `METHOD /path` to an answer, or to a function that returns one."""
 
     home: str
     answers: dict[str, Answer | Callable[[Asked], Answer]] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     version: str = ""
     keys: bool = True
-    """Whether it says that it does requests with a key once."""
+    """Whether it announces support for idempotency keys."""
     _listening: socket.socket | None = None
     _path: str = ""
 
     def __enter__(self) -> FakeDaemon:
-        """Begin to listen."""
+        """Start listening."""
         self._path = place.find_socket(self.home)
         place.make_runtime_folder(os.path.dirname(self._path))
         if os.path.exists(self._path):
@@ -61,11 +61,11 @@ class FakeDaemon:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Hang up."""
+        """Stop listening."""
         self.close()
 
     def close(self) -> None:
-        """Be gone."""
+        """Close the socket and remove its file."""
         if self._listening is not None:
             self._listening.shutdown(socket.SHUT_RDWR)
             self._listening.close()
@@ -73,35 +73,35 @@ class FakeDaemon:
             os.unlink(self._path)
 
     def of(self, method: str, path: str) -> list[Asked]:
-        """The requests of one kind that came."""
-        return [asked for asked in self.asked if (asked.method, asked.path) == (method, path)]
+        """Return the received requests with this method and path."""
+        return [request for request in self.asked if (request.method, request.path) == (method, path)]
 
     def _headers(self) -> str:
         version = f"fairway-version: {self.version}\r\n" if self.version else ""
         return version + ("fairway-keys: 1\r\n" if self.keys else "")
 
     def _serve(self) -> None:
-        listening = self._listening
-        while listening is not None:
+        listener = self._listening
+        while listener is not None:
             try:
-                connection, _ = listening.accept()
+                connection, _ = listener.accept()
             except OSError:
                 return
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
         with connection:
-            asked = _read(connection)
-            if asked is None:
+            request = _read(connection)
+            if request is None:
                 return
-            self.asked.append(asked)
-            found = self.answers.get(
-                f"{asked.method} {asked.path}", FairwayError(f"nothing is prepared for {asked.method} {asked.path}")
+            self.asked.append(request)
+            answer = self.answers.get(
+                f"{request.method} {request.path}", FairwayError(f"nothing is prepared for {request.method} {request.path}")
             )
             try:
-                _send(connection, found(asked) if callable(found) else found, self._headers())
+                _send(connection, answer(request) if callable(answer) else answer, self._headers())
             except OSError:
-                # The caller has heard enough.
+                # The client has closed the connection.
                 return
 
 

@@ -1,8 +1,8 @@
-"""An engine without processes: for fast tests of the loop and of what stands on it.
+"""An engine without processes: for fast tests of the control loop and the layers above it.
 
-A task's command says how it goes: `["exit", "3"]` ends at once with 3, `["stay"]` runs until it is evicted
-or a test ends it. Everything an engine would keep on disk is kept in `FakeMachine`, so that an engine
-thrown away and made anew over the same machine shows what a restart of the daemon would.
+A task's command determines its behaviour: `["exit", "3"]` exits at once with 3, `["stay"]` runs until it is evicted or a test
+ends it. State that a real engine keeps on disk is in `FakeMachine`, so that a new engine over the same machine simulates a
+restart of the daemon.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from fairway.state.task import Exit, TaskKey, TaskReport
 
 @dataclass(slots=True)
 class FakeMachine:
-    """What outlives an engine: what was started, and how it ended."""
+    """State that outlives an engine: the started tasks and their exits."""
 
     node: Node = Node("here", cpu=4.0, memory=8 << 30)
     running: set[TaskKey] = field(default_factory=set)
     ended: dict[TaskKey, Exit] = field(default_factory=dict)
     started: list[TaskKey] = field(default_factory=list)
     times: dict[TaskKey, float] = field(default_factory=dict)
-    """When each was started."""
+    """Start time of each task."""
     forgotten: list[JobKey] = field(default_factory=list)
     logs_forgotten: list[JobKey] = field(default_factory=list)
     nudged: list[TaskKey] = field(default_factory=list)
     typed: list[tuple[TaskKey, bytes]] = field(default_factory=list)
     deaf: set[str] = field(default_factory=set)
-    """The tasks that take no input."""
+    """The tasks that accept no input."""
     observations: list[Observation] = field(default_factory=list)
-    """Handed out by the next `measure`."""
+    """Returned by the next `measure`."""
 
 
 class FakeEngine:
@@ -49,18 +49,18 @@ class FakeEngine:
         self._wake: Callable[[], None] = lambda: None
 
     async def start(self, wake: Callable[[], None]) -> None:
-        """Begin."""
+        """Store the wake callback."""
         self._wake = wake
 
     async def close(self) -> None:
-        """Let go."""
+        """Do nothing."""
 
     async def nodes(self) -> tuple[Node, ...]:
-        """The one node."""
+        """Return the single node."""
         return (self.machine.node,)
 
     async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
-        """Do it."""
+        """Perform the actions; return reports of created and bound tasks."""
         reports: list[TaskReport] = []
         for action in actions:
             match action:
@@ -82,49 +82,49 @@ class FakeEngine:
         return reports
 
     async def observe(self, keys: Iterable[TaskKey]) -> list[TaskReport]:
-        """What is known."""
+        """Return a report for each key."""
         return [self._look(key) for key in keys]
 
     async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
-        """What a test put there."""
-        wanted = {job.key for job in jobs}
-        found = [seen for seen in self.machine.observations if seen.key in wanted]
-        self.machine.observations = [seen for seen in self.machine.observations if seen.key not in wanted]
-        return found
+        """Return the observations that a test prepared for these runs."""
+        keys = {job.key for job in jobs}
+        matching = [observation for observation in self.machine.observations if observation.key in keys]
+        self.machine.observations = [observation for observation in self.machine.observations if observation.key not in keys]
+        return matching
 
     async def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
-        """One line for each task that was started."""
+        """Yield one line for each started task."""
         for key in self.machine.started:
             if key.run == job.key and query.role in ("", key.role):
                 yield LogChunk(key.task, key.attempt, f"hello from {key.task}\n".encode())
 
     async def kept(self) -> list[JobKey]:
-        """The runs that were started and not forgotten."""
+        """Return the runs that were started and not forgotten."""
         return sorted({key.run for key in self.machine.started} - set(self.machine.forgotten))
 
     def release(self, key: JobKey) -> None:
-        """Nothing is kept in memory."""
+        """Do nothing: no data is cached."""
 
     async def type_in(self, key: TaskKey, data: bytes) -> None:
-        """Remember what was typed."""
+        """Record the input."""
         if key.task in self.machine.deaf:
             message = f"{key.task} does not listen"
             raise UnavailableError(message)
         self.machine.typed.append((key, data))
 
     async def resize(self, key: TaskKey, rows: int, columns: int) -> None:
-        """There is no window."""
+        """Do nothing: there is no terminal."""
 
     async def inside(self, key: TaskKey) -> TaskInside:
-        """A place that says whose it is."""
+        """Return an environment that identifies the task."""
         return TaskInside("/", {"TASK": key.task})
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
-        """Each that runs uses one and a half cores and a gibibyte."""
+        """Return 1.5 cores and 1 GiB for each running task."""
         return {key: TaskUsage(1.5, 1 << 30) for key in keys if key in self.machine.running}
 
     def end(self, key: TaskKey, ending: Exit) -> None:
-        """A task ends."""
+        """End a running task with this exit."""
         if key in self.machine.running:
             self.machine.running.discard(key)
             self.machine.ended[key] = ending

@@ -1,4 +1,4 @@
-"""Machines that exist only in a test: carries out what a scheduler decides, on a clock that the test winds."""
+"""A simulated cluster that carries out a scheduler's decisions, on a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from fairway.state.queue import Queue
 
 GIB = 1 << 30
 GRACE = 30.0
-"""Seconds that a gang needs to save and leave."""
+"""Seconds that an evicted gang needs to save and stop."""
 MOST_DECISIONS = 50
-"""With nothing happening in between, a scheduler is done after fewer."""
+"""Maximum number of decisions without an event in between."""
 
 
 def machine(
     name: str, gpus: int = 4, kind: str = "T4", *, cpu: float = 64, memory: int = 256, rack: str = "", sick: int = 0, **more: int
 ) -> Node:
-    """A node with equal GPUs, the first of them sick; `memory` in GiB."""
+    """Return a node with equal GPUs, the first `sick` of them unhealthy; `memory` in GiB."""
     devices = tuple(Device(f"{name}-{index}", index, kind, 16 * GIB, healthy=index >= sick) for index in range(gpus))
     return Node(name, cpu, memory * GIB, devices, other=more, rack=rack)
 
@@ -35,13 +35,13 @@ def machine(
 def gang(
     gpus: int = 1, tasks: int = 1, most: int = 0, *, milli: int = WHOLE, kind: str = "", cpu: int = 1000, apart: bool = False
 ) -> Gang:
-    """A gang of one role."""
+    """Return a gang of one role."""
     shape = Shape(cpu=cpu, memory=1024, gpus=gpus, gpu_milli=milli, gpu_types=(kind,) if kind else ())
     return Gang((Part("worker", shape, tasks, max(most, tasks), apart=apart),))
 
 
 class FakeFloor:
-    """Nodes, queues and runs. Several schedulers may look on: they must all decide the same."""
+    """Nodes, queues and runs. With several schedulers, all of them must decide the same."""
 
     def __init__(self, nodes: Iterable[Node] = (), queues: Iterable[Queue] = (), policy: str = "best-fit") -> None:
         self.policy = policy
@@ -50,21 +50,21 @@ class FakeFloor:
         self.nodes: dict[str, Node] = {}
         self.queues: dict[str, Queue] = {}
         self.requests: dict[JobKey, Request] = {}
-        """Every run that is not over, as it was submitted."""
+        """Every unfinished run, as submitted."""
         self.waiting: dict[JobKey, Request] = {}
         self.running: dict[JobKey, Running] = {}
         self.lasting: dict[JobKey, float] = {}
-        """Seconds of work that a run has still to do; it goes on for ever when it is not named here."""
+        """Remaining seconds of work by run; runs not listed here never end."""
         self.evictions: list[tuple[float, Evict]] = []
         self.started: list[tuple[float, Start]] = []
         self.held: Counter[str] = Counter()
         """GPU-seconds by queue."""
         self.submitted = 0
-        """Runs, so far."""
+        """Number of submitted runs."""
         self.wake_at: float | None = None
         self._turn: Counter[JobKey] = Counter()
         self._happens: list[tuple[float, JobKey, int, str]] = []
-        """Who ends, or has saved and leaves."""
+        """Heap of events: the end of a run, or the end of an eviction."""
         self._sizes: dict[JobKey, dict[str, int]] = {}
         for node in nodes:
             self.put_node(node)
@@ -73,21 +73,21 @@ class FakeFloor:
 
     @property
     def scheduler(self) -> Scheduler:
-        """The first of those that look on."""
+        """The first scheduler."""
         return self.schedulers[0]
 
     def tell(self, delta: Delta) -> None:
-        """Every scheduler learns of it."""
+        """Apply a change to every scheduler."""
         for scheduler in self.schedulers:
             scheduler.apply(delta, self.now)
 
     def put_node(self, node: Node) -> None:
-        """A node comes, or changes."""
+        """Add or change a node."""
         self.nodes[node.name] = node
         self.tell(NodeSeen(node))
 
     def drop_node(self, name: str) -> None:
-        """A node goes; whoever sat there must start again."""
+        """Remove a node; its runs return to the queue."""
         del self.nodes[name]
         self.tell(NodeGone(name))
         for key in [key for key, running in self.running.items() if any(seat.node == name for seat in running.seats)]:
@@ -95,17 +95,17 @@ class FakeFloor:
             self._ask(self.requests[key])
 
     def put_queue(self, queue: Queue) -> None:
-        """A queue is described."""
+        """Define a queue."""
         self.queues[queue.name] = queue
         self.tell(QueueSet(queue))
 
     def drop_queue(self, name: str) -> None:
-        """A queue is described no longer."""
+        """Remove a queue's definition."""
         del self.queues[name]
         self.tell(QueueGone(name))
 
     def ask(self, run: str, asked: Gang, *, lasts: float | None = None, **more: object) -> JobKey:
-        """A run is submitted."""
+        """Submit a run."""
         request = Request(JobKey("default", run), asked, self.now, **more)  # type: ignore[arg-type]
         self.requests[request.key] = request
         self.submitted += 1
@@ -115,26 +115,26 @@ class FakeFloor:
         return request.key
 
     def withdraw(self, key: JobKey) -> None:
-        """A run that waits is deleted."""
+        """Delete a waiting run."""
         del self.waiting[key], self.requests[key]
         self.tell(Withdrawn(key))
 
     def end(self, key: JobKey) -> None:
-        """A run that runs is done."""
+        """Complete a running run."""
         self._stop(key, finished=True)
         del self.requests[key]
         for scheduler in self.schedulers:
             scheduler.ledger.forget_others(self.requests.__contains__)
 
     def save(self, key: JobKey) -> None:
-        """A run writes a checkpoint: from now on it can resume."""
+        """Let a run write a checkpoint: from now on it can resume."""
         running = self.running[key]
         request = self.requests[key] = replace(self.requests[key], resumes=True)
         self.running[key] = replace(running, saved=self.now, request=replace(running.request, resumes=request.resumes))
         self.tell(Sits(self.running[key]))
 
     def look_on(self, *, backwards: bool = False) -> None:
-        """One more scheduler, made from what the first remembers and told how things are."""
+        """Add a scheduler created from the first one's memory and the current state."""
         other = Scheduler(memory.decode(self.scheduler.ledger.memory.encode()), self.policy)
         deltas: list[Delta] = [NodeSeen(node) for node in self.nodes.values()]
         deltas += [QueueSet(queue) for queue in self.queues.values()]
@@ -144,7 +144,7 @@ class FakeFloor:
         self.schedulers.append(other)
 
     def decide(self) -> Decision:
-        """Decide once, and carry it out."""
+        """Decide once and carry out the decision."""
         decisions = [scheduler.decide(self.now) for scheduler in self.schedulers]
         assert all(decision == decisions[0] for decision in decisions), decisions
         decision = decisions[0]
@@ -157,15 +157,15 @@ class FakeFloor:
         return decision
 
     def settle(self) -> list[Decision]:
-        """Decide until there is nothing to be done."""
-        done: list[Decision] = []
+        """Decide until there is nothing to do; return the decisions."""
+        decisions: list[Decision] = []
         while not (decision := self.decide()).empty:
-            done.append(decision)
-            assert len(done) < MOST_DECISIONS, "it never comes to rest"
-        return done
+            decisions.append(decision)
+            assert len(decisions) < MOST_DECISIONS, "it never comes to rest"
+        return decisions
 
     def next_event(self) -> float | None:
-        """When something happens next by itself."""
+        """Return the time of the next event or requested decision."""
         while self._happens and self._turn[self._happens[0][1]] != self._happens[0][2]:
             heapq.heappop(self._happens)
         times = [self._happens[0][0]] if self._happens else []
@@ -174,18 +174,18 @@ class FakeFloor:
         return min(times, default=None)
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass and things happen, deciding whenever there is something to decide."""
-        until, looks = self.now + seconds, Counter[float]()
-        while (at := self.next_event()) is not None and at <= until:
+        """Advance the clock, process events, and decide after each."""
+        end_time, decisions_at = self.now + seconds, Counter[float]()
+        while (at := self.next_event()) is not None and at <= end_time:
             self._wind(max(at, self.now))
-            looks[self.now] += 1
-            assert looks[self.now] < MOST_DECISIONS, "it wants to be woken again and again"
+            decisions_at[self.now] += 1
+            assert decisions_at[self.now] < MOST_DECISIONS, "it wants to be woken again and again"
             self.happen()
             self.settle()
-        self._wind(until)
+        self._wind(end_time)
 
     def happen(self) -> None:
-        """What is due happens."""
+        """Process the events that are due."""
         while self._happens and self._happens[0][0] <= self.now:
             _, key, turn, what = heapq.heappop(self._happens)
             if self._turn[key] == turn and what == "end":
@@ -195,7 +195,7 @@ class FakeFloor:
                 self._ask(self.requests[key])
 
     def check(self) -> None:
-        """Nothing is over-committed, no gang is half placed, every rule of a queue is kept."""
+        """Check that nothing is over-committed and no gang is partly placed."""
         devices: Counter[tuple[str, str]] = Counter()
         used: dict[str, Counter[str]] = {name: Counter() for name in self.nodes}
         for running in self.running.values():
@@ -206,8 +206,8 @@ class FakeFloor:
                 devices.update({(seat.node, uuid): seat.milli for uuid in seat.devices})
         assert all(milli <= WHOLE for milli in devices.values()), devices
         for name, node in self.nodes.items():
-            there = {"cpu": round(node.cpu * 1000), "memory": node.memory >> 20, **node.other}
-            assert all(count <= there.get(what, 0) for what, count in used[name].items()), (name, used[name])
+            capacity = {"cpu": round(node.cpu * 1000), "memory": node.memory >> 20, **node.other}
+            assert all(count <= capacity.get(what, 0) for what, count in used[name].items()), (name, used[name])
 
     def _check_gang(self, running: Running) -> None:
         for part in self.requests[running.request.key].gang.parts:
@@ -222,20 +222,20 @@ class FakeFloor:
                 assert all(own[uuid].type in (part.shape.gpu_types or (own[uuid].type,)) for uuid in seat.devices)
 
     def check_rules(self) -> None:
-        """No queue that may not borrow holds more than its quota, and no user more than is allowed to each."""
+        """Check that no queue without borrowing exceeds its quota, and no user the limits for each user."""
         for queue in self.queues.values():
-            mine = [running for running in self.running.values() if running.request.queue == queue.name]
+            queue_runs = [running for running in self.running.values() if running.request.queue == queue.name]
             if not queue.borrow:
-                _within(amounts.of_seats((seat for run in mine for seat in run.seats), self.nodes), queue.quota)
-            for user in {running.request.user for running in mine}:
-                own = [running for running in mine if running.request.user == user]
-                held = amounts.of_seats((seat for run in own for seat in run.seats), self.nodes)
-                _within({**held, "runs": len(own)}, queue.per_user)
+                _within(amounts.of_seats((seat for run in queue_runs for seat in run.seats), self.nodes), queue.quota)
+            for user in {running.request.user for running in queue_runs}:
+                user_runs = [running for running in queue_runs if running.request.user == user]
+                held = amounts.of_seats((seat for run in user_runs for seat in run.seats), self.nodes)
+                _within({**held, "runs": len(user_runs)}, queue.per_user)
 
     def _start(self, start: Start) -> None:
         del self.waiting[start.key]
         self.started.append((self.now, start))
-        # However few tasks it starts with: it may have as many again as its document says.
+        # Whatever size it starts with, it may grow again to the size of its document.
         self.running[start.key] = Running(self.requests[start.key], start.seats, self.now)
         self.tell(Sits(self.running[start.key]))
         self._turn[start.key] += 1
@@ -251,9 +251,9 @@ class FakeFloor:
 
     def _ask(self, request: Request) -> None:
         sizes = self._sizes.pop(request.key, {})
-        asked = replace(request, gang=with_sizes(request.gang, sizes))
-        self.waiting[request.key] = asked
-        self.tell(Asked(asked))
+        limited_request = replace(request, gang=with_sizes(request.gang, sizes))
+        self.waiting[request.key] = limited_request
+        self.tell(Asked(limited_request))
 
     def _stop(self, key: JobKey, *, finished: bool = False) -> None:
         running = self.running.pop(key)

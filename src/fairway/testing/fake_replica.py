@@ -1,4 +1,4 @@
-"""A replica that answers over real sockets what a test tells it to: for tests of routers."""
+"""A replica with prepared answers over real sockets: for tests of routers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.state.route import Backend
 
 @dataclass(slots=True)
 class Asked:
-    """A request as it reached the replica."""
+    """A request as received by the replica."""
 
     method: str
     path: str
@@ -22,27 +22,27 @@ class Asked:
 
 @dataclass(slots=True)
 class FakeReplica:
-    """One server. It answers 200 with its name and what it was asked, unless told otherwise."""
+    """One server. By default it responds 200 with its name and the received request."""
 
     name: str
     revision: int
     status: int = 200
     extra: str = ""
-    """Header lines for every answer, each with its end."""
+    """Header lines for every answer, each with its line end."""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
-    """Answers wait for this; open at first."""
+    """Answers wait for this event; set at the start."""
     asked: list[Asked] = field(default_factory=list)
     arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
     connections: int = 0
-    """Opened so far."""
+    """Number of connections opened so far."""
     abandoned: int = 0
-    """Requests whose sender left before they were answered."""
+    """Requests whose client disconnected before the answer."""
     _server: asyncio.Server | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _port: int = 0
 
     async def start(self) -> Backend:
-        """Listen; again at the same port after a stop."""
+        """Start listening; at the same port again after a stop."""
         self.gate.set()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
@@ -50,11 +50,11 @@ class FakeReplica:
 
     @property
     def backend(self) -> Backend:
-        """What goes into a plan."""
+        """The replica as a backend of a route plan."""
         return Backend(self.name, self.revision, f"127.0.0.1:{self._port}")
 
     async def stop(self) -> None:
-        """Close everything at once, as a killed process would."""
+        """Abort all connections, as when the process is killed."""
         if self._server is not None:
             self._server.close()
             for writer in list(self._writers):
@@ -63,7 +63,7 @@ class FakeReplica:
             self._server = None
 
     async def wait_for(self, number: int) -> None:
-        """Until so many requests have reached it."""
+        """Wait until this many requests have arrived."""
         async with self.arrived:
             async with asyncio.timeout(30.0):
                 await self.arrived.wait_for(lambda: len(self.asked) >= number)
@@ -73,13 +73,13 @@ class FakeReplica:
         self.connections += 1
         try:
             while True:
-                asked = await _read(reader)
+                request = await _read(reader)
                 async with self.arrived:
-                    self.asked.append(asked)
+                    self.asked.append(request)
                     self.arrived.notify_all()
                 if not await self._may_answer(reader):
                     return
-                writer.write(self._answer(asked))
+                writer.write(self._answer(request))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             # The router closed the connection between two requests.
@@ -89,15 +89,15 @@ class FakeReplica:
             writer.close()
 
     async def _may_answer(self, reader: asyncio.StreamReader) -> bool:
-        """Wait at the gate; False when the sender leaves meanwhile."""
+        """Wait for the gate; return False if the client disconnects before."""
         if self.gate.is_set():
             return True
         opened = asyncio.ensure_future(self.gate.wait())
-        left = asyncio.ensure_future(reader.read(1))
-        await asyncio.wait((opened, left), return_when=asyncio.FIRST_COMPLETED)
-        for each in (opened, left):
-            each.cancel()
-        await asyncio.gather(opened, left, return_exceptions=True)
+        disconnected = asyncio.ensure_future(reader.read(1))
+        await asyncio.wait((opened, disconnected), return_when=asyncio.FIRST_COMPLETED)
+        for future in (opened, disconnected):
+            future.cancel()
+        await asyncio.gather(opened, disconnected, return_exceptions=True)
         if not self.gate.is_set():
             self.abandoned += 1
         return self.gate.is_set()

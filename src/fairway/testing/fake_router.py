@@ -1,7 +1,7 @@
-"""A router without sockets: follows plans as the real one does, for fast tests of what stands on it.
+"""A router without sockets that follows route plans like the real one: for fast tests of the layers above it.
 
-What outlives an adapter (services, ports, counts) is kept in `FakeNetwork`, so that a router thrown away and made anew over
-the same network shows what a restart of the daemon would.
+State that outlives an adapter (services, ports, counts) is in `FakeNetwork`, so that a new router over the same network
+simulates a restart of the daemon.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairway.state.route import Backend, RoutePlan, RouteTrouble
 
 @dataclass(frozen=True, slots=True)
 class FakeReply:
-    """What came of a request."""
+    """The result of a request."""
 
     status: int
     backend: str = ""
@@ -30,7 +30,7 @@ class FakeReply:
 
 @dataclass(slots=True)
 class FakeService:
-    """One service's socket and what was counted."""
+    """One service's port and counters."""
 
     port: int
     routes: Routes = field(default_factory=Routes)
@@ -41,43 +41,43 @@ class FakeService:
     backends: dict[str, BackendCount] = field(default_factory=dict)
 
     def place(self, backend: Backend) -> Place:
-        """A backend of the plan."""
+        """Return the place of a backend, with its counters."""
         count = self.backends.setdefault(backend.name, BackendCount())
         return Place(backend, count, self.revisions.setdefault(backend.revision, RevisionCount()))
 
 
 @dataclass(slots=True)
 class FakeNetwork:
-    """What outlives a router: the sockets, and how replicas answer."""
+    """State that outlives a router: the ports, and the prepared answers of replicas."""
 
     services: dict[str, FakeService] = field(default_factory=dict)
     answers: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """Status and seconds of a backend's answers, by its name; 200 at once unless it stands here. Status 0 refuses."""
+    """Status and seconds of a backend's answers, by name; the default is 200 at once. Status 0 refuses connections."""
     mirrored: list[str] = field(default_factory=list)
-    """Backends that got a copy."""
+    """Backends that received a copy, one entry for each."""
     wakes: list[Callable[[], None]] = field(default_factory=list)
     next_port: int = 30_000
 
     async def ask(self, clock: Clock, port: int, headers: Mapping[str, str] | None = None) -> FakeReply:
-        """Send a request; `ConnectionRefusedError` when nobody listens there."""
-        found = next((service for service in self.services.values() if service.port == port), None)
-        if found is None:
+        """Send a request; raise `ConnectionRefusedError` when no service has this port."""
+        target = next((service for service in self.services.values() if service.port == port), None)
+        if target is None:
             raise ConnectionRefusedError
         lines = [f"{name}: {value}".encode() for name, value in (headers or {}).items()]
         head = RequestHead(b"POST", b"/", b"here", lines)
-        found.arrived += 1
-        while (place := self._choose(found, head, clock.now())) is None:
-            if len(found.held) >= found.routes.plan.hold_limit:
-                found.expired += 1
+        target.arrived += 1
+        while (place := self._choose(target, head, clock.now())) is None:
+            if len(target.held) >= target.routes.plan.hold_limit:
+                target.expired += 1
                 self._wake()
                 return FakeReply(503)
-            if not await self._held(found, clock):
-                found.expired += 1
+            if not await self._held(target, clock):
+                target.expired += 1
                 return FakeReply(503)
-        return self._answer(found, place, clock.now())
+        return self._answer(target, place, clock.now())
 
     def _choose(self, service: FakeService, head: RequestHead, now: float) -> Place | None:
-        """A backend that does not refuse."""
+        """Return a backend that accepts connections; None if there is none."""
         refused: list[Place] = []
         while (place := service.routes.choose(head, now, refused)) is not None:
             if self.answers.get(place.backend.name, (200, 0.0))[0]:
@@ -88,17 +88,17 @@ class FakeNetwork:
         return None
 
     async def _held(self, service: FakeService, clock: Clock) -> bool:
-        """Wait for another plan; False when none comes in time."""
-        came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        service.held[came] = clock.now()
+        """Wait for a new plan; return False if none arrives in time."""
+        plan_change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        service.held[plan_change] = clock.now()
         self._wake()
         try:
             async with asyncio.timeout(service.routes.plan.hold_seconds):
-                await came
+                await plan_change
         except (TimeoutError, asyncio.CancelledError):
             return False
         finally:
-            service.held.pop(came, None)
+            service.held.pop(plan_change, None)
         return True
 
     def _answer(self, service: FakeService, place: Place, now: float) -> FakeReply:
@@ -134,18 +134,18 @@ class FakeRouter:
         self._wake: Callable[[], None] | None = None
 
     async def start(self, wake: Callable[[], None]) -> None:
-        """Begin."""
+        """Register the wake callback."""
         self._wake = wake
         self._network.wakes.append(wake)
 
     async def close(self) -> None:
-        """Let go."""
+        """Unregister the wake callback."""
         if self._wake is not None:
             self._network.wakes.remove(self._wake)
             self._wake = None
 
     async def put(self, plan: RoutePlan) -> int:
-        """Follow this plan from now on."""
+        """Apply a route plan; return the service's port."""
         services = self._network.services
         service = services.get(plan.service)
         if service is None:
@@ -153,20 +153,20 @@ class FakeRouter:
             service = services[plan.service] = FakeService(plan.port or self._network.next_port)
         service.port = plan.port or service.port
         service.routes.put(plan, service.place)
-        for came in list(service.held):
-            if not came.done():
-                came.set_result(None)
+        for plan_change in list(service.held):
+            if not plan_change.done():
+                plan_change.set_result(None)
         return service.port
 
     async def drop(self, service: str) -> None:
-        """Close the service's socket."""
-        gone = self._network.services.pop(service, None)
-        if gone is not None:
-            for came in list(gone.held):
-                came.cancel()
+        """Remove a service; held requests fail."""
+        removed = self._network.services.pop(service, None)
+        if removed is not None:
+            for plan_change in list(removed.held):
+                plan_change.cancel()
 
     async def look(self) -> dict[str, RouteLoad]:
-        """What was seen, by service."""
+        """Return the counters by service."""
         now = self._clock.now()
         return {
             name: RouteLoad(
@@ -183,9 +183,9 @@ class FakeRouter:
         }
 
     async def troubles(self) -> dict[str, RouteTrouble]:
-        """None: there are no processes."""
+        """Return an empty mapping: there are no processes that could fail."""
         return {}
 
     async def kept(self) -> list[str]:
-        """The services that have a socket."""
+        """Return the services that have a port."""
         return sorted(self._network.services)

@@ -1,4 +1,4 @@
-"""Fakes of the ports, for tests of what stands on them. Each passes the suite of its port."""
+"""Fakes of the ports, for tests of the layers above them. Each passes the conformance suite of its port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairway.state.tracking import Tracked, TrackedRun
 
 
 class MemoryStore:
-    """The `Store` port in dictionaries: remembers until the process ends."""
+    """The `Store` port in memory; the data is lost when the process ends."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, str], int] = {}
@@ -37,16 +37,16 @@ class MemoryStore:
         self._receipts: dict[str, Receipt] = {}
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
     def next_number(self, namespace: str, series: str) -> int:
-        """Take the next run number of a series, for good."""
+        """Allocate and return the next run number of a series."""
         number = self._numbers.get((namespace, series), 0) + 1
         self._numbers[namespace, series] = number
         return number
 
     def commit(self, changes: Changes) -> None:
-        """Remember all of it."""
+        """Store all changes."""
         for job in changes.jobs:
             if job.key not in self._order:
                 self._arrivals += 1
@@ -65,8 +65,8 @@ class MemoryStore:
         for name in changes.queues_deleted:
             self._queues.pop(name, None)
         self._services.update((record.service.key, record) for record in changes.services)
-        for gone in changes.services_deleted:
-            self._services.pop(gone, None)
+        for service_key in changes.services_deleted:
+            self._services.pop(service_key, None)
         self._memory = self._memory if changes.memory is None else changes.memory
         self._events.extend(changes.events)
         self._put_receipts(changes.receipts)
@@ -74,67 +74,67 @@ class MemoryStore:
     def _put_receipts(self, receipts: tuple[Receipt, ...]) -> None:
         for receipt in receipts:
             self._receipts[receipt.id] = receipt
-            kept = [each for each in self._receipts.values() if each.time > receipt.time - LIFE]
-            self._receipts = {each.id: each for each in kept[-MOST:]}
+            kept = [item for item in self._receipts.values() if item.time > receipt.time - LIFE]
+            self._receipts = {item.id: item for item in kept[-MOST:]}
 
     def receipt(self, id: str) -> Receipt | None:
-        """What the request of that id did; None when it is not known, or no longer."""
+        """Return the receipt of the request with this id; None when it is unknown or expired."""
         return self._receipts.get(id)
 
     def _forget(self, key: JobKey) -> None:
         self._deleted.add(key)
-        for known in (self._jobs, self._order, self._tasks, self._points):
-            known.pop(key, None)
-        gone = [place for place, record in self._tracked.items() if record.owner == str(key)]
-        for _, namespace, name in gone:
+        for table in (self._jobs, self._order, self._tasks, self._points):
+            table.pop(key, None)
+        removed = [place for place, record in self._tracked.items() if record.owner == str(key)]
+        for _, namespace, name in removed:
             self._points.pop(JobKey(namespace, name), None)
-        self._tracked = {place: record for place, record in self._tracked.items() if place not in gone}
+        self._tracked = {place: record for place, record in self._tracked.items() if place not in removed}
         self._events = [event for event in self._events if not _is_about(event, str(key))]
 
     def active_jobs(self) -> list[Job]:
-        """The runs that are not over, oldest first."""
+        """Return the unfinished runs, oldest first."""
         return [job for job in sorted(self._jobs.values(), key=self._place) if not job.phase.over]
 
     def tasks_of(self, key: JobKey) -> list[Task]:
-        """Every attempt of every task of a run."""
-        found = self._tasks.get(key, {})
-        return [found[name] for name in sorted(found)]
+        """Return every attempt of every task of a run."""
+        tasks = self._tasks.get(key, {})
+        return [tasks[name] for name in sorted(tasks)]
 
     def job_keys(self) -> set[JobKey]:
-        """The names of all runs."""
+        """Return the keys of all runs."""
         return set(self._jobs)
 
     def has_job(self, key: JobKey) -> bool:
-        """Whether there is a record of the run."""
+        """Return whether the run is recorded."""
         return key in self._jobs
 
     def get_job(self, key: JobKey) -> Job | None:
-        """One run."""
+        """Return a run; None if it is unknown."""
         return self._jobs.get(key)
 
     def mark_deleted(self, keys: Sequence[JobKey]) -> None:
-        """Note that these runs are being deleted."""
+        """Record that these runs are being deleted."""
         self._deleted.update(keys)
 
     def was_deleted(self, key: JobKey) -> bool:
-        """Whether the run was deleted."""
+        """Return whether the run was deleted."""
         return key in self._deleted and key not in self._jobs
 
     def raise_number(self, namespace: str, series: str, number: int) -> None:
-        """Let the next run number of a series be above this one."""
+        """Make the next run number of a series higher than this one."""
         self._numbers[namespace, series] = max(number, self._numbers.get((namespace, series), 0))
 
     def unreadable(self) -> list[Unreadable]:
-        """None: nothing is encoded."""
+        """Return an empty list: nothing is encoded."""
         return []
 
     def newest(self, namespace: str, series: str) -> Job | None:
-        """The newest run of a series."""
+        """Return the newest run of a series."""
         runs = [job for job in self._jobs.values() if job.key.namespace == namespace and job.series == series]
         return max(runs, key=lambda job: job.number, default=None)
 
     def list_jobs(self, filter: JobFilter) -> JobPage:
-        """Runs, newest first."""
+        """Return a page of runs, newest first."""
         if filter.before and not filter.before.isdigit():
             message = f"before={filter.before!r} is no cursor"
             raise UsageError(message, fix="take it from `next` of the page before")
@@ -145,49 +145,49 @@ class MemoryStore:
         return JobPage(tuple(page), following, len(matching))
 
     def events_of(self, subject: str, limit: int = 1000) -> list[Event]:
-        """Events of a run and of its tasks, or of everything when the subject is empty; oldest first, the newest `limit`."""
-        found = [event for event in self._events if not subject or _is_about(event, subject)]
-        return found[max(0, len(found) - limit) :]
+        """Return the newest `limit` events of a run and its tasks, oldest first; an empty subject selects all events."""
+        events = [event for event in self._events if not subject or _is_about(event, subject)]
+        return events[max(0, len(events) - limit) :]
 
     def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
-        """Metric points of a run in order of time; thinned evenly to at most `limit`."""
-        found = sorted(
+        """Return the metric points of a run in order of time, thinned evenly to at most `limit`."""
+        points = sorted(
             (point for point in self._points.get(key, []) if not metric or metric in point.metrics), key=lambda point: point.time
         )
-        if len(found) <= limit:
-            return found
-        return [found[place * (len(found) - 1) // max(1, limit - 1)] for place in range(limit)]
+        if len(points) <= limit:
+            return points
+        return [points[index * (len(points) - 1) // max(1, limit - 1)] for index in range(limit)]
 
     def expired(self, now: float, limit: int) -> tuple[list[Job], list[Job]]:
-        """Runs whose logs, and runs of which everything, has stayed its time; so many of each at most."""
+        """Return the runs with expired logs, and the runs with expired records; at most `limit` of each."""
         until = {job.key: deadlines(job) for job in self._jobs.values()}
         logs = [job for job in self._jobs.values() if (at := until[job.key].logs) is not None and at <= now]
         records = [job for job in self._jobs.values() if (at := until[job.key].record) is not None and at <= now]
         return logs[:limit], records[:limit]
 
     def series_names(self, namespace: str) -> list[str]:
-        """The names of all series that have runs."""
+        """Return the names of all series with runs."""
         return sorted({job.series for job in self._jobs.values() if not namespace or job.key.namespace == namespace})
 
     def services(self) -> list[ServiceRecord]:
-        """The services that were put and not deleted, in order of namespace and name."""
+        """Return the stored services, in order of namespace and name."""
         return [self._services[key] for key in sorted(self._services)]
 
     def queues(self) -> list[Queue]:
-        """The queues that were put and not deleted, in order of name."""
+        """Return the stored queues, in order of name."""
         return [self._queues[name] for name in sorted(self._queues)]
 
     def memory(self) -> bytes | None:
-        """What the scheduler remembers, as committed last; None when it never was."""
+        """Return the scheduler's memory as committed last; None if it never was."""
         return self._memory
 
     def tracked(self, kind: type[Kind], namespace: str, name: str) -> Kind | None:
-        """What was tracked under that name."""
-        found = self._tracked.get((kind.kind, namespace, name))
-        return found if isinstance(found, kind) else None
+        """Return the tracked record of this kind and name; None if there is none."""
+        record = self._tracked.get((kind.kind, namespace, name))
+        return record if isinstance(record, kind) else None
 
     def all_tracked(self, kind: type[Kind], namespace: str, group: str = "") -> list[Kind]:
-        """Everything of a kind, or what belongs to one group; the newest first."""
+        """Return all records of a kind, or those of one group; newest first."""
         records = [record for record in reversed(self._tracked.values()) if isinstance(record, kind)]
         return [record for record in records if record.namespace == namespace and group in ("", record.group)]
 
@@ -209,11 +209,11 @@ def _matches(job: Job, filter: JobFilter) -> bool:
 
 
 class FakePeople:
-    """The `People` port: users and their groups as a test says."""
+    """The `People` port with prepared users and groups."""
 
     def __init__(self, **groups: tuple[str, ...]) -> None:
         self.groups = groups
 
     def groups_of(self, user: str) -> tuple[str, ...]:
-        """The groups of a user; none when nobody is called so."""
+        """Return the groups of a user; empty for an unknown user."""
         return self.groups.get(user, ())

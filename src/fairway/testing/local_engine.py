@@ -1,4 +1,4 @@
-"""A local engine for tests: real processes in a folder of the test's own, with nothing to prepare."""
+"""A local engine for tests: real processes in the test's own folder, without preparation of environments."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from fairway.state.job import Job, JobKey
 from fairway.state.node import Device
 
 PATIENCE = 30.0
-"""Seconds in which things must happen."""
+"""Timeout in seconds for expected changes."""
 
 
 class PlainPreparer:
-    """Prepares nothing."""
+    """A preparer that prepares nothing."""
 
     def __init__(self, work_dir: Path, env: dict[str, str] | None = None) -> None:
         self._work_dir = work_dir
         self._env = dict(env or {})
 
     async def prepare(self, job: Job, say: Say) -> Prepared:
-        """The folder, and PATH besides what was given."""
+        """Return the work folder, and an environment of PATH and the given variables."""
         say(f"preparing {job.key}")
         return Prepared(self._work_dir, sys.executable, {"PATH": os.environ.get("PATH", os.defpath), **self._env})
 
 
 class FixedProbe:
-    """Finds the devices that it was made with."""
+    """A probe that returns fixed devices."""
 
     service = ""
 
@@ -54,33 +54,33 @@ class FixedProbe:
         self._devices = devices
 
     def devices(self, is_ours: Callable[[int], bool]) -> tuple[Device, ...]:
-        """Always the same."""
+        """Return the fixed devices."""
         return self._devices
 
     def driver(self) -> str:
-        """None."""
+        """Return an empty version: there is no driver."""
         return ""
 
     def use(self) -> dict[str, float]:
-        """Nobody says."""
+        """Return no utilisation data."""
         return {}
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
 
 def make_local_engine(
     folder: Path, *, env: dict[str, str] | None = None, secrets: dict[str, str] | None = None, devices: Sequence[Device] = ()
 ) -> LocalEngine:
-    """An engine whose home and machine-wide locks lie in the folder; twice over the same folder, two engines over one home."""
+    """Return an engine whose home and machine-wide locks are in the folder. Two calls with one folder share one home."""
 
     def reveal(names: Iterable[str]) -> dict[str, str]:
-        known = secrets or {}
-        missing = [name for name in names if name not in known]
+        values = secrets or {}
+        missing = [name for name in names if name not in values]
         if missing:
             message = f"there is no secret {missing[0]} here"
             raise NotFoundError(message, fix=f"set it with: fairway secret set {missing[0]}")
-        return {name: known[name] for name in names}
+        return {name: values[name] for name in names}
 
     work = folder / "work"
     work.mkdir(exist_ok=True)
@@ -96,14 +96,14 @@ def make_local_engine(
 
 
 async def close_and_end_everything(engine: LocalEngine, folder: Path) -> None:
-    """Close an engine made here; what a test that failed left running is ended with its run."""
+    """Close an engine created here, and end all of its runs, in case a failed test left some running."""
     runs = [JobKey(path.parent.name, path.name) for path in (folder / "home" / "jobs").glob("*/*")]
     await engine.perform([ForgetJob(key) for key in runs])
     await engine.close()
 
 
 class Attempt:
-    """One task under a supervisor, without an engine: for tests of the supervisor itself."""
+    """One task under a supervisor, without an engine: for tests of the supervisor."""
 
     def __init__(self, folder: Path, order: Order) -> None:
         self.folder = folder
@@ -112,46 +112,46 @@ class Attempt:
 
     @property
     def log(self) -> str:
-        """What the first process printed so far."""
+        """Output of the first process so far."""
         return self.output(0)
 
     def output(self, rank: int) -> str:
-        """What a process printed so far."""
+        """Return the output of a process so far."""
         return (self.folder / f"out-{rank}.log").read_bytes().decode(errors="replace")
 
     @property
     def begun(self) -> dict[str, Any]:
-        """The record of the start."""
+        """The start record."""
         return record.read_record(str(self.folder), record.STARTED) or {}
 
     @property
     def end(self) -> dict[str, Any] | None:
-        """The record of the end; None before it."""
+        """The exit record; None before the exit."""
         return record.read_record(str(self.folder), record.EXIT)
 
     @property
     def supervisor(self) -> Identity:
-        """Who looks after it."""
-        found = Identity.from_dict(self.begun["supervisor"])
-        assert found is not None
-        return found
+        """The identity of the supervisor process."""
+        identity = Identity.from_dict(self.begun["supervisor"])
+        assert identity is not None
+        return identity
 
     def ask(self, **request: object) -> dict[str, Any]:
-        """Say something to the supervisor."""
+        """Send a request to the supervisor; return its response."""
         return control.ask(str(self.folder), request, PATIENCE)
 
     async def over(self) -> dict[str, Any]:
-        """The record of the end, when it comes."""
+        """Wait for the exit; return its record."""
         await until(lambda: self.end is not None and not locks.is_held(self.folder / LOCK))
         return self.end or {}
 
     def left(self) -> list[int]:
-        """Processes of the task that live."""
+        """Return the ids of the task's live processes."""
         return [identity.pid for identity in descent.find_leftovers(str(self.folder), [])]
 
 
 class Playground:
-    """Starts tasks under supervisors in a folder."""
+    """Starts tasks under supervisors, without an engine, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -159,7 +159,7 @@ class Playground:
         self._started: list[Attempt] = []
 
     async def start(self, *commands: Sequence[str], **order: Any) -> Attempt:
-        """Start one task with these processes, and wait until they run."""
+        """Start one task with these processes; return when they run."""
         attempt = self.prepare(*commands, **order)
         lock = locks.take(attempt.folder / LOCK)
         assert lock is not None
@@ -169,14 +169,14 @@ class Playground:
         return attempt
 
     def prepare(self, *commands: Sequence[str], **order: Any) -> Attempt:
-        """A task that could be started."""
+        """Return a task that has not been started."""
         folder = Path(tempfile.mkdtemp(dir=self.folder, prefix="attempt-"))
         env = {"PATH": os.environ.get("PATH", os.defpath), ATTEMPT_DIR: str(folder), **order.pop("env", {})}
         fields = {"task": "default/test-1/worker-0#0", "folder": str(folder), "cwd": str(self.folder), **order}
         return Attempt(folder, Order(env=env, commands=[Command(argv) for argv in commands], **fields))
 
     def close(self) -> None:
-        """Let the nursery go, and end what a test that failed left behind."""
+        """Close the spawner, and end the processes that a failed test left behind."""
         self.spawner.close()
         for attempt in self._started:
             if attempt.folder.exists() and locks.is_held(attempt.folder / LOCK):
@@ -184,7 +184,7 @@ class Playground:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """Wait until something holds; fail when it does not in time."""
+    """Wait until a condition holds; fail after `PATIENCE` seconds."""
     deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"

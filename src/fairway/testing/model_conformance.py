@@ -1,4 +1,4 @@
-"""What every `ModelStore` must do. Subclass it in a test module, with fixtures `models`, an empty one, and `source`, a model."""
+"""Conformance suite of `ModelStore`. Subclass it with the fixtures `models`, an empty store, and `source`, a model's folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BAD_NAMES = ["", ".", "..", "../x", "a/b", "A", "a\0b", "-a", "a@b", "x" * 60, "
 
 
 def make_source(folder: Path) -> Path:
-    """A folder with a model."""
+    """Create a folder with a model; return it."""
     (folder / "assets").mkdir(parents=True)
     (folder / "model.onnx").write_bytes(onnx_file())
     (folder / "assets" / "labels.txt").write_text("zero\none\n")
@@ -40,14 +40,14 @@ def make_source(folder: Path) -> Path:
 
 @contextmanager
 def refused(*kinds: type[FairwayError], words: str = "") -> Iterator[None]:
-    """Fail unless an error of one of these kinds comes out, with these words in it."""
-    said = None
+    """Fail unless the block raises an error of one of these kinds whose message contains `words`."""
+    error_text = None
     try:
         yield
     except kinds as problem:
-        said = str(problem)
-    assert said is not None, f"nothing was raised; one of {kinds} should have been"
-    assert words in said
+        error_text = str(problem)
+    assert error_text is not None, f"nothing was raised; one of {kinds} should have been"
+    assert words in error_text
 
 
 class ModelStoreConformance:
@@ -62,14 +62,14 @@ class ModelStoreConformance:
             models.get("ResNet18")
 
     def test_a_version_comes_back_as_it_was_registered(self, models: ModelStore, source: Path) -> None:
-        made = models.register("mnist", str(source), FACTS, 5.0)
-        assert (made.name, made.version, made.format, made.files, made.created) == ("mnist", 1, "onnx", 2, 5.0)
-        assert made.size == sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
-        assert made.signature == Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 2)),))
-        assert (made.metrics, made.lineage, made.tags) == (FACTS.metrics, FACTS.lineage, FACTS.tags)
-        assert (made.title, made.best) == (FACTS.title, FACTS.best)
-        assert models.get("mnist@1") == models.get("mnist") == models.get("mnist@latest") == made
-        assert [file.path for file in models.files(made)] == ["assets/labels.txt", "model.onnx"]
+        version = models.register("mnist", str(source), FACTS, 5.0)
+        assert (version.name, version.version, version.format, version.files, version.created) == ("mnist", 1, "onnx", 2, 5.0)
+        assert version.size == sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
+        assert version.signature == Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 2)),))
+        assert (version.metrics, version.lineage, version.tags) == (FACTS.metrics, FACTS.lineage, FACTS.tags)
+        assert (version.title, version.best) == (FACTS.title, FACTS.best)
+        assert models.get("mnist@1") == models.get("mnist") == models.get("mnist@latest") == version
+        assert [file.path for file in models.files(version)] == ["assets/labels.txt", "model.onnx"]
 
     def test_numbers_rise_and_are_never_used_again(self, models: ModelStore, source: Path) -> None:
         for number in range(3):
@@ -82,8 +82,8 @@ class ModelStoreConformance:
             models.get("mnist@3")
 
     def test_the_newest_again_is_the_same_version(self, models: ModelStore, source: Path) -> None:
-        made = models.register("mnist", str(source), FACTS, 1.0)
-        models.promote(made, "champion")
+        registered = models.register("mnist", str(source), FACTS, 1.0)
+        models.promote(registered, "champion")
         assert models.register("mnist", str(source), FACTS, 2.0) == models.get("mnist@1")
         assert models.register("mnist", str(source), ModelFacts(), 2.0).version == 2
         assert models.register("mnist", str(source), FACTS, 2.0).version == 3
@@ -105,43 +105,43 @@ class ModelStoreConformance:
             models.demote("mnist", "champion")
 
     def test_an_alias_is_a_name_and_no_version(self, models: ModelStore, source: Path) -> None:
-        made = models.register("mnist", str(source), FACTS, 1.0)
+        version = models.register("mnist", str(source), FACTS, 1.0)
         for alias in ("latest", "3", "../x", "", "a b"):
             with refused(UsageError):
-                models.promote(made, alias)
+                models.promote(version, alias)
 
     def test_what_an_alias_means_stays(self, models: ModelStore, source: Path) -> None:
-        made = models.register("mnist", str(source), FACTS, 1.0)
-        models.promote(made, "champion")
+        version = models.register("mnist", str(source), FACTS, 1.0)
+        models.promote(version, "champion")
         with refused(ConflictError, words="champion"):
-            models.delete(made)
+            models.delete(version)
         models.demote("mnist", "champion")
-        models.delete(made)
+        models.delete(version)
         with refused(NotFoundError):
-            models.promote(made, "champion")
+            models.promote(version, "champion")
         with refused(NotFoundError):
-            models.delete(made)
+            models.delete(version)
 
     def test_tags_may_change(self, models: ModelStore, source: Path) -> None:
-        made = models.register("mnist", str(source), FACTS, 1.0)
-        changed = models.tag(made, {"stage": "test", "team": None})
+        version = models.register("mnist", str(source), FACTS, 1.0)
+        changed = models.tag(version, {"stage": "test", "team": None})
         assert changed.tags == models.get("mnist").tags == {"stage": "test"}
-        assert models.tag(made, {"stage": None}).tags == models.get("mnist@1").tags == {}
+        assert models.tag(version, {"stage": None}).tags == models.get("mnist@1").tags == {}
 
     def test_the_content_comes_back(self, models: ModelStore, source: Path, tmp_path: Path) -> None:
-        made = models.register("mnist", str(source), FACTS, 1.0)
+        version = models.register("mnist", str(source), FACTS, 1.0)
         (source / "model.onnx").write_bytes(b"changed")
-        for folder in (models.folder(made), tmp_path / "pulled"):
+        for folder in (models.folder(version), tmp_path / "pulled"):
             if not folder.exists():
-                models.pull(made, str(folder))
+                models.pull(version, str(folder))
             assert (folder / "model.onnx").read_bytes() == onnx_file()
             assert (folder / "assets" / "labels.txt").read_text() == "zero\none\n"
-        assert models.folder(made) == models.folder(made)
+        assert models.folder(version) == models.folder(version)
         (tmp_path / "pulled" / "model.onnx").write_bytes(b"mine now")
         with refused(RefusedError, words="is there already"):
-            models.pull(made, str(tmp_path / "pulled"))
+            models.pull(version, str(tmp_path / "pulled"))
         (tmp_path / "empty").mkdir()
-        models.pull(made, str(tmp_path / "empty"))
+        models.pull(version, str(tmp_path / "empty"))
         assert (tmp_path / "empty" / "model.onnx").read_bytes() == onnx_file()
 
     def test_space_is_given_back_and_what_others_need_stays(self, models: ModelStore, source: Path, tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ class ModelStoreConformance:
         assert (tmp_path / "kept" / "large").read_bytes() == b"3" * 3_000_000
 
     def test_one_file_is_a_model_too(self, models: ModelStore, source: Path) -> None:
-        made = models.register("one", str(source / "model.onnx"), FACTS, 1.0)
-        assert (made.files, made.format) == (1, "onnx")
-        assert (models.folder(made) / "model.onnx").read_bytes() == onnx_file()
+        version = models.register("one", str(source / "model.onnx"), FACTS, 1.0)
+        assert (version.files, version.format) == (1, "onnx")
+        assert (models.folder(version) / "model.onnx").read_bytes() == onnx_file()
 
     def test_names_that_are_none_reach_no_file(self, models: ModelStore, source: Path) -> None:
         for name in BAD_NAMES:
@@ -185,9 +185,9 @@ class ModelStoreConformance:
         with refused(NotFoundError, words="there is no model mnist"):
             models.get("mnist@1")
         models.register("mnist", str(source), FACTS, 1.0)
-        for asked in ("9", "", "../1", "1.json", "champion"):
+        for reference in ("9", "", "../1", "1.json", "champion"):
             with refused(NotFoundError, words="it has 1"):
-                models.get(f"mnist@{asked}")
+                models.get(f"mnist@{reference}")
 
     def test_a_refusal_keeps_nothing(self, models: ModelStore, tmp_path: Path) -> None:
         bad = {name: tmp_path / name for name in ("gone", "nothing", "pickle", "link", "unknown")}
@@ -214,20 +214,20 @@ class ModelStoreConformance:
     def test_several_at_once_get_numbers_of_their_own(self, models: ModelStore, source: Path) -> None:
         facts = [ModelFacts(metrics={"n": number}) for number in range(8)]
         with ThreadPoolExecutor(8) as pool:
-            made = list(pool.map(lambda each: models.register("mnist", str(source), each, 1.0), facts))
-        assert sorted(version.version for version in made) == list(range(1, 9))
+            versions = list(pool.map(lambda version_facts: models.register("mnist", str(source), version_facts, 1.0), facts))
+        assert sorted(version.version for version in versions) == list(range(1, 9))
         assert {version.metrics["n"] for version in models.list("mnist")} == set(range(8))
 
     def test_the_same_by_several_at_once_is_one_version(self, models: ModelStore, source: Path) -> None:
         with ThreadPoolExecutor(8) as pool:
-            made = set(pool.map(lambda _: models.register("mnist", str(source), FACTS, 1.0).version, range(8)))
-        assert made == {1}
+            numbers = set(pool.map(lambda _: models.register("mnist", str(source), FACTS, 1.0).version, range(8)))
+        assert numbers == {1}
         assert len(models.list()) == 1
 
     def test_the_version_of_a_run_is_found(self, models: ModelStore, source: Path) -> None:
         assert models.of_run("mnist", "default/mnist-7") is None
-        made = models.register("mnist", str(source), FACTS, 1.0)
-        assert models.of_run("mnist", "default/mnist-7") == made
+        version = models.register("mnist", str(source), FACTS, 1.0)
+        assert models.of_run("mnist", "default/mnist-7") == version
         assert models.of_run("mnist", "default/mnist-8") is None
 
     def test_what_is_expected_stays_until_it_is_settled(self, models: ModelStore) -> None:

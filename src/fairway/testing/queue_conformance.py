@@ -1,4 +1,4 @@
-"""What every `Store` must do with queues and with what the scheduler remembers. Part of `store_conformance`."""
+"""Conformance suite of stores for queues and the scheduler's memory. Part of `store_conformance`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store must do with the receipts of requests."""
+"""Conformance suite of stores for receipts of requests."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class ReceiptConformance:
         assert store.receipt(receipt.id) is None
         store.commit(Changes(receipts=(receipt,)))
         assert store.receipt(receipt.id) == receipt
-        done = Receipt(receipt.id, receipt.digest, 1001.0, receipt.made)
-        store.commit(Changes(receipts=(done,)))
-        assert store.receipt(receipt.id) == done
+        finished = Receipt(receipt.id, receipt.digest, 1001.0, receipt.made)
+        store.commit(Changes(receipts=(finished,)))
+        assert store.receipt(receipt.id) == finished
         assert store.receipt("b" * 64) is None
 
     def test_receipts_are_forgotten_after_their_time(self, store: Store) -> None:

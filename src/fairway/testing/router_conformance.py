@@ -1,4 +1,4 @@
-"""What every `Router` must do. Subclass it in a test module, with a fixture `world` that makes a `RouterWorld`."""
+"""Conformance suite of the `Router` port. Subclass it in a test module, with a fixture `world` that returns a `RouterWorld`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERVICE = "default/mnist"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a request."""
+    """The result of a request."""
 
     status: int
     backend: str = ""
@@ -24,49 +24,49 @@ class Reply:
 
 
 class RouterWorld(Protocol):
-    """A router and what stands before and behind it."""
+    """A router with its clients and replicas."""
 
     router: Router
     exact: bool
-    """Whether weights come out exactly and latencies are counted at once, or only on the average and after a while."""
+    """Whether weights are exact and latencies are counted at once, or only on average and with a delay."""
     holds: bool
-    """Whether requests wait while there is no backend."""
+    """Whether the router holds requests while there is no backend."""
     woken: asyncio.Event
 
     async def backend(self, name: str, revision: int) -> Backend:
-        """A replica that answers."""
+        """Start a replica that responds; return its backend."""
         ...
 
     async def refuse(self, backend: Backend) -> None:
-        """Let a replica take no more connections."""
+        """Make a replica refuse connections."""
         ...
 
     async def answer(self, backend: Backend, status: int) -> None:
-        """Let a replica answer so from now on."""
+        """Make a replica respond with this status from now on."""
         ...
 
     async def ask(self, port: int, headers: Mapping[str, str] | None = None) -> Reply:
-        """Send a POST; `ConnectionRefusedError` when nobody listens."""
+        """Send a POST; raise `ConnectionRefusedError` when the port is closed."""
         ...
 
     async def copies(self, backend: Backend, number: int) -> None:
-        """Until so many copies of requests have reached the replica."""
+        """Wait until this many copies of requests have reached the replica."""
         ...
 
     async def restart(self) -> None:
-        """What a restart of the daemon does: `router` is another one over the same things."""
+        """Simulate a restart of the daemon: replace `router` by a new one over the same state."""
         ...
 
 
 async def ask_many(world: RouterWorld, port: int, number: int, headers: Mapping[str, str] | None = None) -> Counter[int | None]:
-    """Who answered, by revision; all answers must be good."""
+    """Send requests and return the answers by revision; all must have status 200."""
     replies = [await world.ask(port, headers) for _ in range(number)]
     assert {reply.status for reply in replies} == {200}
     return Counter(reply.revision for reply in replies)
 
 
 async def waits(world: RouterWorld, number: int) -> None:
-    """Until so many requests are held."""
+    """Wait until this many requests are held."""
     async with asyncio.timeout(30.0):
         while True:
             load = (await world.router.look()).get(SERVICE)
@@ -88,21 +88,21 @@ class RouterConformance:
         assert await world.router.kept() == [SERVICE]
 
     async def test_services_are_apart(self, world: RouterWorld) -> None:
-        one = await world.router.put(RoutePlan("default/one", (await world.backend("a", 1),), ((1, WHOLE),)))
-        two = await world.router.put(RoutePlan("default/two", (await world.backend("b", 1),), ((1, WHOLE),)))
-        assert one != two
-        assert (await world.ask(one)).backend == "a"
-        assert (await world.ask(two)).backend == "b"
+        first_port = await world.router.put(RoutePlan("default/one", (await world.backend("a", 1),), ((1, WHOLE),)))
+        second_port = await world.router.put(RoutePlan("default/two", (await world.backend("b", 1),), ((1, WHOLE),)))
+        assert first_port != second_port
+        assert (await world.ask(first_port)).backend == "a"
+        assert (await world.ask(second_port)).backend == "b"
         assert await world.router.kept() == ["default/one", "default/two"]
 
     async def test_weights(self, world: RouterWorld) -> None:
         backends = (await world.backend("a", 1), await world.backend("b", 2))
         port = await world.router.put(RoutePlan(SERVICE, backends, ((1, 7_500), (2, 2_500))))
-        found = await ask_many(world, port, 200)
+        answers_by_revision = await ask_many(world, port, 200)
         if world.exact:
-            assert found == {1: 150, 2: 50}
+            assert answers_by_revision == {1: 150, 2: 50}
         else:
-            assert 100 < found[1] < 190
+            assert 100 < answers_by_revision[1] < 190
         await world.router.put(RoutePlan(SERVICE, backends, ((1, 0), (2, WHOLE))))
         assert await ask_many(world, port, 20) == {2: 20}
 
@@ -113,8 +113,8 @@ class RouterConformance:
     async def test_backends_share(self, world: RouterWorld) -> None:
         backends = (await world.backend("a", 1), await world.backend("b", 1))
         port = await world.router.put(RoutePlan(SERVICE, backends, ((1, WHOLE),)))
-        found = Counter([(await world.ask(port)).backend for _ in range(40)])
-        assert min(found["a"], found["b"]) >= 5
+        answers_by_backend = Counter([(await world.ask(port)).backend for _ in range(40)])
+        assert min(answers_by_backend["a"], answers_by_backend["b"]) >= 5
         await world.router.put(RoutePlan(SERVICE, backends[:1], ((1, WHOLE),)))
         assert {(await world.ask(port)).backend for _ in range(20)} == {"a"}
 
@@ -160,10 +160,17 @@ class RouterConformance:
             await world.answer(backends[0], status)
             assert (await world.ask(port)).status == status
         load = (await world.router.look())[SERVICE]
-        seen = load.revisions[1]
-        assert (load.arrived, seen.arrived, seen.answered, seen.client_errors, seen.rejected, seen.failed) == (4, 4, 2, 1, 1, 1)
+        revision_load = load.revisions[1]
+        assert (
+            load.arrived,
+            revision_load.arrived,
+            revision_load.answered,
+            revision_load.client_errors,
+            revision_load.rejected,
+            revision_load.failed,
+        ) == (4, 4, 2, 1, 1, 1)
         if world.exact:
-            assert sum(seen.latency) == 1, "latencies are those of successful answers"
+            assert sum(revision_load.latency) == 1, "latencies are those of successful answers"
         assert load.backends["a"].in_flight == 0
         assert (load.held, load.held_since, load.expired) == (0, None, 0)
 
@@ -175,13 +182,13 @@ class RouterConformance:
         assert set(statuses) == {200, 400}
         async with asyncio.timeout(30.0):
             while True:
-                seen = (await world.router.look())[SERVICE].revisions
-                if seen[2].mirror_client_errors >= statuses[200]:
+                revision_loads = (await world.router.look())[SERVICE].revisions
+                if revision_loads[2].mirror_client_errors >= statuses[200]:
                     break
                 await asyncio.sleep(0.05)
-        assert (seen[1].client_errors, seen[2].client_errors) == (0, statuses[400])
-        assert (seen[1].answered, seen[2].answered) == (statuses[200], statuses[400])
-        assert seen[2].mirror_failed == 0
+        assert (revision_loads[1].client_errors, revision_loads[2].client_errors) == (0, statuses[400])
+        assert (revision_loads[1].answered, revision_loads[2].answered) == (statuses[200], statuses[400])
+        assert revision_loads[2].mirror_failed == 0
 
     async def test_a_restart_of_the_daemon_changes_nothing(self, world: RouterWorld) -> None:
         plan = RoutePlan(SERVICE, (await world.backend("a", 1),), ((1, WHOLE),))
@@ -199,11 +206,11 @@ class RouterConformance:
         backends = (await world.backend("a", 1), await world.backend("b", 2))
         plans = [RoutePlan(SERVICE, backends[:1], ((1, WHOLE),)), RoutePlan(SERVICE, backends[1:], ((2, WHOLE),))]
         port = await world.router.put(plans[0])
-        over = asyncio.Event()
+        stop = asyncio.Event()
         statuses: Counter[int] = Counter()
 
         async def load() -> None:
-            while not over.is_set():
+            while not stop.is_set():
                 statuses[(await world.ask(port)).status] += 1
                 await asyncio.sleep(0)
 
@@ -211,7 +218,7 @@ class RouterConformance:
         for turn in range(12):
             await world.router.put(plans[turn % 2])
             await asyncio.sleep(0.01)
-        over.set()
+        stop.set()
         await asyncio.gather(*clients)
         assert set(statuses) == {200}
 
@@ -231,7 +238,7 @@ class RouterConformance:
         if not world.holds:
             return
         port = await world.router.put(RoutePlan(SERVICE, weights=((1, WHOLE),)))
-        asked = [asyncio.create_task(world.ask(port)) for _ in range(3)]
+        requests = [asyncio.create_task(world.ask(port)) for _ in range(3)]
         async with asyncio.timeout(30.0):
             await world.woken.wait()
         await waits(world, 3)
@@ -241,7 +248,7 @@ class RouterConformance:
         assert load.held_since <= load.time
         backend = await world.backend("a", 1)
         await world.router.put(RoutePlan(SERVICE, (backend,), ((1, WHOLE),)))
-        assert [reply.status for reply in await asyncio.gather(*asked)] == [200, 200, 200]
+        assert [reply.status for reply in await asyncio.gather(*requests)] == [200, 200, 200]
         load = (await world.router.look())[SERVICE]
         assert (load.held, load.expired, load.revisions[1].answered) == (0, 0, 3)
 
@@ -259,7 +266,7 @@ class RouterConformance:
         if not world.holds:
             return
         port = await world.router.put(RoutePlan(SERVICE, weights=((1, WHOLE),)))
-        asked = asyncio.create_task(world.ask(port))
+        request = asyncio.create_task(world.ask(port))
         await waits(world, 1)
         await world.router.drop(SERVICE)
-        assert (await asked).status == 503
+        assert (await request).status == 503

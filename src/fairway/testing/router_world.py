@@ -1,4 +1,4 @@
-"""Real sockets before and behind a router: the `RouterWorld` of every router that has some."""
+"""A `RouterWorld` with real sockets in front of and behind the router."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.testing.router_conformance import Reply
 
 
 class LocalWorld:
-    """A router made by `make`, replicas on this machine, and clients that open a connection a request."""
+    """A router created by `make`, replicas on this machine, and clients that open one connection for each request."""
 
     def __init__(self, make: Callable[[], Router], *, exact: bool, holds: bool) -> None:
         self._make = make
@@ -35,18 +35,18 @@ class LocalWorld:
     async def ask(self, port: int, headers: Mapping[str, str] | None = None) -> Reply:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-        usual = "Host: localhost\r\nConnection: close\r\nContent-Length: 4\r\n"
-        writer.write(f"POST /v2/x HTTP/1.1\r\n{usual}{lines}\r\nbody".encode())
+        fixed_headers = "Host: localhost\r\nConnection: close\r\nContent-Length: 4\r\n"
+        writer.write(f"POST /v2/x HTTP/1.1\r\n{fixed_headers}{lines}\r\nbody".encode())
         answer = (await reader.read()).decode()
         writer.close()
         head, _, body = answer.partition("\r\n\r\n")
-        found = dict(line.split(": ", 1) for line in head.split("\r\n")[1:])
+        answer_headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:])
         name = body.partition('"name":"')[2].partition('"')[0]
-        revision = found.get("fairway-revision")
+        revision = answer_headers.get("fairway-revision")
         return Reply(int(head.split(" ")[1]), name, None if revision is None else int(revision))
 
     async def ask_raw(self, port: int) -> tuple[int, str]:
-        """The status and the text of an answer."""
+        """Return the status and the full text of an answer."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = (await reader.read()).decode()
@@ -54,7 +54,7 @@ class LocalWorld:
         return int(answer.split(" ")[1]), answer
 
     async def status_at(self, port: int, host: str) -> int:
-        """The status of the answer to a request by this name."""
+        """Return the status of a request with this Host header."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         answer = await reader.read()
@@ -70,7 +70,7 @@ class LocalWorld:
         await self.router.start(self.woken.set)
 
     async def end(self) -> None:
-        """Close everything."""
+        """Drop all services and close the router and the replicas."""
         for service in await self.router.kept():
             await self.router.drop(service)
         await self.router.close()

@@ -1,4 +1,4 @@
-"""Schedulers in a situation, for tests of what they say about it."""
+"""Builders of schedulers in a given state, for tests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fairway.state.queue import Queue
 def asked_in_turn(
     nodes: Iterable[Node], requests: Iterable[Request], queues: Iterable[Queue] = (), memory: SchedulerMemory | None = None
 ) -> Scheduler:
-    """One that knows these nodes and queues and was asked for the runs one after the other, a second apart, from 0 on."""
-    made = Scheduler(memory)
+    """Return a scheduler with these nodes and queues that received the requests one second apart, starting at 0."""
+    scheduler = Scheduler(memory)
     for node in nodes:
-        made.apply(NodeSeen(node), 0.0)
+        scheduler.apply(NodeSeen(node), 0.0)
     for queue in queues:
-        made.apply(QueueSet(queue), 0.0)
+        scheduler.apply(QueueSet(queue), 0.0)
     for number, request in enumerate(requests):
-        made.apply(Asked(replace(request, submitted=float(number))), float(number))
-        made.decide(float(number))
-    return made
+        scheduler.apply(Asked(replace(request, submitted=float(number))), float(number))
+        scheduler.decide(float(number))
+    return scheduler

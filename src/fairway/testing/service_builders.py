@@ -1,4 +1,4 @@
-"""Makes services, replicas and looks at them for tests, with only what a test cares about."""
+"""Builders of services, replicas and measurements for tests, with defaults for all fields that a test does not set."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ KEY = ServiceKey("default", "mnist")
 
 
 def a_service_spec(version: object = 1, **fields: object) -> ServiceSpec:
-    """A document for a version of the model `mnist`, one to ten replicas."""
+    """Return a document for a version of the model `mnist`, with one to ten replicas."""
     return ServiceSpec.model_validate({"model": f"mnist@{version}", "replicas": {"min": 1, "max": 10}, **fields})
 
 
 def apply_version(service: Service | None, version: int = 1, now: float = 0.0, **fields: object) -> Service:
-    """The service after such a document was applied."""
+    """Return the service after such a document was applied."""
     spec = a_service_spec(version, **fields)
     return commands.applied(service, KEY, spec, spec.model, "onnx", Origin(), {}, now)
 
 
 def a_service(wanted: int = 1, **fields: object) -> Service:
-    """A service whose first revision serves, with so many replicas."""
+    """Return a service whose first revision serves with `wanted` replicas."""
     spec = a_service_spec(**fields)
     service = commands.applied(None, KEY, spec, spec.model, "onnx", Origin(), {}, 0.0)
     good = replace(service.revisions[0], phase=RevisionPhase.GOOD)
-    done = replace(service.rollout, phase=RolloutPhase.DONE, finished=1.0) if service.rollout else None
+    rollout = replace(service.rollout, phase=RolloutPhase.DONE, finished=1.0) if service.rollout else None
     scale = replace(service.scale, wanted=wanted)
-    return replace(service, stable=1, revisions=(good,), rollout=done, scale=scale, replicas_made=wanted)
+    return replace(service, stable=1, revisions=(good,), rollout=rollout, scale=scale, replicas_made=wanted)
 
 
 def a_replica(
@@ -46,7 +46,7 @@ def a_replica(
     message: str = "",
     started: float | None = None,
 ) -> Replica:
-    """A replica with an address."""
+    """Return a replica with an address."""
     return Replica(
         KEY,
         revision,
@@ -62,12 +62,12 @@ def a_replica(
 
 
 def latency_bars(answers: Mapping[float, int]) -> tuple[int, ...]:
-    """So many answers that took so many seconds, as a router counts them."""
-    found = [0] * (len(LATENCY_BOUNDS) + 1)
+    """Return the latency histogram of a router for these answers, given as number by seconds."""
+    bars = [0] * (len(LATENCY_BOUNDS) + 1)
     for seconds, count in answers.items():
-        place = next((index for index, bound in enumerate(LATENCY_BOUNDS) if bound >= seconds), len(LATENCY_BOUNDS))
-        found[place] += count
-    return tuple(found)
+        bar = next((index for index, bound in enumerate(LATENCY_BOUNDS) if bound >= seconds), len(LATENCY_BOUNDS))
+        bars[bar] += count
+    return tuple(bars)
 
 
 def service_looks(
@@ -81,7 +81,10 @@ def service_looks(
     epoch: str = "a",
     measured: Measured = Measured(),
 ) -> Measured:
-    """A look every two seconds: `rate` requests a second; each replica is so `busy`, with `served` a busy second."""
+    """Return samples every two seconds with `rate` requests per second.
+
+    Each replica is busy for the fraction `busy` of the time, and serves `served` requests per busy second.
+    """
     for step in range(int(seconds / 2) + 1):
         passed = 2.0 * step
         time = start + passed

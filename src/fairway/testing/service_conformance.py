@@ -1,4 +1,4 @@
-"""What every `Store` must do with services. Part of `store_conformance`."""
+"""Conformance suite of stores for services. Part of `store_conformance`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fairway.state.service import (
 
 
 def a_service(name: str = "mnist", namespace: str = "default") -> Service:
-    """A service of one revision."""
+    """Return a service with one revision."""
     spec = ServiceSpec.model_validate({"model": "mnist@champion", "replicas": {"min": 1, "max": 3}})
     revision = Revision(1, spec, model="mnist@7", model_format="onnx", created=1.0)
     return Service(ServiceKey(namespace, name), spec, Origin(user="ana"), revisions=(revision,), created=1.0)

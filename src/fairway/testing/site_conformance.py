@@ -1,4 +1,4 @@
-"""What every router at a loopback address must refuse: requests that a page of another site may have had a browser send."""
+"""Conformance suite for cross-site requests that routers at a loopback address must refuse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SENT: tuple[tuple[int, dict[str, str]], ...] = (
 
 
 class SiteConformance:
-    """The tests; `world` is a fixture of the class that inherits them."""
+    """The tests; subclasses provide the fixture `world`."""
 
     async def test_pages_of_other_sites_send_nothing(self, world: LocalWorld) -> None:
         port = await world.router.put(RoutePlan(SERVICE, (await world.backend("a", 1),), ((1, WHOLE),)))
@@ -31,5 +31,5 @@ class SiteConformance:
     async def test_other_names_are_refused(self, world: LocalWorld) -> None:
         backends = (await world.backend("a", 1),)
         port = await world.router.put(RoutePlan(SERVICE, backends, ((1, WHOLE),), hosts=("gpu7",)))
-        found = {host: await world.status_at(port, host) for host in _HOSTS}
-        assert found == {host: 403 if "evil" in host else 200 for host in _HOSTS}
+        statuses = {host: await world.status_at(port, host) for host in _HOSTS}
+        assert statuses == {host: 403 if "evil" in host else 200 for host in _HOSTS}

@@ -1,4 +1,4 @@
-"""What every `Store` must do. Subclass it in a test module, with a fixture `store` that makes an empty one."""
+"""Conformance suite of the `Store` port. Subclass it in a test module, with a fixture `store` that returns an empty store."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ RICH_SPEC = JobSpec(
 
 
 def make_job(number: int = 1, series: str = "mnist", namespace: str = "default", phase: JobPhase = JobPhase.PENDING) -> Job:
-    """A small run."""
+    """Return a small run."""
     return Job(JobKey(namespace, f"{series}-{number}"), series, number, SPEC, phase=phase, created=1000.0 + number)
 
 
 def make_task(job: Job, index: int = 0, attempt: int = 0, phase: TaskPhase = TaskPhase.RUNNING) -> Task:
-    """A small task."""
+    """Return a small task."""
     return Task(TaskKey(job.key.namespace, job.key.name, "worker", index, attempt), phase, Need(1.0, 1 << 30), created=5.0)
 
 
 def pages(store: Store, wanted: JobFilter) -> Iterator[list[str]]:
-    """The names on each page, to the last."""
+    """Yield the names on each page until the last one."""
     while True:
         page = store.list_jobs(wanted)
         yield [job.key.name for job in page.jobs]
@@ -130,14 +130,14 @@ class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance
         job = replace(make_job(), progress=progress)
         point = MetricPoint(1.0, 1, {"loss": math.inf, "accuracy": math.nan})
         store.commit(Changes(jobs=(job,), points=((job.key, point),)))
-        found = store.get_job(job.key)
-        assert found is not None
-        assert found.progress.metrics["loss"] == math.inf
-        assert found.progress.metrics["low"] == -math.inf
-        assert math.isnan(found.progress.metrics["accuracy"])
-        back = store.points_of(job.key)[0].metrics
-        assert back["loss"] == math.inf
-        assert math.isnan(back["accuracy"])
+        stored = store.get_job(job.key)
+        assert stored is not None
+        assert stored.progress.metrics["loss"] == math.inf
+        assert stored.progress.metrics["low"] == -math.inf
+        assert math.isnan(stored.progress.metrics["accuracy"])
+        stored_metrics = store.points_of(job.key)[0].metrics
+        assert stored_metrics["loss"] == math.inf
+        assert math.isnan(stored_metrics["accuracy"])
 
     def test_a_task_comes_back_as_it_went_in(self, store: Store) -> None:
         job = make_job()
@@ -176,16 +176,18 @@ class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance
         assert store.list_jobs(JobFilter(phases=("Succeeded",))).jobs == (later,)
 
     def test_a_commit_takes_many_kinds_at_once(self, store: Store) -> None:
-        one, two = make_job(1), make_job(2)
-        event = Event(1.0, str(one.key), "Submitted", "by ana")
+        first_job, second_job = make_job(1), make_job(2)
+        event = Event(1.0, str(first_job.key), "Submitted", "by ana")
         point = MetricPoint(2.0, 3, {"loss": 0.5}, "worker-0")
-        changes = Changes((one, two), (make_task(one), make_task(two)), (event,), ((two.key, point),))
+        changes = Changes(
+            (first_job, second_job), (make_task(first_job), make_task(second_job)), (event,), ((second_job.key, point),)
+        )
         store.commit(changes)
-        assert store.active_jobs() == [one, two]
-        assert store.tasks_of(two.key) == [make_task(two)]
+        assert store.active_jobs() == [first_job, second_job]
+        assert store.tasks_of(second_job.key) == [make_task(second_job)]
         assert store.events_of("") == [event]
-        assert store.points_of(two.key) == [point]
-        assert store.points_of(one.key) == []
+        assert store.points_of(second_job.key) == [point]
+        assert store.points_of(first_job.key) == []
 
     def test_numbers_rise_by_one_in_each_series(self, store: Store) -> None:
         assert [store.next_number("default", "mnist") for _ in range(3)] == [1, 2, 3]
@@ -201,9 +203,9 @@ class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance
 
     def test_the_newest_run_has_the_highest_number(self, store: Store) -> None:
         store.commit(Changes(jobs=(make_job(9), make_job(10), make_job(2), make_job(11, series="other"))))
-        found = store.newest("default", "mnist")
-        assert found is not None
-        assert found.number == 10
+        newest_run = store.newest("default", "mnist")
+        assert newest_run is not None
+        assert newest_run.number == 10
         assert store.newest("team", "mnist") is None
 
     def test_active_runs_come_oldest_first(self, store: Store) -> None:
@@ -224,16 +226,16 @@ class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance
         for number in range(1, 24):
             store.commit(Changes(jobs=(make_job(number, phase=phases[number % len(phases)]),)))
         expected = [f"mnist-{number}" for number in range(23, 0, -1)]
-        for wanted in (
+        for job_filter in (
             JobFilter(),
             JobFilter(namespace="default"),
             JobFilter(namespace="default", series="mnist"),
             JobFilter(series="mnist"),
         ):
-            found = list(pages(store, replace(wanted, limit=5)))
-            assert [name for page in found for name in page] == expected
-            assert [len(page) for page in found] == [5, 5, 5, 5, 3]
-            assert store.list_jobs(replace(wanted, limit=5)).total == 23
+            page_names = list(pages(store, replace(job_filter, limit=5)))
+            assert [name for page in page_names for name in page] == expected
+            assert [len(page) for page in page_names] == [5, 5, 5, 5, 3]
+            assert store.list_jobs(replace(job_filter, limit=5)).total == 23
 
     def test_a_full_last_page_has_no_successor(self, store: Store) -> None:
         store.commit(Changes(jobs=tuple(make_job(number) for number in range(1, 5))))
@@ -250,28 +252,28 @@ class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance
         assert "cursor" in _refusal(store, JobFilter(before="'; DROP TABLE job"))
 
     def test_lists_are_filtered(self, store: Store) -> None:
-        here = replace(make_job(1, phase=JobPhase.RUNNING), labels={"team": "nlp", "kind": "a"})
-        there = replace(make_job(1, namespace="team", phase=JobPhase.FAILED), labels={"team": "nlp", "kind": "b"})
+        in_default = replace(make_job(1, phase=JobPhase.RUNNING), labels={"team": "nlp", "kind": "a"})
+        in_team = replace(make_job(1, namespace="team", phase=JobPhase.FAILED), labels={"team": "nlp", "kind": "b"})
         other = make_job(1, series="other", phase=JobPhase.FAILED)
-        store.commit(Changes(jobs=(here, there, other)))
+        store.commit(Changes(jobs=(in_default, in_team, other)))
         cases = [
-            (JobFilter(), (other, there, here)),
-            (JobFilter(namespace="default"), (other, here)),
-            (JobFilter(series="mnist"), (there, here)),
-            (JobFilter(namespace="team", series="mnist"), (there,)),
-            (JobFilter(phases=("Failed",)), (other, there)),
-            (JobFilter(phases=("Failed", "Running")), (other, there, here)),
+            (JobFilter(), (other, in_team, in_default)),
+            (JobFilter(namespace="default"), (other, in_default)),
+            (JobFilter(series="mnist"), (in_team, in_default)),
+            (JobFilter(namespace="team", series="mnist"), (in_team,)),
+            (JobFilter(phases=("Failed",)), (other, in_team)),
+            (JobFilter(phases=("Failed", "Running")), (other, in_team, in_default)),
             (JobFilter(namespace="default", phases=("Failed",)), (other,)),
             (JobFilter(namespace="default", series="mnist", phases=("Failed",)), ()),
-            (JobFilter(labels={"team": "nlp"}), (there, here)),
-            (JobFilter(labels={"team": "nlp", "kind": "b"}), (there,)),
-            (JobFilter(labels={"team": "nlp"}, phases=("Running",)), (here,)),
-            (JobFilter(labels={"team": "nlp"}, namespace="team", series="mnist"), (there,)),
+            (JobFilter(labels={"team": "nlp"}), (in_team, in_default)),
+            (JobFilter(labels={"team": "nlp", "kind": "b"}), (in_team,)),
+            (JobFilter(labels={"team": "nlp"}, phases=("Running",)), (in_default,)),
+            (JobFilter(labels={"team": "nlp"}, namespace="team", series="mnist"), (in_team,)),
             (JobFilter(labels={"team": "x"}), ()),
         ]
-        for wanted, expected in cases:
-            page = store.list_jobs(wanted)
-            assert (page.jobs, page.total) == (expected, len(expected)), wanted
+        for job_filter, expected in cases:
+            page = store.list_jobs(job_filter)
+            assert (page.jobs, page.total) == (expected, len(expected)), job_filter
 
     def test_labels_change_with_the_run(self, store: Store) -> None:
         job = replace(make_job(), labels={"a": "1", "b": "2"})
@@ -317,11 +319,11 @@ class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance
     def test_a_delete_wins_and_its_event_stays(self, store: Store) -> None:
         job = make_job()
         store.commit(Changes(jobs=(job,)))
-        gone = Event(5.0, str(job.key), "Deleted", "by ana")
-        store.commit(Changes(jobs=(job,), tasks=(make_task(job),), events=(gone,), deleted=(job.key,)))
+        deleted_event = Event(5.0, str(job.key), "Deleted", "by ana")
+        store.commit(Changes(jobs=(job,), tasks=(make_task(job),), events=(deleted_event,), deleted=(job.key,)))
         assert store.get_job(job.key) is None
         assert store.tasks_of(job.key) == []
-        assert store.events_of(str(job.key)) == [gone]
+        assert store.events_of(str(job.key)) == [deleted_event]
 
     def test_deleting_what_is_not_there_is_harmless(self, store: Store) -> None:
         store.commit(Changes(deleted=(JobKey("default", "nothing-1"),)))
@@ -371,12 +373,12 @@ class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance
         job = make_job()
         points = [MetricPoint(float(step), step, {"loss": float(step)}, "worker-0") for step in range(1000)]
         store.commit(Changes(jobs=(job,), points=tuple((job.key, point) for point in points)))
-        found = store.points_of(job.key, limit=100)
-        steps = [point.step or 0 for point in found]
-        assert len(found) == 100
+        thinned = store.points_of(job.key, limit=100)
+        steps = [point.step or 0 for point in thinned]
+        assert len(thinned) == 100
         assert (steps[0], steps[-1]) == (0, 999)
         assert {later - earlier for earlier, later in pairwise(steps)} <= {10, 11}
-        assert all(points[step] == point for step, point in zip(steps, found, strict=True))
+        assert all(points[step] == point for step, point in zip(steps, thinned, strict=True))
         assert store.points_of(job.key, limit=1000) == points
         assert len(store.points_of(job.key, limit=1)) == 1
         assert store.points_of(job.key, limit=0) == []
@@ -394,7 +396,7 @@ class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance
         assert store.list_jobs(JobFilter()).total == 0
 
     def test_what_has_stayed_its_time_is_found(self, store: Store) -> None:
-        """Logs and records expire on their own; what runs, or is kept for ever, never does."""
+        """Logs and records expire separately; those of unfinished runs, and those kept for ever, never expire."""
         spec = SPEC.model_copy(update={"keep": Keep(logs="1m", record="1h")})
         ended = replace(make_job(1, phase=JobPhase.SUCCEEDED), spec=spec, finished=1000.0)
         store.commit(Changes(jobs=(ended, replace(make_job(2), spec=spec))))

@@ -1,4 +1,4 @@
-"""What every `Store` must do with what MLflow clients tell. Part of `store_conformance`."""
+"""Conformance suite of stores for records from MLflow clients. Part of `store_conformance`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fairway.state.tracking import Experiment, LoggedModel, RegisteredName, Trac
 
 
 def a_job(number: int = 1) -> Job:
-    """A small run."""
+    """Return a small run."""
     spec = JobSpec(roles={"worker": Role(command=("python", "train.py"))})
     return Job(JobKey("default", f"mnist-{number}"), "mnist", number, spec, created=1.0)
 
 
 class TrackingConformance:
-    """The part of the suite about what is tracked."""
+    """The part of the suite about tracking records."""
 
     def test_what_is_tracked_comes_back_as_it_went_in(self, store: Store) -> None:
         run = TrackedRun(

@@ -1,7 +1,7 @@
-"""A world in which plans come true at once: for tests of planning without processes, files or time.
+"""A simulated engine that carries out plans at once: for tests of planning without processes, files or time.
 
-The world plays the engine: created tasks are ready, bound gangs run, evicted tasks stop. A test makes
-things happen (`finish`, `fail`, `lose`, `report`, `pass_time`) and looks at what the plan makes of it.
+Created tasks are ready, bound gangs run, evicted tasks stop. A test triggers events (`finish`, `lose`, `report`, `pass_time`)
+and checks the resulting plans.
 """
 
 from __future__ import annotations
@@ -27,93 +27,93 @@ class World:
 
     def __init__(self, *nodes: Node, now: float = 1000.0, places: bool = True) -> None:
         self.places = places
-        """False: another scheduler places; bound gangs wait until the test says where they sit (`see`)."""
+        """False: an external scheduler places; bound gangs wait until the test reports their nodes (`see`)."""
         self.now = now
         self.snapshot = Snapshot(nodes=nodes or (Node("here", cpu=4.0, memory=8 << 30),))
         self.actions: list[Action] = []
         self.events: list[Event] = []
         self.stubborn: set[str] = set()
-        """Tasks (`worker-0`) that ignore an eviction with a grace."""
+        """Tasks (`worker-0`) that ignore an eviction with a grace period."""
         self.refusal = ""
-        """When set, nothing can be bound, for this reason."""
+        """When set, binding fails with this reason."""
         self.started: list[TaskKey] = []
         self.wake_at: float | None = None
         self.outlooks = Outlooks()
 
     def submit(self, name: str, spec: JobSpec | dict[str, object]) -> JobKey:
-        """A new run."""
+        """Submit a run."""
         series, _, number = name.rpartition("-")
         key = JobKey("default", name)
-        asked = spec if isinstance(spec, JobSpec) else JobSpec.model_validate(spec)
-        self.snapshot.put_job(Job(key, series, int(number), asked, created=self.now))
+        job_spec = spec if isinstance(spec, JobSpec) else JobSpec.model_validate(spec)
+        self.snapshot.put_job(Job(key, series, int(number), job_spec, created=self.now))
         self.turn()
         return key
 
     def turn(self) -> None:
-        """Plan and perform until there is nothing more to do now."""
+        """Plan and perform actions until there is nothing more to do now."""
         for _ in range(ROUNDS):
             fresh = plan(self.snapshot, self.now, places=self.places)
-            found = plan(self.snapshot, self.now, self.outlooks, places=self.places)
-            if found != fresh:
-                message = f"a planner that remembers plans otherwise than a new one: {found} instead of {fresh}"
+            result = plan(self.snapshot, self.now, self.outlooks, places=self.places)
+            if result != fresh:
+                message = f"a planner that remembers plans otherwise than a new one: {result} instead of {fresh}"
                 raise AssertionError(message)
-            self.wake_at = found.wake_at
-            if found.empty:
+            self.wake_at = result.wake_at
+            if result.empty:
                 return
-            if found.memory is not None:
-                self.snapshot.memory = found.memory
-            for job in found.jobs:
+            if result.memory is not None:
+                self.snapshot.memory = result.memory
+            for job in result.jobs:
                 self.snapshot.put_job(job)
-            for task in found.tasks:
+            for task in result.tasks:
                 self.snapshot.put_task(task)
-            self.events.extend(found.events)
-            for action in found.actions:
+            self.events.extend(result.events)
+            for action in result.actions:
                 self.actions.append(action)
                 self._perform(action)
-            for key in found.deleted:
+            for key in result.deleted:
                 self.snapshot.forget(key)
-        message = f"the plan does not settle: {found}"
+        message = f"the plan does not settle: {result}"
         raise AssertionError(message)
 
     def job(self, key: JobKey) -> Job:
-        """The run as it is."""
+        """Return the current value of the run."""
         return self.snapshot.jobs[key]
 
     def tasks(self, key: JobKey, *, alive: bool = False) -> list[Task]:
-        """The run's tasks; only those that hold room when `alive`."""
+        """Return the run's tasks; with `alive` only those that hold resources."""
         return [task for task in self.snapshot.tasks_of(key) if not alive or task.phase.holds_resources]
 
     def finish(
         self, key: JobKey, name: str, code: int = 0, *, signal: int | None = None, tail: str = "", traceback: str = ""
     ) -> None:
-        """A running task ends by itself."""
+        """Let a running task end by itself."""
         phase = TaskPhase.SUCCEEDED if code == 0 and signal is None else TaskPhase.FAILED
         ending = Exit(None if signal else code, signal, tail=tail, traceback_digest=traceback)
         self.end(self._running(key, name), phase, ending)
         self.turn()
 
     def lose(self, key: JobKey, name: str) -> None:
-        """Nobody knows what became of a task."""
+        """Let a running task be lost."""
         self.end(self._running(key, name), TaskPhase.LOST, None)
         self.turn()
 
     def report(self, key: JobKey, step: int, **metrics: float) -> None:
-        """The leader reports."""
+        """Let the leader report a step and metrics."""
         self.snapshot.put_job(fold_progress(self.job(key), "worker-0", [(self.now, step, metrics)]))
         self.turn()
 
     def checkpoint(self, key: JobKey, step: int) -> None:
-        """A checkpoint was saved."""
+        """Let the run save a checkpoint."""
         self.snapshot.put_job(fold_checkpoint(self.job(key), step, self.now))
         self.turn()
 
     def stop(self, key: JobKey) -> None:
-        """The user stops the run."""
+        """Stop the run as its user."""
         self.snapshot.put_job(replace(self.job(key), intent=Intent.STOP))
         self.turn()
 
     def pass_time(self, seconds: float) -> None:
-        """Time goes by; the plan is asked at every moment it wanted to be."""
+        """Advance the clock, and plan at every requested time."""
         end = self.now + seconds
         while self.wake_at is not None and self.now < self.wake_at <= end:
             self.now = self.wake_at
@@ -122,31 +122,31 @@ class World:
         self.turn()
 
     def end_stubborn(self, key: JobKey, name: str) -> None:
-        """The engine has killed a task that ignored its eviction."""
+        """Let the engine kill a task that ignored its eviction."""
         self.end(self._running(key, name), TaskPhase.STOPPED, Exit(None, 9, by_us=True))
         self.turn()
 
     def end(self, task: Task, phase: TaskPhase, ending: Exit | None) -> None:
-        """A task is over, however that came; the plan is not asked yet."""
+        """Report the end of a task without planning."""
         self._fold(TaskReport(task.key, phase, finished=self.now, exit=ending))
 
     def see(self, key: JobKey, *reports: TaskReport) -> None:
-        """The engine reports this of the run's tasks."""
+        """Report the state of the run's tasks, and plan."""
         assert all(report.key.run == key for report in reports)
         for report in reports:
             self._fold(report)
         self.turn()
 
     def over(self, key: JobKey) -> bool:
-        """Whether the run has ended."""
+        """Return whether the run has ended."""
         return self.job(key).phase in JOB_OVER
 
     def _running(self, key: JobKey, name: str) -> Task:
         return next(task for task in self.tasks(key, alive=True) if task.key.task == name)
 
     def _fold(self, report: TaskReport) -> None:
-        known = self.snapshot.tasks[report.key.run][report.key]
-        self.snapshot.put_task(fold_report(known, report))
+        task = self.snapshot.tasks[report.key.run][report.key]
+        self.snapshot.put_task(fold_report(task, report))
 
     def _perform(self, action: Action) -> None:
         match action:

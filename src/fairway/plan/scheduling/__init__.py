@@ -1,5 +1,5 @@
-"""Who goes first, and what fits where.
+"""The scheduling algorithm: queue order, placement, reservations, backfill and preemption.
 
-Pure. First in, first out with priorities; what is blocked keeps its place, and what is behind it may start
-only where that takes nothing from it.
+Pure. First in, first out with priorities. A blocked run gets a reservation, and runs behind it may start only where they do
+not delay it.
 """

@@ -1,4 +1,4 @@
-"""Who uses how much: by queue, by user of a queue, now and lately."""
+"""Resource accounting: usage by queue and by user of a queue, current and time-averaged."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fairway.plan.scheduling import amounts
 from fairway.plan.scheduling.amounts import Amounts
 
 HALF_LIFE = 6 * 3600.0
-"""Seconds after which use counts half."""
+"""Half-life of past usage, in seconds."""
 
 Usage = dict[str, tuple[float, float]]
-"""By queue: its share, averaged over the past with older use counting less, and when that was true."""
+"""By queue: its decayed average share, and the time for which it was computed."""
 
 
 class Accounts:
-    """Running totals. `usage` is the caller's and is kept up to date in place: it is part of what is remembered."""
+    """Running totals. `usage` belongs to the caller and is updated in place: it is part of the scheduler's memory."""
 
     def __init__(self, usage: Usage) -> None:
         self.totals: Amounts = {}
@@ -24,44 +24,44 @@ class Accounts:
         self.used_by: dict[tuple[str, str], Amounts] = {}
         self.usage = usage
         self.changed: set[str] = set()
-        """Queues that hold more or less than when somebody took them out of here."""
+        """Queues whose usage has changed; readers remove the entries that they have processed."""
         self._eased: set[tuple[str, str]] = set()
 
     def hold(self, queue: str, user: str, taken: Mapping[str, int], now: float | None) -> None:
-        """A run of the user holds so much from now on; None: it did already when `usage` was written."""
+        """Add what a run of the user holds; `now` is None when `usage` includes it already."""
         self._change(queue, user, taken, 1, now)
 
     def release(self, queue: str, user: str, taken: Mapping[str, int], now: float) -> None:
-        """It holds it no longer."""
+        """Subtract what a run of the user held."""
         self._change(queue, user, taken, -1, now)
         self._eased |= {(queue, user), (queue, "")}
 
     def take_eased(self) -> set[tuple[str, str]]:
-        """Queue and user of whatever was released since one last asked; without a user for the queue as a whole."""
-        found, self._eased = self._eased, set()
-        return found
+        """Return the (queue, user) pairs with a release since the last call; an empty user stands for the queue as a whole."""
+        eased, self._eased = self._eased, set()
+        return eased
 
     @property
     def total(self) -> int:
-        """All that there is, as one number: it tells whether there is more or less than before."""
+        """The sum of all capacities; it shows whether the cluster's capacity has changed."""
         return sum(self.totals.values())
 
     def share(self, queue: str, more: Mapping[str, int] | None = None) -> float:
-        """The largest part that the queue holds of any resource, 0 to 1; as if it held `more` besides."""
+        """Return the queue's dominant share, 0 to 1: its largest fraction of any resource, with `more` added to its usage."""
         return self.dominant(queue, more)[1]
 
     def dominant(self, queue: str, more: Mapping[str, int] | None = None) -> tuple[str, float]:
-        """Which resource that is, and the part. Types of GPUs are not resources of their own here."""
+        """Return the dominant resource and the share of it. GPU types do not count as separate resources here."""
         used = self.used.get(queue, {})
-        best, part = "", 0.0
+        best, share = "", 0.0
         for name, total in self.totals.items():
             held = used.get(name, 0) + (more.get(name, 0) if more else 0)
-            if held > part * total and not name.startswith("gpu:"):
-                best, part = name, held / total
-        return best, part
+            if held > share * total and not name.startswith("gpu:"):
+                best, share = name, held / total
+        return best, share
 
     def recent(self, queue: str, now: float) -> float:
-        """Its share lately: an average over the past in which use of `HALF_LIFE` ago counts half."""
+        """Return the queue's decayed average share: usage of `HALF_LIFE` seconds ago counts half."""
         return self._recent(queue, now, self.share(queue))
 
     def _recent(self, queue: str, now: float, share: float) -> float:
@@ -70,7 +70,7 @@ class Accounts:
         return value * kept + share * (1.0 - kept)
 
     def had(self, queue: str, now: float, more: Mapping[str, int] | None = None) -> float:
-        """What it has and has had lately, as one number: who has had less is served first."""
+        """Return the sum of the queue's current and recent share; queues with a lower value are served first."""
         share = self.share(queue)
         return (self.share(queue, more) if more else share) + self._recent(queue, now, share)
 

@@ -1,4 +1,4 @@
-"""How much of each resource: dictionaries of whole numbers by name, as queues count them.
+"""Amounts of resources: dictionaries of whole numbers by resource name, as queues count them.
 
 `cpu` in thousandths of a core, `memory` in MiB, `gpu` and `gpu:TYPE` in thousandths of a device, others as counts.
 """
@@ -14,7 +14,7 @@ Amounts = dict[str, int]
 
 
 def of_gang(gang: Gang) -> Amounts:
-    """What a gang asks for at the least. A type is counted only where no other will do."""
+    """Return the minimum request of a gang. A GPU type is counted only where exactly one type is allowed."""
     total: Amounts = {}
     for part in gang.parts:
         kind = part.shape.gpu_types[0] if len(part.shape.gpu_types) == 1 else ""
@@ -23,29 +23,29 @@ def of_gang(gang: Gang) -> Amounts:
 
 
 def of_seats(seats: Iterable[Seat], nodes: Mapping[str, Node]) -> Amounts:
-    """What the seats take, with the types of their devices."""
+    """Return what the seats take, including the types of their devices."""
     total: Amounts = {}
-    alike: tuple[Shape, int, str] | None = None
+    previous: tuple[Shape, int, str] | None = None
     times = 0
     for seat in seats:
         node = nodes.get(seat.node)
         kind = ""
         if seat.devices and node is not None:
             kind = next((device.type for device in node.devices if device.uuid == seat.devices[0]), "")
-        # The tasks of a gang are mostly alike, one after the other.
-        if alike is not None and alike[0] is seat.shape and alike[1] == seat.milli and alike[2] == kind:
+        # Consecutive seats of a gang are mostly equal, so equal ones are added in one step.
+        if previous is not None and previous[0] is seat.shape and previous[1] == seat.milli and previous[2] == kind:
             times += 1
             continue
-        if alike is not None:
-            add(total, _of_task(*alike), times)
-        alike, times = (seat.shape, seat.milli, kind), 1
-    if alike is not None:
-        add(total, _of_task(*alike), times)
+        if previous is not None:
+            add(total, _of_task(*previous), times)
+        previous, times = (seat.shape, seat.milli, kind), 1
+    if previous is not None:
+        add(total, _of_task(*previous), times)
     return total
 
 
 def of_nodes(nodes: Iterable[Node]) -> Amounts:
-    """What there is in all, sick devices left out."""
+    """Return the total capacity of the nodes, without unhealthy devices."""
     total: Amounts = {}
     for node in nodes:
         add(total, {"cpu": round(node.cpu * 1000), "memory": node.memory >> 20, **node.other})
@@ -56,7 +56,7 @@ def of_nodes(nodes: Iterable[Node]) -> Amounts:
 
 
 def add(total: Amounts, more: Mapping[str, int], times: int = 1) -> None:
-    """Count it in; with -1 for `times` count it out, leaving no zeros behind."""
+    """Add `more` to `total` in place, or subtract it with `times=-1`; zero entries are removed."""
     for name, count in more.items():
         new = total.get(name, 0) + count * times
         if new:
@@ -66,14 +66,14 @@ def add(total: Amounts, more: Mapping[str, int], times: int = 1) -> None:
 
 
 def _of_task(shape: Shape, milli: int, kind: str) -> Amounts:
-    found: Amounts = {}
+    amounts: Amounts = {}
     if shape.cpu:
-        found["cpu"] = shape.cpu
+        amounts["cpu"] = shape.cpu
     if shape.memory:
-        found["memory"] = shape.memory
+        amounts["memory"] = shape.memory
     if shape.gpus:
-        found["gpu"] = shape.gpus * milli
+        amounts["gpu"] = shape.gpus * milli
         if kind:
-            found[f"gpu:{kind}"] = shape.gpus * milli
-    found.update((name, count) for name, count in shape.other if count)
-    return found
+            amounts[f"gpu:{kind}"] = shape.gpus * milli
+    amounts.update((name, count) for name, count in shape.other if count)
+    return amounts

@@ -1,4 +1,4 @@
-"""Slipping by: what is over in time may use places that are kept for others."""
+"""Backfill: start a run on reserved places if it is expected to end before they are needed."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from fairway.plan.scheduling.walk import Walk
 from fairway.state.job import JobKey
 
 MOST_LOOKS = 32
-"""So many lines are tried in one decision, in the order in which they are served."""
+"""Maximum number of lines tried in one decision, in queue order."""
 DEPTH = 48
-"""Among so many of each queue that go on waiting."""
+"""Number of blocked lines of each queue that are considered."""
 MOST_KEPT = 4096
 
 
 @dataclass(slots=True)
 class Lengths:
-    """How long runs are thought to last at most, while nothing new is known. Forgetting it costs time only."""
+    """Cache of the expected maximum durations of runs, valid until the history changes. Dropping it costs time only."""
 
     count: int = -1
     found: dict[JobKey, tuple[Request, tuple[float, float] | None, float | None]] = field(default_factory=dict)
 
     def of(self, ledger: Ledger, request: Request) -> float | None:
-        """None when nobody can say."""
+        """Return the expected maximum duration of a run; None when it is unknown."""
         if self.count != ledger.memory.history.count or len(self.found) > MOST_KEPT:
             self.count = ledger.memory.history.count
             self.found.clear()
         ran = ledger.memory.ran.get(str(request.key))
-        known = self.found.get(request.key)
-        if known is None or known[0] is not request or known[1] != ran:
-            known = self.found[request.key] = (request, ran, ledger.longest(request))
-        return known[2]
+        entry = self.found.get(request.key)
+        if entry is None or entry[0] is not request or entry[1] != ran:
+            entry = self.found[request.key] = (request, ran, ledger.longest(request))
+        return entry[2]
 
 
 def backfill(ledger: Ledger, lengths: Lengths, now: float, draft: Drafting) -> None:
-    """Start what fits into places kept for others and is expected to be gone before they are needed."""
+    """Start runs that fit on places reserved for others and are expected to end before those are needed."""
     nodes = [idle for idle in slack.idle_nodes(ledger) if idle.until > now]
     if not nodes:
         return
@@ -52,7 +52,7 @@ def backfill(ledger: Ledger, lengths: Lengths, now: float, draft: Drafting) -> N
     for line, _ in walk:
         request = line.first()
         if request is not None and finding.limit_of(ledger, request) is not None:
-            # As if it had been left out for that: whether its rule is known by now is a matter of luck.
+            # Treat it as if the walk had skipped it: whether its limit is recorded by now depends on the walk's history.
             continue
         walk.passed(line)
         gang, rank = line.key.gang, line.filed
@@ -71,7 +71,7 @@ def backfill(ledger: Ledger, lengths: Lengths, now: float, draft: Drafting) -> N
 
 
 def _one_of(ledger: Ledger, lengths: Lengths, line: Line, nodes: Sequence[Idle], now: float, draft: Drafting) -> bool:
-    """Start the first of the line, or the one that is over soonest."""
+    """Start the line's first run, or the one with the shortest limit; return whether one was started."""
     if not nodes:
         return False
     first, briefest = line.first(), line.briefest()
@@ -93,10 +93,10 @@ def _slip_in(ledger: Ledger, request: Request, nodes: Sequence[Idle], now: float
         return False
     mark = ledger.cluster.mark()
     slack.give(ledger, request, nodes)
-    found = finding.places(ledger, request)
+    seats = finding.places(ledger, request)
     ledger.cluster.undo(mark)
-    if not isinstance(found, tuple):
+    if not isinstance(seats, tuple):
         return False
-    ledger.cluster.take(found)
-    fill.start(ledger, request, found, now, draft)
+    ledger.cluster.take(seats)
+    fill.start(ledger, request, seats, now, draft)
     return True

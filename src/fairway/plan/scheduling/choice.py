@@ -1,4 +1,4 @@
-"""The cheapest choice of victims: which of those who may be asked to leave let a gang start."""
+"""Victim selection: find the cheapest set of victims whose eviction lets a gang start."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from fairway.plan.scheduling.victims import Claim, Victim, by_rank
 from fairway.state.job import JobKey
 
 MOST_CANDIDATES = 256
-"""So many of the cheapest candidates are looked at; more for large gangs."""
+"""Maximum number of candidates considered, the cheapest first; more for large gangs."""
 MOST_NODES = 32
-"""So many nodes are tried by themselves for a gang that needs only one."""
+"""Maximum number of nodes tried individually for a gang of one task."""
 
 FEW = 8
-"""Of no more candidates than this every choice is tried, so that the best is found."""
+"""Up to this many candidates, every combination is tried, so that the best one is found."""
 
 Seats = tuple[Seat, ...]
 Choice = tuple[list[Victim], Seats]
 
 
 def cheapest(ledger: Ledger, claim: Claim, *, own_queue: bool = False) -> Choice | None:
-    """The cheapest of those who may be asked whose places let the gang start, and where it would start.
+    """Return the cheapest set of victims that lets the claiming gang start, and the seats that it would get.
 
-    None of those returned could stay. Nobody, when those who are on the way out anyway are enough. None when all of them
-    together would not help. `own_queue`: what they leave counts for the rules of the queue, too.
+    The set is minimal. It is empty when the places of runs that are leaving already are enough. None when evicting all
+    candidates would not help. `own_queue`: resources freed by the victims also count for the limits of the gang's queue.
     """
     cluster, request = ledger.cluster, claim.request
     base = cluster.mark()
-    kept = ledger.memory.reservations.get(str(request.key))
-    if kept is not None:
-        cluster.give(kept.seats)
+    reservation = ledger.memory.reservations.get(str(request.key))
+    if reservation is not None:
+        cluster.give(reservation.seats)
     for key in ledger.roster.leaving:
         cluster.give(ledger.running[key].seats)
-    coming = finding.would_do(ledger, request) if finding.limit_of(ledger, request) is None else None
-    found: Choice | None = None
-    if coming is not None:
-        found = ([], coming)
+    seats = finding.would_do(ledger, request) if finding.limit_of(ledger, request) is None else None
+    result: Choice | None = None
+    if seats is not None:
+        result = ([], seats)
     elif claim.finds_anybody(own_queue=own_queue):
-        found = _best(ledger, claim, own_queue=own_queue)
+        result = _best(ledger, claim, own_queue=own_queue)
     cluster.undo(base)
-    return found
+    return result
 
 
 def _best(ledger: Ledger, claim: Claim, *, own_queue: bool) -> Choice | None:
@@ -56,9 +56,9 @@ def _best(ledger: Ledger, claim: Claim, *, own_queue: bool) -> Choice | None:
     for group in _groups(ledger, claim, own_queue=own_queue):
         if best is not None and len(group) <= FEW and best[0] <= _price(group):
             continue
-        found = attempt.run(group)
-        if found is not None and (best is None or _price(found[0]) < best[0]):
-            best = (_price(found[0]), found)
+        result = attempt.run(group)
+        if result is not None and (best is None or _price(result[0]) < best[0]):
+            best = (_price(result[0]), result)
     return None if best is None else best[1]
 
 
@@ -69,13 +69,13 @@ def _price(victims: Sequence[Victim]) -> tuple[object, ...]:
 
 
 def _groups(ledger: Ledger, claim: Claim, *, own_queue: bool) -> list[Sequence[Victim]]:
-    """Ways to go through them: the cheapest first wherever they sit; node after node; one node alone."""
+    """Return candidate lists to try: all combinations of a few; else cheapest first anywhere, node after node, single nodes."""
     size = claim.request.gang.size
-    first: Sequence[Victim] = claim.cheapest(max(MOST_CANDIDATES, 16 * size), own_queue=own_queue)
-    if len(first) <= FEW:
-        every = [list(each) for size in range(1, len(first) + 1) for each in combinations(first, size)]
+    candidates: Sequence[Victim] = claim.cheapest(max(MOST_CANDIDATES, 16 * size), own_queue=own_queue)
+    if len(candidates) <= FEW:
+        every = [list(combination) for size in range(1, len(candidates) + 1) for combination in combinations(candidates, size)]
         return sorted(every, key=_order)
-    names = dict.fromkeys(seat.node for victim in first for seat in victim.seats)
+    names = dict.fromkeys(seat.node for victim in candidates for seat in victim.seats)
     nodes: list[tuple[tuple[object, ...], str, list[Victim]]] = []
     for name in names:
         sitters = ledger.promises.sitters.get(name, {})
@@ -87,23 +87,27 @@ def _groups(ledger: Ledger, claim: Claim, *, own_queue: bool) -> list[Sequence[V
     together: dict[tuple[JobKey, Cause], Victim] = {}
     for _, _, victims in nodes[: max(MOST_NODES, 2 * size)]:
         together.update(((victim.key, victim.cause), victim) for victim in victims)
-    alone = [victims for _, _, victims in nodes[:MOST_NODES]]
+    single_nodes = [victims for _, _, victims in nodes[:MOST_NODES]]
     if size == 1:
-        return [first, list(together.values()), *alone]
-    return [first, list(together.values()), _task_by_task(ledger, claim, alone, own_queue=own_queue)]
+        return [candidates, list(together.values()), *single_nodes]
+    return [candidates, list(together.values()), _task_by_task(ledger, claim, single_nodes, own_queue=own_queue)]
 
 
 def _task_by_task(ledger: Ledger, claim: Claim, nodes: Sequence[Sequence[Victim]], *, own_queue: bool) -> Sequence[Victim]:
-    """The cheapest on each node that would let the largest task of the gang start, the cheapest node first; then the others."""
+    """Return candidates ordered for a gang of several tasks.
+
+    First the cheapest victims on each node that would let the gang's largest task start, the cheapest node first; then the
+    other candidates.
+    """
     gang = claim.request.gang
     largest = max(gang.parts, key=lambda part: (part.shape.gpus * part.shape.gpu_milli, part.shape.cpu))
-    one = replace(claim.request, gang=Gang((replace(largest, least=1, most=1, apart=False, together=False),)))
-    attempt = _Attempt(ledger, claim, one, own_queue=own_queue)
-    found = sorted(
+    single = replace(claim.request, gang=Gang((replace(largest, least=1, most=1, apart=False, together=False),)))
+    attempt = _Attempt(ledger, claim, single, own_queue=own_queue)
+    victim_sets = sorted(
         (choice[0] for victims in nodes if (choice := attempt.run(victims)) is not None), key=lambda chosen: _order(chosen)
     )
     ordered: dict[tuple[JobKey, Cause], Victim] = {}
-    for victims in (*found, *nodes):
+    for victims in (*victim_sets, *nodes):
         for victim in victims:
             ordered.setdefault((victim.key, victim.cause), victim)
     return list(ordered.values())
@@ -114,10 +118,10 @@ def _order(victims: Sequence[Victim]) -> tuple[object, ...]:
 
 
 class _Attempt:
-    """Add victims in order until the gang fits, then spare each that is not needed after all."""
+    """Adds victims in order until the gang fits, then removes each victim that is not needed after all."""
 
     def __init__(self, ledger: Ledger, claim: Claim, request: Request, *, own_queue: bool) -> None:
-        """`request` is what must fit: the claim's, or a part of it."""
+        """`request` is what must fit: the claim's request or a part of it."""
         self._ledger, self._claim, self._request, self._own_queue = ledger, claim, request, own_queue
         self._cluster = ledger.cluster
         self._idle = [idle.node for idle in slack.idle_nodes(ledger)][:MOST_NODES]
@@ -140,7 +144,7 @@ class _Attempt:
         return ([victim for victim, _ in shrunk], seats) if seats is not None else None
 
     def _give_lesser(self, nodes: Iterable[str]) -> None:
-        """What is kept there for those who would have to give way if they ran is not in the way."""
+        """Free the places on these nodes that are reserved for runs which the claim could preempt if they ran."""
         own = str(self._claim.request.key)
         for node in nodes:
             for name, seats in self._ledger.promises.kept_for(node):
@@ -148,54 +152,57 @@ class _Attempt:
                     self._cluster.give(seats)
 
     def _steps(self, group: Sequence[Victim]) -> list[tuple[Victim, Seats]]:
-        """Who leaves one after the other, with what becomes free more by it. No queue is made to give more than it borrowed."""
+        """Return the victims one after another, each with the seats that it frees in addition.
+
+        No queue has to return more than it borrowed.
+        """
         steps: list[tuple[Victim, Seats]] = []
-        gone: dict[str, Amounts] = {}
+        freed_by_queue: dict[str, Amounts] = {}
         freed: dict[JobKey, Seats] = {}
         for victim in group:
             queue, key = victim.running.request.queue, victim.key
-            less = gone.setdefault(queue, {})
-            if victim.cause is Cause.RECLAIM and not self._claim.may_reclaim(queue, less, self._ledger.taken(key)):
+            queue_freed = freed_by_queue.setdefault(queue, {})
+            if victim.cause is Cause.RECLAIM and not self._claim.may_reclaim(queue, queue_freed, self._ledger.taken(key)):
                 continue
             before = set(freed.get(key, ()))
             more = tuple(seat for seat in victim.seats if seat not in before)
             freed[key] = victim.seats
-            amounts.add(less, amounts.of_seats(more, self._ledger.nodes))
+            amounts.add(queue_freed, amounts.of_seats(more, self._ledger.nodes))
             steps.append((victim, more))
         return steps
 
     def _least_count(self, steps: Sequence[tuple[Victim, Seats]], mark: int) -> int:
-        """How many of the steps are enough, the first ones; 0 when all of them are not. They are done then."""
+        """Return how many of the first steps suffice, and leave their seats freed; 0 when all steps together do not suffice."""
         for _, seats in steps:
             self._cluster.give(seats)
         enough = self._fits([victim for victim, _ in steps]) is not None
         self._cluster.undo(mark)
         if not enough:
             return 0
-        done, step = 0, 1
+        count, step = 0, 1
         while True:
-            if done >= len(steps):
+            if count >= len(steps):
                 return 0
-            for _, seats in steps[done : done + step]:
+            for _, seats in steps[count : count + step]:
                 self._cluster.give(seats)
-            done, step = min(len(steps), done + step), step * 2
-            if self._fits([victim for victim, _ in steps[:done]]) is not None:
+            count, step = min(len(steps), count + step), step * 2
+            if self._fits([victim for victim, _ in steps[:count]]) is not None:
                 break
-        too_few = done // 2
-        while done - too_few > 1:
-            middle = (done + too_few) // 2
+        too_few = count // 2
+        while count - too_few > 1:
+            middle = (count + too_few) // 2
             self._cluster.undo(mark)
             for _, seats in steps[:middle]:
                 self._cluster.give(seats)
             enough = self._fits([victim for victim, _ in steps[:middle]]) is not None
-            done, too_few = (middle, too_few) if enough else (done, middle)
+            count, too_few = (middle, too_few) if enough else (count, middle)
         self._cluster.undo(mark)
-        for _, seats in steps[:done]:
+        for _, seats in steps[:count]:
             self._cluster.give(seats)
-        return done
+        return count
 
     def _spare(self, steps: Sequence[tuple[Victim, Seats]]) -> list[Victim]:
-        """Only those that are needed, the dearest spared first."""
+        """Return only the victims that are needed; the most expensive ones are dropped first where possible."""
         needed = dict.fromkeys(range(len(steps)))
         whole: set[JobKey] = set()
         for number in sorted(needed, key=lambda number: steps[number][0].rank, reverse=True):
@@ -213,24 +220,24 @@ class _Attempt:
         return [steps[number][0] for number in needed]
 
     def _shrink_less(self, victim: Victim, chosen: Sequence[Victim]) -> tuple[Victim, Seats]:
-        """An elastic gang keeps as many tasks as it can."""
+        """Reduce the seats taken from an elastic gang to the minimum needed."""
         if victim.cause is not Cause.SHRINK:
             return victim, victim.seats
-        few, enough = 0, len(victim.seats)
-        while enough - few > 1:
-            middle = (few + enough) // 2
+        too_few, enough = 0, len(victim.seats)
+        while enough - too_few > 1:
+            middle = (too_few + enough) // 2
             self._cluster.take(victim.seats[middle:])
             fits = self._fits(chosen) is not None
             self._cluster.give(victim.seats[middle:])
-            few, enough = (few, middle) if fits else (middle, enough)
+            too_few, enough = (too_few, middle) if fits else (middle, enough)
         self._cluster.take(victim.seats[enough:])
         return replace(victim, seats=victim.seats[:enough]), victim.seats[:enough]
 
     def _fits(self, gone: Sequence[Victim]) -> Seats | None:
         request = self._request
-        left: list[tuple[str, Amounts]] = []
+        evicted: list[tuple[str, Amounts]] = []
         if self._own_queue:
-            left = [(victim.running.request.user, self._ledger.taken(victim.key)) for victim in gone]
-        if finding.limit_of(self._ledger, request, left) is not None:
+            evicted = [(victim.running.request.user, self._ledger.taken(victim.key)) for victim in gone]
+        if finding.limit_of(self._ledger, request, evicted) is not None:
             return None
-        return finding.would_do(self._ledger, request, left)
+        return finding.would_do(self._ledger, request, evicted)

@@ -1,4 +1,4 @@
-"""What a scheduler decides. Words for people are made from these elsewhere."""
+"""The scheduler's decisions as values. `explain` turns them into text for users."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from fairway.state.job import JobKey
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Give a run these places, all of them."""
+    """Start a run on these seats, all of them."""
 
     key: JobKey
     seats: tuple[Seat, ...]
 
 
 class Cause(StrEnum):
-    """Why a run must make room."""
+    """Why a run is evicted."""
 
     PRIORITY = "priority"
-    """Somebody more urgent needs its places."""
+    """A run of higher priority needs its places."""
     RECLAIM = "reclaim"
-    """It used what belongs to another queue."""
+    """Its queue borrowed resources that another queue reclaims."""
     SLICE = "time-slice"
-    """Its turn is over; runs that have had less wait."""
+    """Its time slice is over, and runs with less service wait."""
     SHRINK = "shrink"
-    """It goes on with fewer tasks."""
+    """It continues with fewer tasks."""
     GROW = "grow"
-    """It goes on with more tasks."""
+    """It continues with more tasks."""
     MOVE = "move"
-    """It goes on elsewhere, so that free places lie together."""
+    """It continues on other devices, so that free devices are contiguous."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Ask a run to save and leave; it waits again and goes on later."""
+    """Evict a run: it saves its state, returns to the queue and resumes later."""
 
     key: JobKey
     cause: Cause
     to_whom: JobKey | None = None
-    """For whom the room is."""
+    """The run for which the places are freed."""
     sizes: tuple[tuple[str, int], ...] = ()
-    """At most so many replicas a role when it starts again; empty: as the document says."""
+    """Maximum replicas of each role at its next start; empty: as in its document."""
     service: str = ""
-    """The service for whose replica the room is; empty for a job."""
+    """The service for whose replica the places are freed; empty for a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What keeps a run waiting though there may be room: a rule of its queue."""
+    """A limit of the queue that keeps a run waiting, whatever is free."""
 
     what: str
     """The resource, or `runs`."""
@@ -65,11 +65,11 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """There is room, and it is kept for somebody who came first."""
+    """The run would fit, but the places are reserved for a run that is ahead of it."""
 
     key: JobKey
     at: float | None = None
-    """When that one is expected to start."""
+    """When the run ahead is expected to start."""
 
 
 Obstacle = Shortfall | Limit | Behind
@@ -77,22 +77,22 @@ Obstacle = Shortfall | Limit | Behind
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision, to be carried out."""
+    """One decision: runs to start and runs to evict."""
 
     starts: tuple[Start, ...] = ()
     evictions: tuple[Evict, ...] = ()
     wake_at: float | None = None
-    """Decide again then, even if nothing is heard."""
+    """Decide again at this time even if nothing changes before."""
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is to be done."""
+        """Whether there is nothing to do."""
         return not (self.starts or self.evictions)
 
 
 @dataclass(slots=True)
 class Drafting:
-    """A decision in the making."""
+    """A decision under construction."""
 
     starts: list[Start] = field(default_factory=list)
     evictions: list[Evict] = field(default_factory=list)
@@ -100,13 +100,13 @@ class Drafting:
 
     @property
     def size(self) -> int:
-        """How much is to be done so far."""
+        """Number of starts and evictions so far."""
         return len(self.starts) + len(self.evictions)
 
     def wake(self, at: float) -> None:
-        """Decide again at this time, or before."""
+        """Request a decision at this time or earlier."""
         self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
 
     def finish(self) -> Decision:
-        """The decision."""
+        """Return the decision."""
         return Decision(tuple(self.starts), tuple(self.evictions), self.wake_at)

@@ -1,7 +1,7 @@
-"""When a gang waits only because free GPUs are scattered: the fewest moves that bring them together.
+"""Defragmentation: the fewest moves of running gangs that let a gang start which waits only because free GPUs are scattered.
 
-Only gangs that resume from a checkpoint move, each at once to places that are no worse: GPUs of the same type, on no more
-nodes and racks, with links as good. Nothing moves by itself: a plan is made when somebody asks, and carried out when told.
+Only gangs that resume from a checkpoint move, each in one step to places that are no worse: GPUs of the same type, on no more
+nodes and racks, with equally good links. Nothing moves automatically: a user requests a plan, and requests its execution.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from fairway.state.job import JobKey
 from fairway.state.node import Device
 
 BUDGET = 3
-"""Moves, at most."""
+"""Maximum number of moves."""
 MOST_WAITING = 16
-"""So many waiting gangs are looked at, the first in order first."""
+"""Maximum number of waiting gangs considered, in queue order."""
 MOST_MOVERS = 24
-"""So many running gangs are thought of: those on the nodes that are nearest to having room, the cheapest first."""
+"""Maximum number of running gangs considered: those on the nodes that need the fewest moves, the cheapest first."""
 MOST_TRIALS = 2000
-"""So many sets of gangs are tried."""
+"""Maximum number of sets of gangs tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One gang goes from here to there."""
+    """One gang moves from its current seats to new ones."""
 
     key: JobKey
     before: tuple[Seat, ...]
     after: tuple[Seat, ...]
     cost: float
-    """GPU-seconds: what is done again since the last checkpoint, and the time to start again."""
+    """GPU-seconds lost: the work since the last checkpoint, and the restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """Moves, and the gang that starts when they are done."""
+    """Moves, and the gang that can start after them."""
 
     whom: JobKey
     seats: tuple[Seat, ...]
@@ -48,16 +48,17 @@ class MovePlan:
 
     @property
     def cost(self) -> float:
-        """GPU-seconds in all."""
+        """Total GPU-seconds lost."""
         return sum(move.cost for move in self.moves)
 
 
 def plan_moves(
     ledger: Ledger, now: float, budget: int = BUDGET, whom: JobKey | None = None, trials: int = MOST_TRIALS
 ) -> MovePlan | None:
-    """The fewest moves that let a waiting gang start, the cheapest of these; None when none do. Nothing is changed.
+    """Return the fewest moves that let a waiting gang start, the cheapest of equal number; None when no moves help.
 
-    It is the first in order that moves help, or the one that is named. With many gangs only likely movers are tried.
+    The gang is `whom`, or the first in queue order that moves help. With many running gangs only likely ones are tried. The
+    ledger is left unchanged.
     """
     heads = [line.first() for line in sorted(ledger.room.lines(), key=lambda line: line.rank())]
     waiting = [request for request in heads if request is not None][:MOST_WAITING] if whom is None else [ledger.room.get(whom)]
@@ -67,41 +68,41 @@ def plan_moves(
         mark = ledger.cluster.mark()
         for name in behind(ledger, request):
             ledger.cluster.give(ledger.memory.reservations[name].seats)
-        found = _fewest(ledger, request, now, budget, trials) if _is_scattered(ledger, request) else None
+        plan = _fewest(ledger, request, now, budget, trials) if _is_scattered(ledger, request) else None
         ledger.cluster.undo(mark)
-        if found is not None:
-            return found
+        if plan is not None:
+            return plan
     return None
 
 
 def behind(ledger: Ledger, request: Request) -> list[str]:
-    """Whose places are kept and may be given to the gang: its own, and those of gangs that come after it."""
+    """Return the names of the runs whose reservations the gang may use: its own, and those of gangs ranked after it."""
     own = (-request.priority, request.submitted, request.key)
-    found = []
-    for name, kept in ledger.memory.reservations.items():
+    names = []
+    for name, reservation in ledger.memory.reservations.items():
         other = ledger.room.get(JobKey(*name.split("/", 1)))
-        if not kept.exact and other is not None and (-other.priority, other.submitted, other.key) >= own:
-            found.append(name)
-    return found
+        if not reservation.exact and other is not None and (-other.priority, other.submitted, other.key) >= own:
+            names.append(name)
+    return names
 
 
 def _is_scattered(ledger: Ledger, request: Request) -> bool:
-    """Whether it does not fit, though as much of GPUs is free as it needs: on several nodes, or on devices that are shared."""
+    """Return whether the gang does not fit although enough GPU capacity is free, scattered over nodes or shared devices."""
     if not request.gang.gpus or ledger.would_fit(request) is not None:
         return False
-    wanted: dict[Shape, int] = {}
+    needed: dict[Shape, int] = {}
     for part in request.gang.parts:
-        wanted[part.shape] = wanted.get(part.shape, 0) + part.least * part.shape.gpus * part.shape.gpu_milli
-    return all(ledger.cluster.free_gpus(shape)[0] >= milli for shape, milli in wanted.items() if milli)
+        needed[part.shape] = needed.get(part.shape, 0) + part.least * part.shape.gpus * part.shape.gpu_milli
+    return all(ledger.cluster.free_gpus(shape)[0] >= milli for shape, milli in needed.items() if milli)
 
 
 def _fewest(ledger: Ledger, request: Request, now: float, budget: int, trials: int) -> MovePlan | None:
     movers = _movers(ledger, request, now)
     costs = {running.request.key: preempt.leaving_cost(running, now) for running in movers}
     for chosen in _sets(movers, costs, budget, trials):
-        found = _try(ledger, request, chosen)
-        if found is not None:
-            seats, places = found
+        result = _try(ledger, request, chosen)
+        if result is not None:
+            seats, places = result
             moves = tuple(
                 Move(running.request.key, running.seats, after, costs[running.request.key])
                 for running, after in zip(chosen, places, strict=True)
@@ -112,7 +113,7 @@ def _fewest(ledger: Ledger, request: Request, now: float, budget: int, trials: i
 
 
 def _sets(movers: Sequence[Running], costs: dict[JobKey, float], budget: int, trials: int) -> Iterator[tuple[Running, ...]]:
-    """Every set of movers, small ones first, among these the cheap ones first."""
+    """Yield sets of movers, smaller sets first, cheaper ones first within a size, up to `trials` sets."""
     for size in range(1, budget + 1):
         sets = list(combinations(movers, size))
         sets.sort(key=lambda chosen: sum(costs[running.request.key] for running in chosen))
@@ -123,7 +124,7 @@ def _sets(movers: Sequence[Running], costs: dict[JobKey, float], budget: int, tr
 
 
 def _movers(ledger: Ledger, request: Request, now: float) -> list[Running]:
-    """Who might move: those on the nodes where the fewest would have to."""
+    """Return gangs that might move: those on the nodes that need the fewest moves."""
     able = [running for running in ledger.running.values() if running.request.resumes and not running.leaving]
     able.sort(key=lambda running: (preempt.leaving_cost(running, now), running.request.key))
     if len(able) <= MOST_MOVERS:
@@ -138,7 +139,7 @@ def _movers(ledger: Ledger, request: Request, now: float) -> list[Running]:
 
 
 def _distances(ledger: Ledger, able: Sequence[Running], need: int) -> Iterator[tuple[int, int, str]]:
-    """For each node on which the need could be met: how many would have to move away, and what is missing now."""
+    """Yield, for each node that could provide `need`: how many gangs must move away, the missing amount, and the node's name."""
     free = {name: WHOLE * sum(device.healthy for device in node.devices) for name, node in ledger.nodes.items()}
     for running in ledger.running.values():
         for seat in running.seats:
@@ -159,7 +160,7 @@ def _distances(ledger: Ledger, able: Sequence[Running], need: int) -> Iterator[t
 
 
 def _try(ledger: Ledger, request: Request, chosen: Sequence[Running]) -> tuple[tuple[Seat, ...], list[tuple[Seat, ...]]] | None:
-    """Where the waiting gang and the movers would sit when the movers have left; None when there is no way."""
+    """Return seats for the waiting gang and for the movers once the movers have left; None when there are none."""
     cluster = ledger.cluster
     base = cluster.mark()
     for running in chosen:
@@ -168,21 +169,21 @@ def _try(ledger: Ledger, request: Request, chosen: Sequence[Running]) -> tuple[t
         cluster.undo(base)
         return None
     gangs = [request.gang, *(_again(ledger, running) for running in chosen)]
-    found = None
+    result = None
     for order in _orders(gangs):
         mark = cluster.mark()
         seats = _seat_all(ledger, gangs, order)
         cluster.undo(mark)
-        places = [_as_asked(each, running) for each, running in zip(seats[1:], chosen, strict=True)] if seats else []
+        places = [_as_asked(moved, running) for moved, running in zip(seats[1:], chosen, strict=True)] if seats else []
         if seats and all(not _is_worse(ledger, running.seats, after) for running, after in zip(chosen, places, strict=True)):
-            found = (seats[0], places)
+            result = (seats[0], places)
             break
     cluster.undo(base)
-    return found
+    return result
 
 
 def _orders(gangs: Sequence[Gang]) -> list[tuple[int, ...]]:
-    """In which order to seat them: the waiting one first, or last, or all in one go."""
+    """Return the placement orders to try: the waiting gang first, last, or all gangs at once (empty)."""
     movers = sorted(range(1, len(gangs)), key=lambda number: -gangs[number].gpus)
     return [(0, *movers), (*movers, 0), ()]
 
@@ -192,28 +193,31 @@ def _seat_all(ledger: Ledger, gangs: Sequence[Gang], order: Sequence[int]) -> li
         return _seat_at_once(ledger, gangs)
     seats: list[tuple[Seat, ...]] = [()] * len(gangs)
     for number in order:
-        found = ledger.cluster.try_place(gangs[number])
-        if found is None:
+        placed = ledger.cluster.try_place(gangs[number])
+        if placed is None:
             return []
-        seats[number] = found
+        seats[number] = placed
     return seats
 
 
 def _seat_at_once(ledger: Ledger, gangs: Sequence[Gang]) -> list[tuple[Seat, ...]]:
-    """As one gang, for which the cluster searches; racks are one rule for all, so that it may find less than there is."""
+    """Place all gangs as one gang, for which the cluster searches.
+
+    The rack rule then applies to all of them together, so that a solution may be missed.
+    """
     parts = [replace(part, role=f"{number}/{part.role}") for number, gang in enumerate(gangs) for part in gang.parts]
-    found = ledger.cluster.try_place(Gang(tuple(parts), any(gang.same_rack for gang in gangs)))
-    if found is None:
+    placed = ledger.cluster.try_place(Gang(tuple(parts), any(gang.same_rack for gang in gangs)))
+    if placed is None:
         return []
     seats: list[list[Seat]] = [[] for _ in gangs]
-    for seat in found:
+    for seat in placed:
         number, _, role = seat.role.partition("/")
         seats[int(number)].append(replace(seat, role=role))
-    return [tuple(each) for each in seats]
+    return [tuple(gang_seats) for gang_seats in seats]
 
 
 def _again(ledger: Ledger, running: Running) -> Gang:
-    """What a gang must find elsewhere: as many places as it has, of the same kind, and as close together."""
+    """Return what a gang needs elsewhere: as many seats as it has, of the same GPU types, and as close together."""
     parts: list[Part] = []
     for part in running.request.gang.parts:
         own = [seat for seat in running.seats if seat.role == part.role]
@@ -227,7 +231,7 @@ def _again(ledger: Ledger, running: Running) -> Gang:
 
 
 def _as_asked(seats: Sequence[Seat], running: Running) -> tuple[Seat, ...]:
-    """The seats with what the run itself asks for."""
+    """Return the seats with the shapes that the run itself requests."""
     shapes = {part.role: part.shape for part in running.request.gang.parts}
     return tuple(replace(seat, shape=shapes[seat.role]) for seat in seats)
 
@@ -237,9 +241,11 @@ def _same_places(before: Sequence[Seat], after: Sequence[Seat]) -> bool:
 
 
 def _is_worse(ledger: Ledger, before: Sequence[Seat], after: Sequence[Seat]) -> bool:
-    """Whether anything about the new places is worse than about the old."""
-    was, becomes = _spread(ledger, before), _spread(ledger, after)
-    return _kinds(ledger, before) != _kinds(ledger, after) or any(new > old for old, new in zip(was, becomes, strict=True))
+    """Return whether the new places are worse than the old ones in any respect."""
+    old_spread, new_spread = _spread(ledger, before), _spread(ledger, after)
+    return _kinds(ledger, before) != _kinds(ledger, after) or any(
+        new > old for old, new in zip(old_spread, new_spread, strict=True)
+    )
 
 
 def _kinds(ledger: Ledger, seats: Sequence[Seat]) -> list[tuple[str, int]]:
@@ -247,7 +253,7 @@ def _kinds(ledger: Ledger, seats: Sequence[Seat]) -> list[tuple[str, int]]:
 
 
 def _spread(ledger: Ledger, seats: Sequence[Seat]) -> tuple[int, int, int, int]:
-    """Racks, nodes, and over all tasks the islands of direct links and the NUMA nodes that their GPUs lie on."""
+    """Return the numbers of racks and nodes, and, summed over all tasks, of link islands and NUMA nodes that their GPUs span."""
     nodes = {seat.node for seat in seats}
     racks = {ledger.nodes[name].rack for name in nodes if name in ledger.nodes}
     islands = sum(len({device.island or device.uuid for device in _devices(ledger, seat)}) for seat in seats)

@@ -1,4 +1,4 @@
-"""What can change between two decisions. The scheduler is a fold over these."""
+"""The changes that the scheduler processes between two decisions. Its state is a fold over these."""
 
 from __future__ import annotations
 
@@ -12,61 +12,61 @@ from fairway.state.queue import Queue
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """A node is there, or is another than before."""
+    """A node was added or changed."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGone:
-    """A node is no longer there."""
+    """A node was removed."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSet:
-    """A queue is described, anew or for the first time."""
+    """A queue was defined or changed."""
 
     queue: Queue
 
 
 @dataclass(frozen=True, slots=True)
 class QueueGone:
-    """A queue is described no longer."""
+    """A queue's definition was removed."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A run waits for places. What it held before is said with `Sits` or `Left`."""
+    """A run waits for places. Changes of what it holds are given by `Sits` and `Left`."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """A run waits no longer."""
+    """A run no longer waits."""
 
     key: JobKey
 
 
 @dataclass(frozen=True, slots=True)
 class Sits:
-    """A run holds these places, since then: new, or another value than before."""
+    """A run holds these seats: newly, or with changed values."""
 
     running: Running
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A run holds nothing any more, since `at`."""
+    """A run holds nothing since `at`."""
 
     key: JobKey
     at: float
     finished: bool = False
-    """Whether it did all it had to do: then how long it took is worth remembering."""
+    """Whether the run completed: then its duration is recorded in the history."""
 
 
 Delta = NodeSeen | NodeGone | QueueSet | QueueGone | Asked | Withdrawn | Sits | Left

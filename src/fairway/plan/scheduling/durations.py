@@ -1,9 +1,9 @@
-"""How long a run will still take, from what it declared and from how long its like took.
+"""Estimate how long a run will still take, from its declared limit and from the durations of similar runs.
 
-Runs of the same user and name that are as large are the best witnesses, then those of any size, then all of the user that
-are as large, then all that are as large, then all. The answer is a range with the chance that the truth lies in it: when
-the run is like its witnesses, the next of them falls between the i-th and the j-th of n with a chance of
-(j - i) / (n + 1), whatever the distribution is.
+Similar runs are, best first: those of the same user, name and size; of the same user and name; of the same user and size; of
+the same size; all runs. The result is a range with the probability that the true value lies in it: when the run comes from
+the same distribution as n samples, it falls between the i-th and the j-th of them with probability (j - i) / (n + 1),
+whatever the distribution is.
 """
 
 from __future__ import annotations
@@ -12,48 +12,48 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 CONFIDENT = 0.6
-"""From this confidence on a range is worth acting upon."""
+"""Minimum confidence for a decision to rely on a range."""
 LEAST_WITNESSES = 5
-"""So many runs that lasted longer than this one has already must speak before a group is asked."""
+"""Minimum number of samples longer than the run's elapsed time for a group to be used."""
 WANTED = 0.8
-"""The chance that a range is meant to have."""
+"""Target probability of a range."""
 KEPT_OF_A_NAME = 24
 KEPT_OF_ALL = 200
 MOST_GROUPS = 512
-"""Groups of users and names that are remembered; those that ended longest ago are forgotten first."""
+"""Maximum number of groups (user and name, user and size) in the history; the least recently updated are dropped first."""
 _BASIS = {"n": "name", "u": "user", "s": "size", "a": "all"}
 UNKNOWN = 3600.0
-"""Seconds that a run is thought to take when nothing is known at all."""
+"""Assumed duration in seconds when no data exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """How long runs took, the latest of each group; a plain value of bounded size."""
+    """Durations of past runs, the latest of each group; a plain value of bounded size."""
 
     groups: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """By user and name, or user and size: the group of which one ended last comes last."""
+    """By user and name, or user and size; the most recently updated group comes last."""
     sizes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """By size; the empty name is everybody."""
+    """By size; the empty key holds all runs."""
     count: int = 0
-    """Runs that were recorded in all."""
+    """Total number of recorded runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds that a run will still take."""
+    """Remaining duration of a run, in seconds."""
 
     low: float
     median: float
     high: float
     confidence: float
-    """The chance that it will take between `low` and `high`."""
+    """Probability that it lies between `low` and `high`."""
     basis: str
-    """Whose durations it rests on: `name`, `user`, `size`, `all`, `limit` (what was declared), `none`, or `service`, which never
-    ends by itself."""
+    """The group of runs that it is based on: `name`, `user`, `size`, `all`; or `limit` (the declared limit), `none`, or
+    `service`, which never ends by itself."""
 
 
 def record(history: History, user: str, name: str, gpus: float, duration: float) -> History:
-    """The history with one more run that ended by itself after so many seconds of running."""
+    """Return the history with one more run that completed after `duration` seconds of running."""
     lasted = round(max(0.0, duration), 1)
     groups = dict(history.groups)
     for key in _keys(user, name, gpus):
@@ -67,53 +67,58 @@ def record(history: History, user: str, name: str, gpus: float, duration: float)
 
 
 def estimate(history: History, user: str, name: str, gpus: float, limit: float | None, elapsed: float) -> Estimate:
-    """What is left of a run that has run for `elapsed` seconds and may run for `limit` in all."""
-    basis, witnesses = _witnesses(history, user, name, gpus, elapsed)
-    left = None if limit is None else max(0.0, limit - elapsed)
-    if not witnesses:
-        if left is not None:
-            return Estimate(0.0, left / 2, left, 1.0, "limit")
+    """Return the remaining duration of a run that has run for `elapsed` seconds and may run for `limit` in total."""
+    basis, samples = _witnesses(history, user, name, gpus, elapsed)
+    remaining_limit = None if limit is None else max(0.0, limit - elapsed)
+    if not samples:
+        if remaining_limit is not None:
+            return Estimate(0.0, remaining_limit / 2, remaining_limit, 1.0, "limit")
         guess = max(elapsed, UNKNOWN)
         return Estimate(guess / 4, guess, 4 * guess, 0.0, "none")
-    count = len(witnesses)
+    count = len(samples)
     inner = max(1, round(WANTED * (count + 1)))
     first = max(0, (count - 1 - inner) // 2)
     last = min(count - 1, first + inner)
-    low, median, high = witnesses[first], _middle(witnesses), witnesses[last]
+    low, median, high = samples[first], _middle(samples), samples[last]
     confidence = (last - first) / (count + 1)
-    if left is not None and left < high:
-        # It cannot outlast its limit, so nothing is missed above.
-        low, median, high, confidence = min(low, left), min(median, left), left, (count - first) / (count + 1)
+    if remaining_limit is not None and remaining_limit < high:
+        # The run cannot outlast its limit, so no probability lies above it.
+        low, median, high, confidence = (
+            min(low, remaining_limit),
+            min(median, remaining_limit),
+            remaining_limit,
+            (count - first) / (count + 1),
+        )
     return Estimate(low, median, high, round(confidence, 3), basis)
 
 
 def is_known(history: History, user: str, name: str, gpus: float, limit: float | None) -> bool:
-    """Whether anything says how long a run takes: its own limit, or runs that have ended."""
+    """Return whether there is any data on the run's duration: its own limit, or completed runs."""
     return limit is not None or bool(_witnesses(history, user, name, gpus, 0.0)[1])
 
 
 def remaining(history: History, user: str, name: str, gpus: float, limit: float | None, elapsed: float, part: float) -> float:
-    """What is left of it in the case that is longer than this part (0 to 1) of all cases: for playing the future through."""
-    _, witnesses = _witnesses(history, user, name, gpus, elapsed)
-    left = max(0.0, limit - elapsed) if limit is not None else None
-    if witnesses:
-        found = witnesses[min(len(witnesses) - 1, int(part * len(witnesses)))]
-        return found if left is None else min(found, left)
-    return left * part if left is not None else max(elapsed, UNKNOWN) * part / max(0.05, 1 - part)
+    """Return the quantile `part` (0 to 1) of the run's remaining duration, for simulations of the future."""
+    _, samples = _witnesses(history, user, name, gpus, elapsed)
+    remaining_limit = max(0.0, limit - elapsed) if limit is not None else None
+    if samples:
+        sample = samples[min(len(samples) - 1, int(part * len(samples)))]
+        return sample if remaining_limit is None else min(sample, remaining_limit)
+    return remaining_limit * part if remaining_limit is not None else max(elapsed, UNKNOWN) * part / max(0.05, 1 - part)
 
 
 def _witnesses(history: History, user: str, name: str, gpus: float, elapsed: float) -> tuple[str, list[float]]:
-    """What was left to those of the closest group that lasted longer than `elapsed`, sorted; and which group it is."""
+    """Return the closest group with enough samples, and the sorted remaining durations of its runs beyond `elapsed`."""
     groups = [(key[0], history.groups.get(key, ())) for key in _keys(user, name, gpus)]
     groups += [("s", history.sizes.get(_size(gpus), ())), ("a", history.sizes.get("", ()))]
-    found: tuple[str, list[float]] = ("none", [])
-    for basis, lasted in groups:
-        left = sorted(duration - elapsed for duration in lasted if duration > elapsed)
-        if len(left) >= LEAST_WITNESSES:
-            return _BASIS[basis], left
-        if len(left) > len(found[1]):
-            found = _BASIS[basis], left
-    return found
+    fallback: tuple[str, list[float]] = ("none", [])
+    for basis, group_durations in groups:
+        remaining_durations = sorted(duration - elapsed for duration in group_durations if duration > elapsed)
+        if len(remaining_durations) >= LEAST_WITNESSES:
+            return _BASIS[basis], remaining_durations
+        if len(remaining_durations) > len(fallback[1]):
+            fallback = _BASIS[basis], remaining_durations
+    return fallback
 
 
 def _middle(sorted_values: list[float]) -> float:
@@ -122,7 +127,7 @@ def _middle(sorted_values: list[float]) -> float:
 
 
 def _size(gpus: float) -> str:
-    """Runs on up to 0, 1, 2, 4, 8 ... GPUs are alike."""
+    """Return the size class of a run: up to 0, 1, 2, 4, 8 ... GPUs."""
     bound = 1
     while bound < gpus:
         bound *= 2
@@ -130,6 +135,6 @@ def _size(gpus: float) -> str:
 
 
 def _keys(user: str, name: str, gpus: float) -> list[str]:
-    """The groups of a run, the closest first; the first letter says which kind. Without a name it has none of that kind."""
+    """Return the group keys of a run, the closest first; the first letter is the kind. Without a name it has no name groups."""
     named = [f"n{user}/{name}/{_size(gpus)}", f"n{user}/{name}"] if name else []
     return [*named, *([f"u{user}/{_size(gpus)}"] if user else [])]

@@ -1,4 +1,4 @@
-"""Elastic gangs grow again when nobody waits."""
+"""Grow elastic gangs when no run is blocked."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fairway.plan.scheduling.memory import Reservation
 from fairway.plan.scheduling.request import Running
 
 SETTLED = 60.0
-"""Seconds that a gang runs at one size before it grows: growing means to save and start again."""
+"""Minimum seconds at one size before a gang grows: growing requires a save and a restart."""
 
 
 def grow(ledger: Ledger, now: float, draft: Drafting) -> None:
-    """Let one gang start again with more tasks: the one with the fewest, among those that can resume. One at a time."""
+    """Restart one gang with more tasks: the smallest one that can resume. Only one gang grows at a time."""
     if ledger.roster.leaving:
         return
-    wanting = [running for key in ledger.roster.elastic if _could_grow(running := ledger.running[key])]
-    for running in sorted(wanting, key=lambda running: (len(running.seats), running.request.key)):
+    growable = [running for key in ledger.roster.elastic if _could_grow(running := ledger.running[key])]
+    for running in sorted(growable, key=lambda running: (len(running.seats), running.request.key)):
         if now < running.since + SETTLED:
             draft.wake(running.since + SETTLED)
             continue

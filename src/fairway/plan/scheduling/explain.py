@@ -1,4 +1,4 @@
-"""Why a run waits, in words: from what the scheduler found to a `Hold`, with the binding constraint and its numbers."""
+"""Explain why a run waits: turn the scheduler's values into a `Hold` with the binding constraint and its numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairway.state.node import Node
 from fairway.units import quantity, suggest
 
 FEW_NODES = 4
-"""So many nodes, and devices, are named."""
+"""Maximum number of nodes and devices named in a message."""
 
 _RIGHTS = {
     Cause.PRIORITY: "which is more urgent",
@@ -28,24 +28,24 @@ _RIGHTS = {
 
 
 def obstacles(ledger: Ledger, requests: Iterable[Request], now: float) -> dict[LineKey, Obstacle]:
-    """What keeps the line of each of these runs: as things stand now, with true numbers of what is free."""
+    """Return the obstacle of each of these runs' lines, computed without reservations, so that the free amounts are exact."""
     cluster = ledger.cluster
-    found: dict[LineKey, Obstacle] = {}
-    kept = sorted(ledger.memory.reservations.items(), key=lambda item: (item[1].at, item[0]))
+    obstacles_by_line: dict[LineKey, Obstacle] = {}
+    reservations = sorted(ledger.memory.reservations.items(), key=lambda item: (item[1].at, item[0]))
     mark = cluster.mark()
-    for _, reservation in kept:
+    for _, reservation in reservations:
         cluster.give(reservation.seats)
     for request in requests:
         line = ledger.line_key(request, now)
-        if line not in found:
-            found[line] = _obstacle(ledger, request, kept)
+        if line not in obstacles_by_line:
+            obstacles_by_line[line] = _obstacle(ledger, request, reservations)
     cluster.undo(mark)
-    return found
+    return obstacles_by_line
 
 
 def _obstacle(ledger: Ledger, request: Request, kept: Sequence[tuple[str, Reservation]]) -> Obstacle:
-    asked = amounts.of_gang(request.gang)
-    limit = rights.limit(ledger.queue(request.queue), request.user, asked, ledger.accounts)
+    needed = amounts.of_gang(request.gang)
+    limit = rights.limit(ledger.queue(request.queue), request.user, needed, ledger.accounts)
     if limit is not None:
         return limit
     mark = ledger.cluster.mark()
@@ -60,28 +60,28 @@ def _obstacle(ledger: Ledger, request: Request, kept: Sequence[tuple[str, Reserv
 
 
 def _behind(ledger: Ledger, request: Request, kept: Sequence[tuple[str, Reservation]]) -> Behind:
-    """Whose places it would take: of those kept for others, the first without which there is room."""
+    """Return the owner of the first reservation, in order of expected time, that prevents the run from fitting."""
     cluster = ledger.cluster
     mark = cluster.mark()
-    found = Behind(request.key)
+    result = Behind(request.key)
     for name, reservation in kept:
         if name == str(request.key):
             continue
         cluster.take(reservation.seats)
         if ledger.would_fit(request) is None:
-            found = Behind(key_of(name), reservation.at)
+            result = Behind(key_of(name), reservation.at)
             break
     cluster.undo(mark)
-    return found
+    return result
 
 
 def hold(request: Request, obstacle: Obstacle, nodes: Mapping[str, Node] | None = None, spared: Sequence[JobKey] = ()) -> Hold:
-    """Why it waits and what would help. With the nodes, and few of them, it says who else uses their GPUs.
+    """Return why the run waits and what would help. With `nodes`, if few, it names foreign users of their GPUs.
 
-    `spared` are those who are not made to leave for it because they would lose all their work.
+    `spared` are the runs that are not evicted for it because they would lose all their work.
     """
-    found = _hold(request, obstacle, nodes)
-    return _sparing(request, found, spared) if spared else found
+    result = _hold(request, obstacle, nodes)
+    return _sparing(request, result, spared) if spared else result
 
 
 def _hold(request: Request, obstacle: Obstacle, nodes: Mapping[str, Node] | None) -> Hold:
@@ -99,29 +99,29 @@ def _hold(request: Request, obstacle: Obstacle, nodes: Mapping[str, Node] | None
 
 
 def _sparing(request: Request, found: Hold, spared: Sequence[JobKey]) -> Hold:
-    one = len(spared) == 1
+    single = len(spared) == 1
     named = ", ".join(key.name for key in spared[:FEW_NODES]) + (" and others" if len(spared) > FEW_NODES else "")
-    verb, are, saves = ("has", "is", "it saves or ends") if one else ("have", "are", "they save or end")
+    verb, are, saves = ("has", "is", "it saves or ends") if single else ("have", "are", "they save or end")
     message = f"{found.message}; {named} {verb} saved nothing and {are} not made to leave"
     urgent = f"or give the service a `priority` of more than {request.priority}"
     return replace(found, message=message, what_would_help=f"wait until {saves}, or fairway stop {spared[0].name}, {urgent}")
 
 
 def outsiders(nodes: Mapping[str, Node]) -> str:
-    """Who uses GPUs besides us: `GPU 3: pid 7 (python)`; nothing where there are too many nodes to name any."""
+    """Return foreign users of GPUs, `GPU 3: pid 7 (python)`; empty where there are more than `FEW_NODES` nodes."""
     if len(nodes) > FEW_NODES:
         return ""
-    found = [
+    users = [
         f"{f'{name} ' if len(nodes) > 1 else ''}GPU {device.index}: {device.busy_with}"
         for name, node in sorted(nodes.items())
         for device in node.devices
         if device.busy_with
     ]
-    return ", ".join(found[:FEW_NODES])
+    return ", ".join(users[:FEW_NODES])
 
 
 def eviction(evict: Evict) -> str:
-    """Why a run makes room."""
+    """Return why a run is evicted."""
     if evict.cause is Cause.GROW:
         return f"starts again with {_sizes(evict)}: there is room now"
     if evict.cause is Cause.MOVE:
@@ -134,7 +134,7 @@ def eviction(evict: Evict) -> str:
 
 
 def never(shortfall: Shortfall, gang: Gang, nodes: Sequence[Node] = ()) -> str:
-    """Why a gang could not start even if nothing ran on these nodes."""
+    """Return why a gang could not start even if nothing ran on these nodes."""
     part = _part(shortfall, gang)
     if shortfall.what == "nodes":
         return "there is no node to run on"
@@ -154,16 +154,16 @@ def _there(what: str, count: int) -> str:
         return "there is none"
     if what == "memory":
         return f"{number(what, count)} is all there is"
-    said = number(what, count)
-    return f"there {'is' if said == '1' else 'are'} {said}"
+    text = number(what, count)
+    return f"there {'is' if text == '1' else 'are'} {text}"
 
 
 def _other_types(asked: Sequence[str], nodes: Sequence[Node]) -> str:
     types = sorted({device.type for node in nodes for device in node.devices if device.type})
     if not types:
         return "there is none"
-    near = next((found for kind in asked if (found := suggest.nearest(kind, types, cutoff=0.8))), "")
-    hint = f" (did you mean {near}?)" if near and near not in asked else ""
+    suggestion = next((match for kind in asked if (match := suggest.nearest(kind, types, cutoff=0.8))), "")
+    hint = f" (did you mean {suggestion}?)" if suggestion and suggestion not in asked else ""
     return f"there is none of that type, only {' and '.join(types)}{hint}"
 
 
@@ -177,7 +177,7 @@ def _unknown_node(part: Part, nodes: Sequence[Node]) -> str:
 
 
 def amount(what: str, count: int) -> str:
-    """A number of a resource, for people: `4 GPUs`, `2.5 CPUs`, `16Gi of memory`."""
+    """Return an amount with its resource, for display: `4 GPUs`, `2.5 CPUs`, `16Gi of memory`."""
     if what == "gpu" or what.startswith("gpu:"):
         kind = what.partition(":")[2]
         number = quantity.show_number(count / WHOLE)
@@ -192,7 +192,7 @@ def amount(what: str, count: int) -> str:
 
 
 def number(what: str, count: int) -> str:
-    """The same without the name of the resource: `4`, `2.5`, `16Gi`."""
+    """Return an amount without its resource, for display: `4`, `2.5`, `16Gi`."""
     if what == "memory":
         return quantity.show_bytes(count << 20)
     return quantity.show_number(count / 1000) if what == "cpu" or what.startswith("gpu") else str(count)
@@ -225,26 +225,26 @@ def _are(number: str) -> str:
 
 
 def _asks(found: Shortfall, part: Part, gang: Gang) -> str:
-    """`needs 4 GPUs on one node`, `needs 2 CPUs for each of 3 worker tasks, which start together`."""
-    asked = amount(found.what, found.asked)
+    """Return `needs 4 GPUs on one node`, `needs 2 CPUs for each of 3 worker tasks, which start together`."""
+    amount_text = amount(found.what, found.asked)
     if found.what == "gpu":
-        asked = _gpus(found, part)
-    apart = found.free > found.most_on_a_node
+        amount_text = _gpus(found, part)
+    is_scattered = found.free > found.most_on_a_node
     if gang.size <= 1:
-        return f"needs {asked}" + (" on one node" if apart and found.asked > WHOLE and found.what == "gpu" else "")
+        return f"needs {amount_text}" + (" on one node" if is_scattered and found.asked > WHOLE and found.what == "gpu" else "")
     tasks = f"{part.least} {part.role} tasks" if part.least > 1 else f"the {part.role} task"
     if part.together and part.least > 1:
-        return f"needs {asked} on one node for {tasks}, which stay together"
-    each = f"each of {tasks}" if part.least > 1 else tasks
+        return f"needs {amount_text} on one node for {tasks}, which stay together"
+    subject = f"each of {tasks}" if part.least > 1 else tasks
     all_of_them = "which start together" if part.least == gang.size else f"which starts with {gang.size - part.least} others"
     if part.least > 1 and part.least != gang.size:
         all_of_them = f"which start together with {gang.size - part.least} more"
     placed = f" ({found.placed} of {gang.size} would find a place)" if found.placed else ""
-    return f"needs {asked} for {each}, {all_of_them}{placed}"
+    return f"needs {amount_text} for {subject}, {all_of_them}{placed}"
 
 
 def _gpus(found: Shortfall, part: Part) -> str:
-    """`2 GPUs of type T4`, `50% of a GPU with 4 GiB of its memory`."""
+    """Return `2 GPUs of type T4`, `50% of a GPU with 4 GiB of its memory`."""
     shape = part.shape
     kind = f" of type {' or '.join(shape.gpu_types)}" if shape.gpu_types else ""
     if shape.shares:
@@ -276,9 +276,9 @@ def _placement(found: Shortfall, part: Part, gang: Gang) -> str:
 
 
 def _limit(found: Limit) -> Hold:
-    asked, used, allowed = (amount(found.what, count) for count in (found.asked, found.used, found.allowed))
+    needed, used, allowed = (amount(found.what, count) for count in (found.asked, found.used, found.allowed))
     if found.of == "quota":
-        message = f"queue {found.queue} may use {allowed} and uses {used}; this needs {asked} more"
+        message = f"queue {found.queue} may use {allowed} and uses {used}; this needs {needed} more"
         return Hold(
             "quota",
             message,
@@ -288,7 +288,7 @@ def _limit(found: Limit) -> Hold:
     if found.what == "runs":
         message = f"{who} may have {allowed} at a time, and has {found.used}"
         return Hold("limit", message, "one of the same user's runs must end first")
-    message = f"{who} may use {allowed} at a time and uses {used}; this needs {asked} more"
+    message = f"{who} may use {allowed} at a time and uses {used}; this needs {needed} more"
     return Hold("limit", message, "one of the same user's runs must end first")
 
 

@@ -1,7 +1,6 @@
-"""Who starts now: by priority, then the queue that lacks some of its quota or has had least, then who has had least, then age.
+"""Start waiting runs in order: by priority, then queue (below quota first, then least used), then least service, then age.
 
-Whoever is first and does not fit gets places reserved. Others go past it only with what is not kept for it, or when they
-are expected to be gone before it could start.
+The first runs that do not fit get reservations. Runs behind them start only on places that are not reserved, or by backfill.
 """
 
 from __future__ import annotations
@@ -22,41 +21,41 @@ from fairway.plan.scheduling.walk import Hope, Walk, has_room
 from fairway.state.job import JobKey
 
 RESERVED_A_QUEUE = 16
-"""So many blocked gangs of a queue have places kept for them."""
+"""Maximum number of blocked gangs of a queue with reservations."""
 MOST_ROUNDS = 4
-"""Places that were kept for somebody and are not any more are offered again at once, so often at most."""
+"""Maximum number of walks in one decision; a walk is repeated when reservations were released during it."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What was found the last time, so that only those are tried for whom something has changed.
+    """Results of the last walk, so that the next one tries only lines that a change may affect.
 
-    Forgetting it costs time only.
+    Dropping it costs time only.
     """
 
     freed: int = -1
-    """`Ledger.freed` when all that wait had been tried."""
+    """`Ledger.freed` when all waiting lines had been tried."""
     changes: int = -1
     roomy: set[Kind] = field(default_factory=set)
-    """What there was room for, by a rough count, when it was tried last."""
+    """Kinds that fitted by a rough count when they were tried last."""
     limited: dict[tuple[str, str], dict[int, tuple[Line, Limit]]] = field(default_factory=dict)
-    """Lines that a rule keeps waiting, by whose release would change that, with the rule."""
+    """Lines blocked by a limit, with the limit, by the (queue, user) whose release may lift it."""
     fronts: Fronts = field(default_factory=Fronts)
-    """Who comes first in each queue, and has no room."""
+    """The first blocked lines of each queue."""
     unsure: dict[LineKey, Line] = field(default_factory=dict)
-    """Lines for which another try may succeed though nothing was freed: the search for their places is not exhaustive."""
+    """Lines that a retry may place although nothing was freed: the search for their places is not exhaustive."""
 
 
 @dataclass(slots=True)
 class Blocked:
-    """Who goes on waiting, the first of each queue, in order."""
+    """The first blocked lines of each queue, in order: those that lack places and those blocked by a limit."""
 
     for_room: list[Line] = field(default_factory=list)
     by_rule: list[Line] = field(default_factory=list)
 
 
 def fill(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Blocked:
-    """Start what fits, in order. Returns who is blocked."""
+    """Start the runs that fit, in order. Return the blocked lines."""
     for _ in range(MOST_ROUNDS):
         freed = ledger.freed
         walk = _walk(ledger, findings, now, draft)
@@ -68,10 +67,10 @@ def fill(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Blo
 
 
 def _walk(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Walk:
-    """Go through those who wait, once.
+    """Go through the waiting lines once.
 
-    There is never more room than at the beginning: what becomes free on the way is offered the next time, to the first first.
-    So nobody need be asked who found no room before, whatever becomes of those ahead of it.
+    Free capacity never grows during a walk: reservations released on the way are offered in the next walk, again in order.
+    So a line that did not fit before need not be tried again, whatever happens to the lines ahead of it.
     """
     keeping: set[str] = set()
     gains, ledger.freed_nodes = Gains(ledger, ledger.freed_nodes), set()
@@ -92,7 +91,7 @@ def _walk(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Wa
                 reservation.keep(ledger, request, now, draft)
                 keeping.add(str(request.key))
             if unsure and findings.changes != ledger.changes:
-                # Nothing had changed when the walk began, so that they were left out.
+                # Nothing had changed when the walk began, so the unsure lines were left out.
                 unsure = False
                 _try_again(findings, walk)
     _settle(ledger, findings, walk, keeping, draft)
@@ -100,19 +99,19 @@ def _walk(ledger: Ledger, findings: Findings, now: float, draft: Drafting) -> Wa
 
 
 def _may_gain(findings: Findings, gains: Gains, kind: Kind) -> bool:
-    """Whether there may be room for this kind though nobody of it found any: there was some, or some was freed."""
+    """Return whether lines of this kind may fit: they did by a rough count, or freed nodes may help."""
     return kind in findings.roomy or gains.help(kind)
 
 
 def _try_again(findings: Findings, walk: Walk) -> None:
-    """Those for whom another try may succeed are worth it after all, as far as they have not come yet."""
+    """Offer the unsure lines to the walk, as far as it has not passed them yet."""
     for line in list(findings.unsure.values()):
         if walk.offer(line):
             del findings.unsure[line.key]
 
 
 def _must_wait(ledger: Ledger, findings: Findings, walk: Walk, line: Line, hope: Hope, now: float, draft: Drafting) -> bool:
-    """Start the first of the line if that can be; whether it waits for room instead, as one of the first of its queue."""
+    """Try to start the line's first run; return whether it is blocked for lack of places and among the first of its queue."""
     request, rank = line.first(), line.filed
     assert request is not None
     assert rank is not None
@@ -130,7 +129,7 @@ def _must_wait(ledger: Ledger, findings: Findings, walk: Walk, line: Line, hope:
 
 
 def _settle(ledger: Ledger, findings: Findings, walk: Walk, keeping: set[str], draft: Drafting) -> None:
-    """Keep nothing but what is kept for the first lines, and remember those."""
+    """Release all reservations except those of the first lines, and record these lines in `findings`."""
     settled = walk.settled().values()
     keeping |= names_of(settled)
     reservation.keep_only(ledger, keeping)
@@ -142,7 +141,7 @@ def _settle(ledger: Ledger, findings: Findings, walk: Walk, keeping: set[str], d
 
 
 def _begin(ledger: Ledger, findings: Findings, gains: Gains, now: float) -> Walk:
-    """A walk past those for whom there may be room by now, and past those who come first in each queue."""
+    """Return a walk over the lines that may fit by now and the first lines of each queue."""
     kinds: list[Kind] = []
     if findings.freed != ledger.freed:
         kinds = [kind for kind in ledger.room.kinds() if _may_gain(findings, gains, kind)]
@@ -159,9 +158,9 @@ def _begin(ledger: Ledger, findings: Findings, gains: Gains, now: float) -> Walk
 def _outcome(
     ledger: Ledger, line: Line, request: Request, hope: Hope, now: float, draft: Drafting
 ) -> Start | Limit | Line | None:
-    """What becomes of the first of a line: it starts, or a rule keeps it, or there is no room.
+    """Return the result for a line's first run: its start, the limit that blocks it, or None when it does not fit.
 
-    The line itself stands for the rule that forbade the places found the last time: nothing has changed since.
+    The line itself is returned for the limit that forbade the places found the last time: nothing has changed since.
     """
     if hope is not Hope.NONE:
         return _try(ledger, request, now, draft)
@@ -169,23 +168,23 @@ def _outcome(
 
 
 def start(ledger: Ledger, request: Request, seats: tuple[Seat, ...], now: float, draft: Drafting) -> None:
-    """Give a run the places that the cluster has handed out."""
-    before = ledger.running.get(request.key)
+    """Record the start of a run on seats that are already taken in the cluster."""
+    previous = ledger.running.get(request.key)
     ledger.withdraw(request.key)
-    if before is not None:
+    if previous is not None:
         ledger.cluster.give(seats)
-        sitting = replace(before, seats=(*before.seats, *seats), leaving=False)
-        ledger.sit(replace(sitting, request=replace(before.request, resumes=request.resumes)), now)
+        extended = replace(previous, seats=(*previous.seats, *seats), leaving=False)
+        ledger.sit(replace(extended, request=replace(previous.request, resumes=request.resumes)), now)
     else:
         ledger.sit(Running(request, seats, now), now, placed=True)
     draft.starts.append(Start(request.key, seats))
 
 
 def take_back(ledger: Ledger, key: JobKey, seats: Collection[Seat], now: float, draft: Drafting) -> None:
-    """A run that was to start does so without these places, or not at all when they are all it has: it waits on."""
+    """Remove these seats from a run started in this decision; without any seats left it returns to the queue."""
     running = ledger.running[key]
     rest = tuple(seat for seat in running.seats if seat not in seats)
-    draft.starts = [Start(key, rest) if each.key == key else each for each in draft.starts if rest or each.key != key]
+    draft.starts = [Start(key, rest) if started.key == key else started for started in draft.starts if rest or started.key != key]
     if rest:
         ledger.sit(replace(running, seats=rest), now)
     else:
@@ -194,12 +193,12 @@ def take_back(ledger: Ledger, key: JobKey, seats: Collection[Seat], now: float, 
 
 
 def try_start(ledger: Ledger, request: Request, now: float, draft: Drafting) -> bool:
-    """Start the run if there is room for it, whoever else waits."""
+    """Start the run if it fits, regardless of the queue order; return whether it started."""
     return isinstance(_try(ledger, request, now, draft, sure=True), Start)
 
 
 def extend(ledger: Ledger, now: float, draft: Drafting) -> None:
-    """Give those that start now more tasks, where nobody else can use the room."""
+    """Extend the gangs started in this decision beyond their minimum, on places that no other run can use."""
     for number, started in enumerate(draft.starts):
         running = ledger.running[started.key]
         if running.seats != started.seats or all(part.most <= part.least for part in running.request.gang.parts):
@@ -211,12 +210,12 @@ def extend(ledger: Ledger, now: float, draft: Drafting) -> None:
 
 
 def is_certain(gang: Gang) -> bool:
-    """Whether the gang finds places whenever there are any: then a failure is final until something is freed."""
+    """Return whether the placement search is exhaustive for the gang: then a failure is final until something is freed."""
     return len(gang.parts) == 1 and not (gang.parts[0].shape.shares and gang.parts[0].shape.gpus > 1)
 
 
 def _eager(ledger: Ledger, findings: Findings) -> Iterator[Line]:
-    """The lines that may start though they could not the last time, or are new."""
+    """Yield the lines that are new, or may start though they could not the last time."""
     yield from ledger.room.take_fresh()
     for rule in ledger.accounts.take_eased():
         yield from _relieved(ledger, findings.limited.get(rule, {}))
@@ -229,8 +228,8 @@ def _eager(ledger: Ledger, findings: Findings) -> Iterator[Line]:
 
 
 def _relieved(ledger: Ledger, limited: dict[int, tuple[Line, Limit]]) -> list[Line]:
-    """Those that their rule allows now, as far as it alone is looked at."""
-    found = []
+    """Return the lines whose recorded limit no longer blocks them, and forget their limit."""
+    relieved = []
     for at, (line, limit) in list(limited.items()):
         if line.filed is not None and line.rule is not None:
             of_user = ledger.accounts.used_by.get((limit.queue, limit.user), {})
@@ -238,15 +237,15 @@ def _relieved(ledger: Ledger, limited: dict[int, tuple[Line, Limit]]) -> list[Li
             if used.get(limit.what, 0) + limit.asked > limit.allowed:
                 continue
             line.rule = None
-            found.append(line)
+            relieved.append(line)
         del limited[at]
-    return found
+    return relieved
 
 
 def _try(ledger: Ledger, request: Request, now: float, draft: Drafting, *, sure: bool = False) -> Start | Limit | None:
-    """Start the run if there is room for it; what is kept for others is not room. None when there is none.
+    """Start the run if it fits outside of the places reserved for others. None when it does not fit.
 
-    Unless one is `sure` that it is worth it, only those are tried that have enough room by a rough count.
+    Unless `sure`, the full search is skipped when the run does not fit by a rough count.
     """
     limit = finding.limit_of(ledger, request)
     if limit is not None:
@@ -260,18 +259,18 @@ def _try(ledger: Ledger, request: Request, now: float, draft: Drafting, *, sure:
     mark = ledger.cluster.mark()
     if kept is not None:
         ledger.cluster.give(kept.seats)
-    found = finding.places(ledger, request)
-    if not isinstance(found, tuple):
+    seats = finding.places(ledger, request)
+    if not isinstance(seats, tuple):
         ledger.cluster.undo(mark)
-        return found
+        return seats
     if kept is not None:
         ledger.cluster.take(kept.seats)
-    start(ledger, request, found, now, draft)
+    start(ledger, request, seats, now, draft)
     return draft.starts[-1]
 
 
 def _remember(ledger: Ledger, findings: Findings, walk: Walk, line: Line, outcome: object) -> None:
-    """What the failure says of the line, and of others of its kind."""
+    """Record what the failure implies for the line and for others of its kind."""
     request = line.first()
     assert request is not None
     line.mistyped = isinstance(outcome, Limit)

@@ -1,4 +1,4 @@
-"""Places for a run that waits, within the rules of its queue."""
+"""Find places for a waiting run within the limits of its queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Seats = tuple[Seat, ...]
 
 
 def limit_of(ledger: Ledger, request: Request, gone: Gone = ()) -> Limit | None:
-    """The rule of its queue that keeps the run waiting, whatever room there is."""
+    """Return the queue limit that blocks the run, whatever is free; None when there is none."""
     queue = ledger.queue(request.queue)
     if not queue.quota and not queue.per_user:
         return None
@@ -24,14 +24,14 @@ def limit_of(ledger: Ledger, request: Request, gone: Gone = ()) -> Limit | None:
 
 
 def places(ledger: Ledger, request: Request, gone: Gone = ()) -> Seats | Limit | None:
-    """Places for the least of the gang, taken; or the rule that forbids those there are; or None when there are none.
+    """Take places for the gang's minimum size and return them; a limit that forbids them; or None when there are none.
 
-    Only when places are found it is known of which type their GPUs are: where that type is used up, another may do.
+    The GPU types are known only after places are found: where the limit of that type is reached, other types are tried.
     """
-    sitting = ledger.running.get(request.key)
-    beside = sitting.seats if sitting is not None else ()
+    running = ledger.running.get(request.key)
+    current_seats = running.seats if running is not None else ()
     mark = ledger.cluster.mark()
-    seats = ledger.try_places(request.gang, beside)
+    seats = ledger.try_places(request.gang, current_seats)
     if seats is None:
         return None
     limit = _forbids(ledger, request, seats, gone)
@@ -41,41 +41,41 @@ def places(ledger: Ledger, request: Request, gone: Gone = ()) -> Seats | Limit |
     if not limit.what.startswith(GPU_TYPE):
         return limit
     for kind in sorted(name for name in ledger.accounts.totals if name.startswith(GPU_TYPE)):
-        found = ledger.try_places(_of_type(request.gang, kind.removeprefix(GPU_TYPE)), beside)
-        if found is None:
+        seats_of_type = ledger.try_places(_of_type(request.gang, kind.removeprefix(GPU_TYPE)), current_seats)
+        if seats_of_type is None:
             continue
-        if _forbids(ledger, request, found, gone) is None:
-            return _as_asked(ledger, request.gang, found)
+        if _forbids(ledger, request, seats_of_type, gone) is None:
+            return _as_asked(ledger, request.gang, seats_of_type)
         ledger.cluster.undo(mark)
     return limit
 
 
 def would_do(ledger: Ledger, request: Request, gone: Gone = ()) -> Seats | None:
-    """The places that the run would get as things stand; they are not taken."""
+    """Return the places that the run would get now, without taking them."""
     mark = ledger.cluster.mark()
-    found = places(ledger, request, gone)
+    result = places(ledger, request, gone)
     ledger.cluster.undo(mark)
-    return found if isinstance(found, tuple) else None
+    return result if isinstance(result, tuple) else None
 
 
 def more(ledger: Ledger, request: Request, seats: Seats) -> Seats:
-    """Places for more tasks of a running gang than these, as many as it wants and there are; they are taken."""
-    found: Seats = ()
-    gone = [(request.user, ledger.taken(request.key))]
+    """Take and return places for additional tasks of a gang with these seats, up to its maximum."""
+    new_seats: Seats = ()
+    own_usage = [(request.user, ledger.taken(request.key))]
     for part in request.gang.parts:
         count = sum(seat.role == part.role for seat in seats)
         step = part.most - count
         while step > 0 and count < part.most:
             step = min(step, part.most - count)
             mark = ledger.cluster.mark()
-            one = Gang((replace(part, least=step, most=step),), request.gang.same_rack)
-            added = ledger.try_places(one, (*seats, *found))
-            if added is None or _forbids(ledger, request, (*seats, *found, *added), gone) is not None:
+            extra_gang = Gang((replace(part, least=step, most=step),), request.gang.same_rack)
+            added = ledger.try_places(extra_gang, (*seats, *new_seats))
+            if added is None or _forbids(ledger, request, (*seats, *new_seats, *added), own_usage) is not None:
                 ledger.cluster.undo(mark)
                 step //= 2
                 continue
-            found, count = (*found, *added), count + step
-    return found
+            new_seats, count = (*new_seats, *added), count + step
+    return new_seats
 
 
 def _forbids(ledger: Ledger, request: Request, seats: Seats, gone: Gone = ()) -> Limit | None:
@@ -96,9 +96,9 @@ def _of_type(gang: Gang, kind: str) -> Gang:
 
 
 def _as_asked(ledger: Ledger, gang: Gang, seats: Seats) -> Seats:
-    """The same places, taken by tasks that ask for what they asked for."""
+    """Take the same places with the gang's own shapes instead."""
     shapes = {part.role: part.shape for part in gang.parts}
-    asked = tuple(replace(seat, shape=shapes[seat.role]) for seat in seats)
+    requested = tuple(replace(seat, shape=shapes[seat.role]) for seat in seats)
     ledger.cluster.give(seats)
-    ledger.cluster.take(asked)
-    return asked
+    ledger.cluster.take(requested)
+    return requested

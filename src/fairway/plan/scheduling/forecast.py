@@ -1,9 +1,9 @@
-"""When a waiting run will start, as a range with the chance that it holds.
+"""Forecast when a waiting run will start, as a range with the probability that it holds.
 
-The future is played through several times by the caller's own scheduler, each time with other durations, drawn from what
-is known of each run. That gives a spread of waits. Nobody can draw what has not been submitted yet, so the spread is held
-against what happened: `Calibration` learns from every start how far to shift and how far to widen it, so that the stated
-ranges hold as often as they say, whatever the scheduler and the work are like.
+The caller's own scheduler simulates the future several times, each time with other durations, drawn from the history of each
+run. That gives a spread of waits. Future submissions cannot be drawn, so the spread is compared with actual starts:
+`Calibration` learns from every start how far to shift and widen the spread, so that the stated ranges hold as often as
+promised, whatever the scheduler and the workload are like.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from dataclasses import dataclass
 
 SCENARIOS = 9
 WANTED = 0.92
-"""How often ranges are meant to hold; more than is promised, since learning lags behind change: by about six in a hundred."""
+"""Target rate at which ranges hold. It is above `PROMISED` because learning lags behind change, by about six percent."""
 PROMISED = 0.8
 GRAIN = 60.0
-"""Seconds that make no difference to anybody who waits."""
+"""Seconds of error that are ignored."""
 _PACE = 0.2
-"""How fast a calibration moves, in logarithms."""
+"""Step size of the calibration, in logarithms."""
 _PRIOR = 20
-"""How many starts the promise counts for, before the first is seen."""
+"""Weight of the promised rate in the confidence, as a number of starts."""
 
 Part = Callable[[object], float]
-"""By the key of a run: how long it takes in this scenario, as the part (0 to 1) of all cases that are shorter."""
+"""Maps a run's key to its duration in this scenario, as a quantile (0 to 1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Seconds from now until a run starts."""
+    """Seconds until a run starts."""
 
     low: float
     median: float
     high: float
     confidence: float
-    """How often such ranges have held, 0 to 1."""
+    """Rate at which such ranges have held, 0 to 1."""
     spread: tuple[float, float, float]
-    """What the scenarios said before it was calibrated: low, median, high."""
+    """The uncalibrated low, median and high of the scenarios."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What past forecasts teach; a plain value."""
+    """Corrections learned from past forecasts; a plain value."""
 
     shift: float = 0.0
-    """Logarithm of how much longer waits last than the scenarios say."""
+    """Logarithm of the ratio of actual to simulated waits."""
     stretch: float = math.log(2.0)
-    """Logarithm of how much wider the range must be than the scenarios say."""
+    """Logarithm of the factor by which the range must be widened."""
     seen: int = 0
     held: int = 0
 
 
 def part_in(scenario: int) -> Part:
-    """The draws of one scenario: the same for the same key, and unlike those of other keys and scenarios."""
+    """Return the draws of one scenario: deterministic by key, and independent of other keys and scenarios."""
 
     def part(key: object) -> float:
         digest = hashlib.blake2b(f"{scenario}:{key}".encode(), digest_size=4).digest()
@@ -64,19 +64,19 @@ def part_in(scenario: int) -> Part:
 
 
 def play(run: Callable[[Part], float | None], calibration: Calibration, scenarios: int = SCENARIOS) -> Forecast | None:
-    """Play the future through. `run` gives the seconds until the start, or None when it never starts in that scenario.
+    """Run the scenarios and return the calibrated forecast; None when the run starts in at most half of them.
 
-    None when it starts in less than half of them.
+    `run` returns the seconds until the start in one scenario, or None when the run never starts in it.
     """
     waits = [wait for scenario in range(scenarios) if (wait := run(part_in(scenario))) is not None]
     return calibrated(waits, calibration) if 2 * len(waits) > scenarios else None
 
 
 def calibrated(waits: Sequence[float], calibration: Calibration) -> Forecast:
-    """The range in which the start is to be expected, when the scenarios gave these waits. There must be one at least."""
+    """Return the forecast for these simulated waits, of which there must be at least one."""
     ordered = sorted(waits)
-    edge = round(0.1 * (len(ordered) - 1))
-    low, median, high = ordered[edge], ordered[len(ordered) // 2], ordered[-1 - edge]
+    tail = round(0.1 * (len(ordered) - 1))
+    low, median, high = ordered[tail], ordered[len(ordered) // 2], ordered[-1 - tail]
     confidence = (calibration.held + _PRIOR * PROMISED) / (calibration.seen + _PRIOR)
     return Forecast(
         _scaled(low, calibration.shift - calibration.stretch),
@@ -88,10 +88,10 @@ def calibrated(waits: Sequence[float], calibration: Calibration) -> Forecast:
 
 
 def learn(calibration: Calibration, forecast: Forecast, waited: float) -> Calibration:
-    """The run that this was said of has started after so many seconds, or waits still though the range is over."""
+    """Return the calibration after the forecast's run started after `waited` seconds, or still waits beyond the range."""
     low, median, high = forecast.spread
-    off = _apart(waited, median)
-    shift = calibration.shift + _PACE * 0.5 * ((off > calibration.shift) - (off < calibration.shift))
+    error = _apart(waited, median)
+    shift = calibration.shift + _PACE * 0.5 * ((error > calibration.shift) - (error < calibration.shift))
     missed = max(_apart(waited, high) - calibration.shift, calibration.shift - _apart(waited, low)) > calibration.stretch
     stretch = max(0.0, calibration.stretch + _PACE * (WANTED if missed else WANTED - 1))
     held = forecast.low - GRAIN <= waited <= forecast.high + GRAIN
@@ -103,5 +103,5 @@ def _scaled(seconds: float, by: float) -> float:
 
 
 def _apart(waited: float, said: float) -> float:
-    """How many times as long it lasted, as a logarithm."""
+    """Return the logarithm of the ratio of the actual to the forecast wait."""
     return math.log((waited + GRAIN) / (said + GRAIN))

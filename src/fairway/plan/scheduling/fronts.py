@@ -1,4 +1,4 @@
-"""The first lines of each queue as they were found the last time, so that nobody walks past them again for nothing."""
+"""Cache of the first blocked lines of each queue, so that later walks can skip them while nothing changes."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Lines for which there was no room, and what is kept for them. As long as it holds, to look again would change nothing."""
+    """The first blocked lines of a queue. While the entry is valid, trying them again would change nothing."""
 
     lines: list[Entry]
     limited: list[Entry]
-    """Lines among them that a rule keeps waiting."""
+    """The lines blocked by a limit."""
     names: frozenset[str]
-    """Of the first run of each line."""
+    """Names of the first run of each line; these may have reservations."""
     until: float
-    """When something that is kept for one of them is to be looked at again."""
+    """When a reservation of one of them, or a failed search for one, expires."""
     total: int
-    """How much there was of everything; -1 where that does not matter."""
+    """`Accounts.total` at the time; -1 where the entry does not depend on it."""
     ruled: bool
-    """Whether the queue has rules that may forbid a start."""
+    """Whether the queue has limits."""
     last: Rank | None
-    """The rank of the last of them; None when the queue has no others."""
+    """The rank of the last of these lines; None when the queue has no further lines."""
 
     def reaches(self, rank: Rank) -> bool:
-        """Whether a line of that rank is, or would be, among them."""
+        """Return whether a line of that rank is, or would be, among these lines."""
         return self.last is None or rank <= self.last
 
 
 class Fronts:
-    """By queue. Forgetting them costs time only."""
+    """The fronts by queue. Dropping them costs time only."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Front] = {}
 
     def begin(self, ledger: Ledger, now: float) -> dict[str, Front]:
-        """Those that hold; of the other queues it is noted from now on whether anything changes."""
-        room, found = ledger.room, dict[str, Front]()
+        """Return the valid fronts; drop the others and start to record changes of their queues."""
+        room, valid = ledger.room, dict[str, Front]()
         for name in room.queues():
             front = self._kept.get(name)
             if front is not None and name not in room.unsettled and self._holds(ledger, name, front, now):
-                found[name] = front
+                valid[name] = front
                 continue
             self._kept.pop(name, None)
             room.watch(name, None)
             ledger.accounts.changed.discard(name)
-        return found
+        return valid
 
     def _holds(self, ledger: Ledger, name: str, front: Front, now: float) -> bool:
         if now >= front.until or (front.ruled and name in ledger.accounts.changed):
@@ -60,9 +60,9 @@ class Fronts:
         return front.total < 0 or front.total == ledger.accounts.total
 
     def keep(self, ledger: Ledger, name: str, lines: list[Entry], limited: list[Entry], *, full: bool) -> None:
-        """Remember what was found of a queue, unless something has changed there meanwhile, or may by itself.
+        """Store the front of a queue, unless the queue has changed in the meantime or changes with time.
 
-        `full`: there may be other lines behind these.
+        `full`: the queue may have further lines behind these.
         """
         queue = ledger.queue(name)
         ruled = bool(queue.quota or queue.per_user)
@@ -70,12 +70,12 @@ class Fronts:
             return
         until, total = NEVER, -1
         names = [str(rank[3]) for rank, _ in lines]
-        for each in names:
-            kept = ledger.memory.reservations.get(each)
-            if kept is None and each not in ledger.memory.hopeless:
+        for run_name in names:
+            kept = ledger.memory.reservations.get(run_name)
+            if kept is None and run_name not in ledger.memory.hopeless:
                 return
             if kept is None:
-                until, total = min(until, reservation.hopeless_until(ledger, each)), ledger.accounts.total
+                until, total = min(until, reservation.hopeless_until(ledger, run_name)), ledger.accounts.total
             elif kept.claims and not kept.exact:
                 return
             elif not kept.exact:
@@ -86,5 +86,5 @@ class Fronts:
 
 
 def names_of(fronts: Iterable[Front]) -> set[str]:
-    """For whom something is kept in any of them."""
+    """Return the names of all runs in these fronts."""
     return set().union(*(front.names for front in fronts))

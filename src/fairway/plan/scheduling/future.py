@@ -1,7 +1,7 @@
-"""When a waiting run will start: the future is played through by the very same scheduler, on a clock that is not real.
+"""Forecast when a waiting run will start by simulating the future with the same scheduler on a virtual clock.
 
-Each time the runs last otherwise, as those before them did. What has not been submitted yet is in no play; what that and
-other surprises make of it is learnt by `forecast.Calibration`.
+In each simulation ("play") the runs have other durations, drawn from the history. Runs that have not been submitted yet are in
+no play; `forecast.Calibration` learns the effect of these and other unforeseen events.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from fairway.state.node import Node
 from fairway.state.queue import Queue
 
 HORIZON = 72 * 3600.0
-"""Seconds that are looked ahead."""
+"""Length of a play in seconds."""
 MOST_WAITING = 200
-"""So many of those that are served before the run play a part."""
+"""Maximum number of waiting runs ahead of the run that take part in a play."""
 LEAST_PLAYS = 2
-"""Fewer plays say nothing of a range."""
+"""Minimum number of plays for a range."""
 LEAVING = 30.0
-"""Seconds that a run is thought to need to save and leave."""
+"""Assumed seconds that an evicted run needs to save and stop."""
 _LEAST_STEP = 30.0
 _STEP = 0.05
-"""What happens within this part of the time that has passed counts as happening at once."""
+"""Events within this fraction of the elapsed time count as simultaneous."""
 
 Sizes = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Everything that a play begins with. A value of its own: it can be played anywhere, later."""
+    """The initial state of a play. A self-contained value: it can be played later, in another thread or process."""
 
     key: JobKey
     now: float
@@ -48,41 +48,41 @@ class Situation:
     queues: tuple[Queue, ...]
     waiting: tuple[Request, ...]
     left_out: int = 0
-    """Runs that are served before it and play no part, because there are so many."""
+    """Runs ahead of it that are left out because there are more than `MOST_WAITING`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What the plays say of the start."""
+    """The result of the plays."""
 
     forecast: forecast.Forecast | None
-    """When it starts; None when it does not within the time looked at, or nobody can say."""
+    """When the run starts; None when it does not within the horizon, or the plays were too few."""
     plays: int
-    """Plays that came to an end."""
+    """Number of completed plays."""
     horizon: float = HORIZON
     beyond: bool = False
-    """Whether most plays did not see it start within `horizon` seconds."""
+    """Whether the run did not start within `horizon` seconds in most plays."""
     left_out: int = 0
-    """More runs are before it than play a part: it starts later rather than sooner."""
+    """Runs ahead of it that the plays left out; with any, it starts later rather than earlier."""
     at_least: float = 0.0
-    """How far the play that was broken off had come without seeing it start, where there were too few plays."""
+    """Where there were too few plays: a lower bound, in seconds, from the plays so far."""
     guess: bool = False
-    """Whether it rests on runs of which nothing says how long they take: neither a timeout nor runs that have ended."""
+    """Whether it depends on runs whose duration is unknown: without a timeout and without similar completed runs."""
     endless: tuple[str, ...] = ()
-    """Services that hold the room when all else has ended: they never end by themselves. Only where it is `beyond`."""
+    """Services that hold the places when all other runs have ended: they never end by themselves. Only with `beyond`."""
 
 
 class OutOfPatienceError(Exception):
-    """A play took too long."""
+    """A play ran out of its time budget."""
 
     def __init__(self, reached: float) -> None:
         super().__init__(f"after {reached:.0f} s")
         self.reached = reached
-        """Seconds that had been played by then."""
+        """Simulated seconds at that point."""
 
 
 def situation(ledger: Ledger, key: JobKey, now: float) -> Situation:
-    """What is, for a run that waits."""
+    """Return the current state for plays of a waiting run."""
     own = ledger.room.get(key)
     assert own is not None
     before = [request for request in ledger.room.requests() if request.key != key and _is_before(ledger, request, own)]
@@ -99,7 +99,7 @@ def situation(ledger: Ledger, key: JobKey, now: float) -> Situation:
 
 
 def _is_before(ledger: Ledger, request: Request, own: Request) -> bool:
-    """Whether it may be served before the run: it is in its queue, or it is of another and not less urgent."""
+    """Return whether `request` may be served before `own`: by order in the same queue, by priority in another queue."""
     if request.queue != own.queue:
         return request.priority >= own.priority
     line, mine = ledger.room.line_of(request.key), ledger.room.line_of(own.key)
@@ -111,7 +111,7 @@ def _is_before(ledger: Ledger, request: Request, own: Request) -> bool:
 def prospect(
     start: Situation, calibration: forecast.Calibration, spent: Callable[[], bool], plays: int = forecast.SCENARIOS
 ) -> Prospect:
-    """Play it through, as often as `spent` allows."""
+    """Play the situation up to `plays` times, until `spent` returns true."""
     waits: list[float] = []
     beyond, reached, guess = 0, 0.0, False
     endless: tuple[str, ...] = ()
@@ -119,8 +119,8 @@ def prospect(
         play = Play(start, forecast.part_in(number))
         try:
             wait = play.wait(HORIZON, spent)
-        except OutOfPatienceError as cut:
-            reached = cut.reached
+        except OutOfPatienceError as cutoff:
+            reached = cutoff.reached
             break
         guess = guess or play.guessed
         if wait is None:
@@ -137,7 +137,7 @@ def prospect(
 
 
 class Play:
-    """One future: every run lasts as long as `part` says of it."""
+    """One simulated future, in which `part` determines the duration of every run."""
 
     def __init__(self, start: Situation, part: forecast.Part) -> None:
         self._key, self._begun, self._now = start.key, start.now, start.now
@@ -145,15 +145,15 @@ class Play:
         ledger = self._scheduler.ledger
         self._history, self._part = ledger.memory.history, part
         self._left: dict[JobKey, float] = {}
-        """Seconds of work that a run has still to do."""
+        """Remaining seconds of work, by run."""
         self._turn: dict[JobKey, int] = {}
-        """How often something was expected of a run: of several expectations the last one counts."""
+        """Number of events scheduled for a run; only the last one is valid."""
         self._coming: list[tuple[float, JobKey, int, Sizes | None]] = []
-        """Who ends when; and who leaves when to come again, with how many tasks at most."""
+        """Heap of events: when a run ends (sizes None), or leaves and returns to the queue with these maximum sizes."""
         self.guessed = False
-        """Whether a run has ended whose length was only guessed."""
+        """Whether a run of unknown duration has ended."""
         self.endless: tuple[str, ...] = ()
-        """The services that hold places, once nothing else will happen any more."""
+        """The services that hold places, set when no other event remains."""
         for node in start.nodes:
             self._scheduler.apply(NodeSeen(node), start.now)
         for queue in start.queues:
@@ -169,7 +169,10 @@ class Play:
                 self._expect(key, start.now + self._left[key])
 
     def wait(self, horizon: float, spent: Callable[[], bool]) -> float | None:
-        """Seconds until the run starts; None when it does not in that time. Raises when patience is spent."""
+        """Return the seconds until the run starts; None when it does not start within `horizon`.
+
+        Raises `OutOfPatienceError` when `spent` returns true.
+        """
         while True:
             decision = self._scheduler.decide(self._now)
             if any(start.key == self._key for start in decision.starts):
@@ -194,7 +197,7 @@ class Play:
             self._expect(evict.key, self._now + LEAVING, evict.sizes)
 
     def _next_look(self, wake_at: float | None) -> float | None:
-        """When something happens, or the scheduler wants to look again; not for every little thing."""
+        """Return the time of the next event or requested decision; the latter not before the current step has passed."""
         while self._coming and self._turn[self._coming[0][1]] != self._coming[0][2]:
             heapq.heappop(self._coming)
         times = [self._coming[0][0]] if self._coming else []
@@ -213,7 +216,7 @@ class Play:
 
     def _services(self) -> tuple[str, ...]:
         running = self._scheduler.ledger.running.values()
-        return tuple(dict.fromkeys(each.request.service for each in running if each.request.service))
+        return tuple(dict.fromkeys(run.request.service for run in running if run.request.service))
 
     def _step(self) -> float:
         return max(_LEAST_STEP, _STEP * (self._now - self._begun))
@@ -225,7 +228,7 @@ class Play:
             self.guessed = not durations.is_known(self._history, request.user, request.name, _gpus(request), request.limit)
         self._scheduler.apply(Left(key, self._now, finished=sizes is None and not running.leaving), self._now)
         if sizes is not None:
-            # Who can resume saves before it leaves; who cannot has done nothing.
+            # A run that can resume saves before it leaves; any other loses its work.
             done = self._now - running.since if request.resumes else 0.0
             self._left[key] = max(1.0, self._left[key] - done)
             gang = with_sizes(request.gang, dict(sizes)) if sizes else request.gang
@@ -237,7 +240,7 @@ class Play:
 
     def _work_left(self, request: Request, running_for: float) -> float:
         if request.service:
-            return math.inf  # It ends when it is told to, which no play knows.
+            return math.inf  # It ends only on request, which no play can foresee.
         ran = self._scheduler.ledger.memory.ran.get(str(request.key), (0.0, 0.0))[0] + max(0.0, running_for)
         part = self._part(request.key)
         return durations.remaining(self._history, request.user, request.name, _gpus(request), request.limit, ran, part)

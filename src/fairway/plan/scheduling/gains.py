@@ -1,4 +1,4 @@
-"""Nodes that were freed: whom they may help, as long as nobody else has taken what was freed."""
+"""Filter for freed nodes: which kinds of requests they may help while the freed devices are still free."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fairway.plan.scheduling.ledger import Ledger
 from fairway.plan.scheduling.waiting import Kind
 
 MANY = 64
-"""Of more nodes than this one does not keep track: they may help anybody."""
+"""With more freed nodes than this no filter is applied: they may help any kind."""
 
 
 class Gains:
-    """A few freed nodes. Only devices are looked at: it says who is worth a try, not who fits."""
+    """A few freed nodes. Only devices are compared: the result is whether a try is worthwhile, not whether a task fits."""
 
     def __init__(self, ledger: Ledger, nodes: Set[str]) -> None:
         self._ledger, self._nodes = ledger, nodes
@@ -21,20 +21,22 @@ class Gains:
         self._known: dict[object, bool] = {}
 
     def help(self, kind: Kind) -> bool:
-        """Whether a task of this kind may find room there now."""
+        """Return whether a task of this kind may fit there now."""
         if not self._nodes or len(self._nodes) > MANY:
             return bool(self._nodes)
         if self._seen != self._ledger.changes:
             self._seen = self._ledger.changes
-            found = (self._ledger.promises.open_devices(node) for node in self._nodes)
-            self._free = [devices for devices in found if devices]
+            open_devices = (self._ledger.promises.open_devices(node) for node in self._nodes)
+            self._free = [devices for devices in open_devices if devices]
             self._known.clear()
-        known = self._known.get(kind.devices)
-        if known is None:
-            known = self._known[kind.devices] = any(self._suit(*asked) for asked in kind.devices)
-        return known
+        result = self._known.get(kind.devices)
+        if result is None:
+            result = self._known[kind.devices] = any(self._suit(*need) for need in kind.devices)
+        return result
 
     def _suit(self, gpus: int, milli: int, types: tuple[str, ...]) -> bool:
         if not gpus:
             return True
-        return any(sum(free >= milli and (not types or kind in types) for kind, free in node) >= gpus for node in self._free)
+        return any(
+            sum(free >= milli and (not types or gpu_type in types) for gpu_type, free in node) >= gpus for node in self._free
+        )

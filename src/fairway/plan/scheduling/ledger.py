@@ -1,6 +1,6 @@
-"""What the scheduler knows: nodes, queues, who waits, who sits where. Deltas change it; deciding happens elsewhere.
+"""The scheduler's state: nodes, queues, waiting and running gangs. Deltas change it; decisions are made elsewhere.
 
-Everything that must outlive the process lies in `memory`; the rest is the state of things, said again by deltas.
+Everything that must outlive the process is in `memory`; the rest is current state, restored by deltas.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fairway.state.queue import Queue
 
 
 class Ledger:
-    """Nodes, queues, waiting and running gangs, kept in step with each other."""
+    """Nodes, queues, waiting and running gangs, kept consistent with each other."""
 
     def __init__(self, memory: SchedulerMemory, policy: str = "fairway") -> None:
         self.memory = memory
@@ -47,19 +47,19 @@ class Ledger:
         self.accounts = Accounts(memory.usage)
         self._lessons = Lessons(memory)
         self.freed = 0
-        """Rises whenever something that was taken is free again, or a rule has changed."""
+        """Incremented when places are freed or a queue's rules change."""
         self.freed_nodes: set[str] = set()
-        """Where that was, since somebody last looked and emptied it."""
+        """Nodes on which places were freed; the reader takes and empties the set."""
         self.changes = 0
-        """Rises whenever anything on the nodes is another than before."""
+        """Incremented when anything on the nodes changes."""
         self.hoping = 0
-        """Rises whenever places are kept for others than before, or one of those stands elsewhere."""
+        """Incremented when a reservation is made or released, or a run with a reservation changes its line."""
         self.held_back: list[Seat] | None = None
-        """Places that are kept for nobody any more and are not free yet; None: those are free at once."""
+        """Seats of released reservations that are not free yet; None: released seats are free at once."""
         self._climbing = Looks()
-        """Who waits in a queue where runs take turns, by when its rank changes by itself."""
+        """Waiting runs of time-sliced queues, by when their rank changes through time alone."""
         for running, taken in memory.sitting.values():
-            # Their places are taken as soon as their nodes are seen.
+            # Their places are taken in the cluster when their nodes are added.
             self.running[running.request.key] = running
             self.roster.add(running, taken)
             self.promises.sit(running.request.key, running.seats)
@@ -68,7 +68,7 @@ class Ledger:
             self.promises.keep(name, kept.seats)
 
     def apply(self, delta: Delta, now: float) -> None:
-        """Take one change in."""
+        """Apply one change."""
         match delta:
             case NodeSeen(node):
                 self._see(node)
@@ -89,24 +89,24 @@ class Ledger:
                 self._leave(delta, now)
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name, described or not."""
+        """Return the queue of that name; a default one when it is not defined."""
         return self.queues.get(name) or Queue(name)
 
     def served(self, key: JobKey, now: float) -> float:
-        """GPU-seconds (core-seconds without GPUs) that the run has had in all."""
+        """Return the GPU-seconds (core-seconds without GPUs) that the run has received in total."""
         earlier = self.memory.ran.get(str(key), (0.0, 0.0))[1]
         running = self.running.get(key)
         return earlier + (max(0.0, now - running.since) * weight_of(running.request.gang) if running is not None else 0.0)
 
     def expected_end(self, running: Running, now: float) -> float:
-        """When it is thought to end; later and later for one that should have ended already."""
+        """Return the expected end of a run. For an overdue run it is postponed further and further."""
         end = self.memory.ends.get(str(running.request.key), now)
         return end if end > now else now + max(60.0, 0.25 * (now - running.since))
 
     def longest(self, request: Request) -> float | None:
-        """How long the run may take at most, as far as anybody can say with some confidence; None when nobody can."""
-        found = self._estimate(request)
-        return found.high if found.confidence >= durations.CONFIDENT else None
+        """Return an upper bound of the run's remaining duration; None when no estimate has enough confidence."""
+        estimate = self._estimate(request)
+        return estimate.high if estimate.confidence >= durations.CONFIDENT else None
 
     def _estimate(self, request: Request) -> durations.Estimate:
         ran = self.memory.ran.get(str(request.key), (0.0, 0.0))[0]
@@ -114,23 +114,23 @@ class Ledger:
         return durations.estimate(self.memory.history, request.user, request.name, gpus, request.limit, ran)
 
     def active(self) -> list[Queue]:
-        """The queues of which somebody waits or runs, by name."""
+        """Return the queues with waiting or running gangs, sorted by name."""
         return [self.queue(name) for name in sorted(self.roster.queues() | self.room.queues())]
 
     def taken(self, key: JobKey) -> Amounts:
-        """What a running gang holds."""
+        """Return what a running gang holds."""
         return self.memory.sitting[str(key)][1]
 
     def line_key(self, request: Request, now: float) -> LineKey:
-        """Where a request stands."""
+        """Return the key of the line to which a request belongs."""
         queue = self.queue(request.queue)
         level = timeshare.level_of(self.standing(request, now), now) if queue.time_slice else 0
-        beside = request.key if request.key in self.running else None
+        placed_run = request.key if request.key in self.running else None
         user = request.user if queue.per_user else ""
-        return LineKey(request.queue, request.gang, user, request.priority, level, beside, bool(request.service))
+        return LineKey(request.queue, request.gang, user, request.priority, level, placed_run, bool(request.service))
 
     def standing(self, request: Request, now: float) -> timeshare.Standing:
-        """The run as the rule of taking turns sees it."""
+        """Return the run's standing for the time-slice rule."""
         running = self.running.get(request.key)
         since = running.since if running is not None else None
         waiting_since = self.memory.left.get(str(request.key), request.submitted)
@@ -138,7 +138,7 @@ class Ledger:
         return timeshare.Standing(request.key, weight_of(request.gang), served, request.submitted, since, waiting_since)
 
     def take_turns(self, now: float) -> float | None:
-        """Let those who have waited long stand further ahead, and see whose turn is over; when that changes next."""
+        """Update the levels of waiting runs and the ends of time slices; return when the next update is due."""
         for key in self._climbing.due(now):
             request = self.room.get(key)
             if request is not None:
@@ -149,7 +149,7 @@ class Ledger:
         return min((time for time in times if time is not None), default=None)
 
     def sit(self, running: Running, now: float, *, placed: bool = False) -> None:
-        """A gang holds its places; `placed` when the cluster has handed them out already."""
+        """Record that a gang holds its seats; `placed`: they are already taken in the cluster."""
         key = running.request.key
         before = self.running.get(key)
         if before is not None and _is_as_before(running, before):
@@ -170,18 +170,18 @@ class Ledger:
         self._stand_again(key, now)
 
     def look_out(self) -> Outlook:
-        """When devices are expected to be free, as far as is known now."""
+        """Return when devices are expected to be free, updated to the current state."""
         for name in self.outlook.stale():
             sitters = self.promises.sitters.get(name, {})
-            told = [(self._end_of(key), self.running[key].since, tuple(seats)) for key, seats in sitters.items()]
-            self.outlook.set_node(name, told, self.promises.kept_on(name))
+            node_sitters = [(self._end_of(key), self.running[key].since, tuple(seats)) for key, seats in sitters.items()]
+            self.outlook.set_node(name, node_sitters, self.promises.kept_on(name))
         return self.outlook
 
     def _end_of(self, key: JobKey) -> float:
         return 0.0 if self.running[key].leaving else self.memory.ends.get(str(key), 0.0)
 
     def extend(self, key: JobKey, seats: tuple[Seat, ...], now: float) -> None:
-        """A running gang has more tasks, at places that the cluster has handed out."""
+        """Add seats that are already taken in the cluster to a running gang."""
         running, request = self.running[key], self.running[key].request
         self.accounts.release(request.queue, request.user, self.taken(key), now)
         taken = dict(self.taken(key))
@@ -209,42 +209,42 @@ class Ledger:
             self.rotation.forget(key)
 
     def mark_leaving(self, key: JobKey) -> None:
-        """A gang was asked to leave; it holds its places until it has."""
+        """Mark a gang as evicted; it holds its places until it has ended."""
         self._know(replace(self.running[key], leaving=True), self.taken(key))
         self.rotation.forget(key)
 
     def withdraw(self, key: JobKey) -> None:
-        """A gang waits no longer; what was kept for it is free."""
+        """Remove a gang from the waiting room and release its reservation."""
         self.room.remove(key)
         self._climbing.put(key, None)
         self.memory.hopeless.pop(str(key), None)
         self.unreserve(key)
 
     def find_places(self, gang: Gang, beside: Sequence[Seat] = ()) -> tuple[Seat, ...] | Shortfall:
-        """Places for as many tasks as the gang has at least, beside those that sit already; they are taken."""
+        """Take and return places for the gang's minimum, in addition to the tasks placed already (`beside`)."""
         return self.cluster.place(gang, sizes_beside(gang, beside), beside)
 
     def places_for(self, request: Request) -> tuple[Seat, ...] | Shortfall:
-        """Places for a run that waits, beside those of its tasks that sit already; they are taken."""
-        sitting = self.running.get(request.key)
-        return self.find_places(request.gang, sitting.seats if sitting is not None else ())
+        """Take and return places for a waiting run, in addition to its tasks that are placed already."""
+        running = self.running.get(request.key)
+        return self.find_places(request.gang, running.seats if running is not None else ())
 
     def try_places(self, gang: Gang, beside: Sequence[Seat] = ()) -> tuple[Seat, ...] | None:
-        """As `find_places`, for those who do not ask why not."""
+        """Like `find_places`, but return None instead of a reason."""
         if any(self.cluster.room(part.shape) < part.least for part in gang.parts):
             return None
         return self.cluster.try_place(gang, sizes_beside(gang, beside), beside)
 
     def would_fit(self, request: Request) -> tuple[Seat, ...] | None:
-        """The places that the run would get as things stand; they are not taken."""
-        sitting = self.running.get(request.key)
+        """Return the places that the run would get now, without taking them."""
+        running = self.running.get(request.key)
         mark = self.cluster.mark()
-        found = self.try_places(request.gang, sitting.seats if sitting is not None else ())
+        seats = self.try_places(request.gang, running.seats if running is not None else ())
         self.cluster.undo(mark)
-        return found
+        return seats
 
     def reserve(self, key: JobKey, reservation: Reservation) -> None:
-        """Keep places for a gang, instead of those kept before."""
+        """Reserve places for a gang; a previous reservation is released."""
         self.unreserve(key)
         self.memory.reservations[str(key)] = reservation
         self.promises.keep(str(key), reservation.seats)
@@ -255,7 +255,7 @@ class Ledger:
         self._unsettle(key)
 
     def unreserve(self, key: JobKey) -> None:
-        """Keep nothing for it."""
+        """Release a gang's reservation."""
         reservation = self.memory.reservations.pop(str(key), None)
         if reservation is not None:
             self.promises.drop(str(key), reservation.seats)
@@ -270,7 +270,7 @@ class Ledger:
 
     @contextmanager
     def holding_back(self) -> Iterator[None]:
-        """Meanwhile what is kept no longer stays taken, so that nobody gets it before those who come first have been asked."""
+        """Keep the seats of released reservations taken until the end of the block, so that later lines cannot get them first."""
         self.held_back = []
         yield
         self.cluster.give(self.held_back)
@@ -289,18 +289,18 @@ class Ledger:
     def _see(self, node: Node) -> None:
         if self.nodes.get(node.name) == node:
             return
-        known = self.nodes.get(node.name)
-        if known is not None:
-            amounts.add(self.accounts.totals, amounts.of_nodes([known]), -1)
+        previous = self.nodes.get(node.name)
+        if previous is not None:
+            amounts.add(self.accounts.totals, amounts.of_nodes([previous]), -1)
         amounts.add(self.accounts.totals, amounts.of_nodes([node]))
         self.nodes[node.name] = node
         self.cluster.put_node(node)
-        if known is None:
-            # It was away for a while, and whoever sits there sits there still.
-            sitting = [seat for seats in self.promises.sitters.get(node.name, {}).values() for seat in seats]
-            self.cluster.take([*sitting, *self.promises.kept_on(node.name)])
+        if previous is None:
+            # The node may have been away for a while; its running tasks and reservations are still valid.
+            running_seats = [seat for seats in self.promises.sitters.get(node.name, {}).values() for seat in seats]
+            self.cluster.take([*running_seats, *self.promises.kept_on(node.name)])
         self.promises.look_at(node.name)
-        if known is None or not is_alike(known, node):
+        if previous is None or not is_alike(previous, node):
             self.outlook.renew()
         self.outlook.touch([node.name])
         self._free([node.name])
@@ -309,9 +309,11 @@ class Ledger:
         if name in self.nodes:
             amounts.add(self.accounts.totals, amounts.of_nodes([self.nodes.pop(name)]), -1)
             self.cluster.drop_node(name)
-            broken = [each for each, kept in self.memory.reservations.items() if any(seat.node == name for seat in kept.seats)]
-            for each in broken:
-                self.unreserve(key_of(each))
+            broken = [
+                run_name for run_name, kept in self.memory.reservations.items() if any(seat.node == name for seat in kept.seats)
+            ]
+            for run_name in broken:
+                self.unreserve(key_of(run_name))
             self.promises.look_at(name)
             self.outlook.renew()
             self._free(())
@@ -362,13 +364,13 @@ class Ledger:
         self._stand_again(left.key, now)
 
     def forget_others(self, may_return: Callable[[JobKey], bool]) -> None:
-        """Only those runs may come again; what others have had is of no use any more."""
+        """Forget the past service of runs that cannot return to the queue."""
         for name in [name for name in self.memory.ran if not may_return(key_of(name))]:
             del self.memory.ran[name]
             self.memory.left.pop(name, None)
 
     def stand_up(self, running: Running, now: float) -> None:
-        """A gang holds nothing any more."""
+        """Record that a gang holds nothing any more."""
         key = running.request.key
         self.cluster.give(running.seats)
         self.promises.sit(key, running.seats, -1)
@@ -382,7 +384,7 @@ class Ledger:
         self._free(seat.node for seat in running.seats)
 
     def learn(self, seats: Sequence[Seat]) -> None:
-        """These tasks start: they count for the mix of work that comes here."""
+        """Count started tasks for the workload mix."""
         mix = self._lessons.count(seats)
         if mix is not None:
             self.cluster.learn(mix)
@@ -391,15 +393,15 @@ class Ledger:
 
 @lru_cache(maxsize=1 << 16)
 def key_of(name: str) -> JobKey:
-    """The run of that name."""
+    """Return the key of a run from its name, `namespace/name`."""
     namespace, _, own = name.partition("/")
     return JobKey(namespace, own)
 
 
 def _is_as_before(running: Running, before: Running) -> bool:
-    """Whether the same places are taken for the same account, in whatever order they are told, each as often.
+    """Return whether both hold the same seats, as multisets, for the same queue and user.
 
-    Two tasks may have equal seats: one that starts again, and the one before it, which has not gone yet.
+    Two tasks may have equal seats: a restarted one and its predecessor, which has not ended yet.
     """
     if (running.request.queue, running.request.user) != (before.request.queue, before.request.user):
         return False

@@ -1,4 +1,4 @@
-"""Learning the mix of work that comes here: what starts is counted, and now and then the mix is made anew."""
+"""Learn the workload mix: count the started tasks by shape, and recompute the mix from time to time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fairway.plan.scheduling.placement.mix import Mix
 from fairway.plan.scheduling.shape import Seat, Shape
 
 LEARN_FACTOR = 1.25
-"""The mix is learnt anew when so many times as many tasks were started as the last time."""
+"""The mix is recomputed when the number of started tasks has grown by this factor."""
 FIRST_LESSON = 16
 MOST_SHAPES = 512
-"""So many different shapes are counted; what comes later is too rare to matter."""
+"""Maximum number of distinct shapes counted; shapes that first appear later are too rare to matter."""
 
 
 class Lessons:
-    """Counts into the memory, and finds the counts again fast."""
+    """Counts started tasks in the scheduler's memory, with an index for fast lookup."""
 
     def __init__(self, memory: SchedulerMemory) -> None:
         self._memory = memory
@@ -25,9 +25,9 @@ class Lessons:
         self._total = sum(count for _, count in memory.started)
 
     def count(self, seats: Sequence[Seat]) -> Mix | None:
-        """These tasks start; the mix, when it is time for a new one."""
+        """Count started tasks; return a new mix when it is due, else None."""
         memory = self._memory
-        # Tasks of one role have the very same shape: comparing those of a thousand tasks would take its time.
+        # Tasks of one role share one shape object; grouping by identity avoids comparing a thousand shapes.
         shapes = {id(seat.shape): seat.shape for seat in seats}
         for number, times in Counter(id(seat.shape) for seat in seats).items():
             self._count_shape(shapes[number], times)

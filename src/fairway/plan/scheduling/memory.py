@@ -1,4 +1,4 @@
-"""All that the scheduler remembers, as one value that can be kept: with it and the state of things it decides the same again."""
+"""The scheduler's memory as one serializable value: with it and the current state, a new scheduler decides the same."""
 
 from __future__ import annotations
 
@@ -17,64 +17,64 @@ from fairway.plan.scheduling.shape import Seat, Shape
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Places kept for a run that waits, so that nobody behind it takes what it waits for."""
+    """Places reserved for a waiting run, so that runs behind it do not take them."""
 
     seats: tuple[Seat, ...]
     at: float
-    """When they are expected to be free."""
+    """When the places are expected to be free."""
     made: float
     claims: tuple[str, ...] = ()
-    """Runs that were asked to leave for it."""
+    """Runs that were evicted for it."""
     exact: bool = False
-    """Whether it starts at these very places and nowhere else: they are part of a plan of moves."""
+    """Whether the run starts at exactly these places: they are part of a plan of moves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What was said of the start of a run that waits."""
+    """A forecast that was given for the start of a waiting run."""
 
     said: Forecast
     at: float
     learnt: bool = False
-    """Whether it is known to be wrong, and that has been learnt from, though the run waits still."""
+    """Whether the calibration has already learned that it was wrong, although the run still waits."""
 
 
 @dataclass(slots=True)
 class SchedulerMemory:
-    """Plain values; runs are named `namespace/name`."""
+    """Plain values; keys are run names, `namespace/name`."""
 
     usage: Usage = field(default_factory=dict)
     ran: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """What a run that is not over has had in earlier turns: seconds, and GPU-seconds."""
+    """Service that an unfinished run received in earlier stints: seconds and GPU-seconds."""
     left: dict[str, float] = field(default_factory=dict)
-    """When a run that waits again had to leave."""
+    """When a requeued run was last stopped."""
     ends: dict[str, float] = field(default_factory=dict)
-    """When a run that runs was expected to end, when it started."""
+    """The expected end of a running run, computed at its start."""
     reservations: dict[str, Reservation] = field(default_factory=dict)
     hopeless: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """When it was found for a run that waits that no places would be free even if everybody left; and how much there was."""
+    """When it was found that a waiting run would not fit even if all runs ended, and the total capacity at that time."""
     futile: dict[str, float] = field(default_factory=dict)
-    """Until when nobody is asked again to make room for a run that waits: the last time it was in vain."""
+    """Until when no victims are searched for a waiting run, because the last search failed."""
     history: History = field(default_factory=History)
     said: dict[str, Statement] = field(default_factory=dict)
-    """What was said of the starts of runs that wait, the oldest first."""
+    """Forecasts given for the starts of waiting runs, the oldest first."""
     calibration: Calibration = field(default_factory=Calibration)
-    """What became of such statements, and what that teaches."""
+    """What was learned from the outcome of such forecasts."""
     sitting: dict[str, tuple[Running, Amounts]] = field(default_factory=dict)
-    """Who was known to run, and what it held: whoever left meanwhile must be taken off the accounts."""
+    """Running gangs and what each holds, so that runs which ended in the meantime can be subtracted from the accounts."""
     started: list[tuple[Shape, int]] = field(default_factory=list)
-    """How many tasks of each shape were started, in the order of first sight."""
+    """Number of started tasks of each shape, in order of first appearance."""
     lessons: int = 0
-    """How many tasks had been started when the mix was learnt last."""
+    """Number of started tasks when the mix was last computed."""
     mix: Mix | None = None
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Return the memory as bytes."""
         return msgspec.json.encode(self)
 
 
 def decode(kept: bytes) -> SchedulerMemory:
-    """What was encoded; nothing gives an empty memory. What another version wrote and this cannot read is forgotten."""
+    """Decode a memory; empty bytes give an empty one, and so do bytes of another version that cannot be read."""
     if not kept:
         return SchedulerMemory()
     try:

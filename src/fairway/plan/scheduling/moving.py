@@ -1,4 +1,4 @@
-"""A plan of moves is carried out: everybody in it leaves, and comes to the very places that the plan names."""
+"""Execute a plan of moves: evict its runs and start each at exactly the places that the plan names."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.shape import Gang, Part, Where
 
 PATIENCE = 120.0
-"""Seconds, after the last has left, that places are kept for those who are to come there."""
+"""Seconds for which the places stay reserved after the last run has left."""
 
 
 def begin(ledger: Ledger, plan: MovePlan, now: float) -> Decision:
-    """Ask the gangs to leave and keep their new places. Nothing when the plan is not true any more."""
+    """Evict the gangs and reserve their new places. Return an empty decision when the plan is out of date."""
     request = ledger.room.get(plan.whom)
     if request is None or any(not _still_sits(ledger, move) for move in plan.moves):
         return Decision()
@@ -35,7 +35,7 @@ def begin(ledger: Ledger, plan: MovePlan, now: float) -> Decision:
 
 
 def settle(ledger: Ledger, now: float, draft: Drafting) -> None:
-    """Start those whose very places are free by now; let go of what nobody comes for."""
+    """Start the runs whose exact places are free, and release reservations that are out of date or have expired."""
     for name, kept in sorted(item for item in ledger.memory.reservations.items() if item[1].exact):
         request = ledger.room.get(key_of(name))
         if request is not None and not _suits(ledger, request, kept):
@@ -63,7 +63,7 @@ def _sizes(move: Move) -> tuple[tuple[str, int], ...]:
 
 
 def _suits(ledger: Ledger, request: Request, kept: Reservation) -> bool:
-    """Whether the run still asks for what is kept, and may have it."""
+    """Return whether the reservation still matches the run's request and the limits of its queue."""
     shapes = {part.role: part.shape for part in request.gang.parts}
     counts = {part.role: 0 for part in request.gang.parts}
     for seat in kept.seats:
@@ -77,7 +77,7 @@ def _suits(ledger: Ledger, request: Request, kept: Reservation) -> bool:
 
 
 def _is_free(ledger: Ledger, kept: Reservation) -> bool:
-    """Whether nobody sits on any of these places any more."""
+    """Return whether all of these places are free."""
     cluster = ledger.cluster
     mark = cluster.mark()
     cluster.give(kept.seats)
@@ -91,5 +91,5 @@ def _is_free(ledger: Ledger, kept: Reservation) -> bool:
 
 
 def _until(ledger: Ledger, kept: Reservation) -> float:
-    """How long the places are kept when everybody has left."""
+    """Return until when the places stay reserved after all runs have left."""
     return max(kept.made, *(ledger.memory.left.get(name, 0.0) for name in kept.claims)) + PATIENCE

@@ -1,4 +1,4 @@
-"""When devices are expected to be free, as arrays: so that nobody must play thousands of endings through."""
+"""Expected release times of devices as arrays, so that thousands of endings need not be simulated one by one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Times = NDArray[np.float64]
 NEVER = np.inf
 
 Sitter = tuple[float, float, tuple[Seat, ...]]
-"""When it is expected to end, since when it runs, and where it sits on a node."""
+"""A gang's expected end, its start, and its seats on one node."""
 
 
 class Outlook:
-    """Devices by node, in order of name. Made up to date where something has changed when one asks."""
+    """Release times by node and device, nodes sorted by name. Changed nodes are updated on demand."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
-        """`nodes` is the caller's."""
+        """`nodes` belongs to the caller, which changes it."""
         self._nodes = nodes
         self._names: list[str] = []
         self._row: dict[str, int] = {}
@@ -29,20 +29,20 @@ class Outlook:
         self._renewed = True
 
     def renew(self) -> None:
-        """Nodes came, went or changed."""
+        """Note that nodes were added, removed or changed."""
         self._renewed = True
 
     def touch(self, names: Iterable[str]) -> None:
-        """Something changed on these nodes."""
+        """Note that something changed on these nodes."""
         self._stale.update(names)
 
     def stale(self) -> list[str]:
-        """Nodes of which one must say anew who sits there, and what is kept."""
+        """Return the nodes for which the caller must call `set_node` again."""
         if self._renewed:
             self._arrange()
-        found = [name for name in self._stale if name in self._row]
+        stale_names = [name for name in self._stale if name in self._row]
         self._stale.clear()
-        return found
+        return stale_names
 
     def _arrange(self) -> None:
         self._renewed = False
@@ -59,10 +59,10 @@ class Outlook:
         self._stale = set(self._names)
         self._free_at: Times = self._end
         self._free_when: float | None = None
-        """The time for which that was worked out, if any."""
+        """The time for which `_free_at` was computed, if any."""
 
     def set_node(self, name: str, sitters: Iterable[Sitter], kept: Iterable[Seat]) -> None:
-        """Who sits on a node, and what is kept there for others."""
+        """Set the gangs on a node and the seats reserved there."""
         row, devices = self._row[name], self._nodes[name].devices
         slot = {device.uuid: at for at, device in enumerate(devices)}
         for at, device in enumerate(devices):
@@ -80,19 +80,19 @@ class Outlook:
             self._free_at[row] = _free_at(self._end[row], self._since[row], self._free_when)
 
     def soonest(self, gang: Gang, tasks: int, now: float) -> tuple[float, list[str]] | None:
-        """When so many times the gang could find devices, and on which nodes; None when never. Only devices are looked at."""
+        """Return when, and on which nodes, `tasks` copies of the gang could find devices; None when never. Only devices count."""
         if self._free_when != now:
             self._free_when, self._free_at = now, _free_at(self._end, self._since, now)
         free_at = self._free_at
         best: tuple[float, list[str]] | None = None
         for rows in self._racks if gang.same_rack else [None]:
-            found = self._within(gang, tasks, rows, free_at)
-            if found is not None and (best is None or found[0] < best[0]):
-                best = found
+            result = self._within(gang, tasks, rows, free_at)
+            if result is not None and (best is None or result[0] < best[0]):
+                best = result
         return best
 
     def _within(self, gang: Gang, tasks: int, rows: NDArray[np.intp] | None, free_at: Times) -> tuple[float, list[str]] | None:
-        """The same on the nodes of these rows; None: all of them."""
+        """Do the same for the nodes of these rows; None: all nodes."""
         latest, names = -NEVER, dict[str, None]()
         for part in gang.parts:
             if not part.shape.gpus:
@@ -110,41 +110,41 @@ class Outlook:
             before = np.flatnonzero(flat < last)
             chosen = [*before, *np.flatnonzero(flat == last)[: count - len(before)]]
             latest = max(latest, last)
-            found = [at // times.shape[1] for at in chosen]
-            names.update((self._names[at if rows is None else int(rows[at])], None) for at in found)
+            found_rows = [at // times.shape[1] for at in chosen]
+            names.update((self._names[at if rows is None else int(rows[at])], None) for at in found_rows)
         return (latest, list(names)) if names else None
 
     def _fits(self, shape: Shape) -> NDArray[np.bool_]:
-        alike = (shape.gpu_types, shape.gpu_memory, shape.gpu_milli, shape.where)
-        found = self._fitting.get(alike)
-        if found is None:
-            found = np.zeros(self._end.shape, np.bool_)
+        criteria = (shape.gpu_types, shape.gpu_memory, shape.gpu_milli, shape.where)
+        fitting = self._fitting.get(criteria)
+        if fitting is None:
+            fitting = np.zeros(self._end.shape, np.bool_)
             for row, name in enumerate(self._names):
                 node = self._nodes[name]
                 if _admits(node, shape):
-                    found[row, : len(node.devices)] = [_will_do(shape, node, at) for at in range(len(node.devices))]
+                    fitting[row, : len(node.devices)] = [_will_do(shape, node, at) for at in range(len(node.devices))]
             if len(self._fitting) > 256:
                 self._fitting.clear()
-            self._fitting[alike] = found
-        return found
+            self._fitting[criteria] = fitting
+        return fitting
 
 
 def _free_at(end: Times, since: Times, now: float) -> Times:
-    """When devices are free; later and later where somebody sits who should have left already."""
-    late = now + np.maximum(60.0, 0.25 * (now - since))
-    found: Times = np.where(end > now, end, np.where(end == -NEVER, now, late))
-    return found
+    """Return when devices are free. For a device held by an overdue gang the time is postponed further and further."""
+    overdue = now + np.maximum(60.0, 0.25 * (now - since))
+    times: Times = np.where(end > now, end, np.where(end == -NEVER, now, overdue))
+    return times
 
 
 def is_alike(one: Node, other: Node) -> bool:
-    """Whether the nodes have the same devices and the same place; how well they are is another matter."""
-    same = (one.labels, one.taints, one.rack) == (other.labels, other.taints, other.rack)
+    """Return whether the nodes have the same devices, labels, taints and rack, regardless of health."""
+    same_placement = (one.labels, one.taints, one.rack) == (other.labels, other.taints, other.rack)
     devices = [[(device.uuid, device.index, device.type, device.memory) for device in node.devices] for node in (one, other)]
-    return same and devices[0] == devices[1]
+    return same_placement and devices[0] == devices[1]
 
 
 def _times(part: Part, usable: Times) -> Times:
-    """When each node has devices for one task, for two, and so on; for all of them where they must sit together."""
+    """Return when each node has devices for one task, for two, and so on; for all tasks where they must be together."""
     gpus = part.shape.gpus
     if gpus == 1 and not part.together and not part.apart:
         return usable

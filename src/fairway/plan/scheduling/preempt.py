@@ -1,7 +1,7 @@
-"""Who must make room for whom: the cheapest victims that really help, never anybody for nothing.
+"""Preemption: evict the cheapest victims that let a blocked gang start, and no run whose eviction would not help.
 
-Tasks beyond the least of an elastic gang go first; whole gangs after them. A gang that was asked to leave waits again
-and goes on later.
+Tasks beyond the minimum of an elastic gang are evicted first, whole gangs after them. An evicted gang returns to the queue
+and resumes later.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from fairway.state.job import JobKey
 __all__ = ["leaving_cost", "make_room", "spared", "sparing", "would_leave"]
 
 MOST_PREEMPTORS = 16
-"""For so many gangs room is made in one decision."""
+"""Maximum number of preempting gangs in one decision."""
 MANY = 512
-"""Where more gangs run than this, nobody is asked for a while after it was in vain."""
+"""With more running gangs than this, a failed search for victims is not repeated for `REST` seconds."""
 REST = 60.0
-"""Seconds that such a while lasts. What ends or arrives meanwhile will wake us often enough."""
+"""Seconds before such a search is repeated. Other events trigger decisions often enough in the meantime."""
 
 
 def make_room(ledger: Ledger, standings: Standings, blocked: Blocked, now: float, draft: Drafting) -> None:
-    """Ask others to leave for those who have a right to their places."""
+    """Evict runs for blocked gangs that have a right to their places."""
     _end_rests(ledger, now)
     rivals = standings.at(ledger, now)
-    left, done = MOST_PREEMPTORS, draft.size
+    remaining, size_before = MOST_PREEMPTORS, draft.size
     for line, own_queue in chain(zip(blocked.for_room, repeat(False)), zip(blocked.by_rule, repeat(True))):
-        if left > 0 and _rests(ledger, line):
+        if remaining > 0 and _rests(ledger, line):
             continue
         for request in line.in_order() if rivals.matter_to(ledger, line.key, line.asks()) else ():
-            if left <= 0:
-                if draft.size > done:
-                    # Whoever comes next has as good a right, and must not wait until somebody else moves.
+            if remaining <= 0:
+                if draft.size > size_before:
+                    # The next gangs may have the same right and must not wait for another event.
                     draft.wake(now)
                 return
             name = str(request.key)
@@ -54,7 +54,7 @@ def make_room(ledger: Ledger, standings: Standings, blocked: Blocked, now: float
             claim = Claim(ledger, rivals, request, line.asks(), now, _joining(ledger, draft))
             if not claim.is_promising(line.asks()):
                 break
-            left -= 1
+            remaining -= 1
             if not _make_room(ledger, claim, now, draft, own_queue=own_queue):
                 _rest(ledger, request, now)
                 break
@@ -62,13 +62,13 @@ def make_room(ledger: Ledger, standings: Standings, blocked: Blocked, now: float
 
 
 def _end_rests(ledger: Ledger, now: float) -> None:
-    """Those who rested long enough may be asked for again."""
+    """Drop expired entries of `memory.futile`."""
     for name in [name for name, until in ledger.memory.futile.items() if until <= now]:
         del ledger.memory.futile[name]
 
 
 def _rests(ledger: Ledger, line: Line) -> bool:
-    """Whether nobody is to be asked for the first of the line now, and so for none of it."""
+    """Return whether the search for victims rests for the line's first run, and so for the whole line."""
     if line.filed is None:
         return True
     name = str(line.filed[3])
@@ -81,15 +81,15 @@ def _rest(ledger: Ledger, request: Request, now: float) -> None:
 
 
 def would_leave(ledger: Ledger, request: Request, now: float) -> list[Victim]:
-    """Who would be asked to make room for the run as things stand; nobody when none may be asked, or none would help."""
+    """Return the victims that would be evicted for the run now; empty when there are none or they would not help."""
     rivals = Standings().at(ledger, now, (request.queue,))
     claim = Claim(ledger, rivals, request, amounts.of_gang(request.gang), now)
-    found = choice.cheapest(ledger, claim)
-    return [] if found is None else found[0]
+    result = choice.cheapest(ledger, claim)
+    return [] if result is None else result[0]
 
 
 def spared(ledger: Ledger, request: Request, now: float) -> list[JobKey]:
-    """Runs that are spared only because a replica would cost all their work; none where other victims are found."""
+    """Return the runs that are spared for a replica only because they would lose all their work; none if others suffice."""
     if not request.service or would_leave(ledger, request, now):
         return []
     as_job = replace(request, service="")
@@ -97,26 +97,26 @@ def spared(ledger: Ledger, request: Request, now: float) -> list[JobKey]:
 
 
 def sparing(ledger: Ledger, requests: Iterable[Request], now: float) -> dict[JobKey, list[JobKey]]:
-    """The same for the first of those who wait; finding out about all of them would take too long where very many do."""
+    """Return `spared` for the first `MOST_PREEMPTORS` waiting replicas; all of them would take too long where many wait."""
     replicas = (request for request in requests if request.service)
     return {request.key: spared(ledger, request, now) for request in islice(replicas, MOST_PREEMPTORS)}
 
 
 def _is_served(ledger: Ledger, name: str) -> bool:
-    """Whether somebody is on the way out for it already."""
+    """Return whether runs that leave for it, or a plan of moves, already provide its places."""
     kept = ledger.memory.reservations.get(name)
     return kept is not None and (kept.exact or reservation.is_coming(ledger, kept))
 
 
 def _make_room(ledger: Ledger, claim: Claim, now: float, draft: Drafting, *, own_queue: bool) -> bool:
-    """Whether it found anybody who leaves, or places that are kept for lesser claims."""
+    """Try to free places for the claim, by eviction or from weaker reservations; return whether that succeeded."""
     request = claim.request
     if not own_queue and _displace(ledger, claim, now, draft):
         return True
-    found = choice.cheapest(ledger, claim, own_queue=own_queue)
-    if found is None:
+    result = choice.cheapest(ledger, claim, own_queue=own_queue)
+    if result is None:
         return False
-    victims, seats = found
+    victims, seats = result
     leaving = [victim for victim in victims if not _take_back(ledger, victim, now, draft)]
     if not leaving and fill.try_start(ledger, request, now, draft):
         return True
@@ -132,16 +132,16 @@ def _make_room(ledger: Ledger, claim: Claim, now: float, draft: Drafting, *, own
 
 
 def _joining(ledger: Ledger, draft: Drafting) -> set[JobKey]:
-    """Runs some of whose tasks start now beside others that sit already: they can neither be taken back nor leave at once."""
+    """Return runs that get additional tasks in this decision: their start cannot be revoked, nor can they be evicted."""
     return {started.key for started in draft.starts if ledger.running[started.key].seats != started.seats}
 
 
 def _take_back(ledger: Ledger, victim: Victim, now: float, draft: Drafting) -> bool:
-    """Whether it was only about to start: then it waits on instead, or has fewer tasks, and nobody need leave."""
+    """Revoke the victim's seats if it was started in this decision, instead of evicting it; return whether it was."""
     if all(started.key != victim.key for started in draft.starts):
         return False
     fill.take_back(ledger, victim.key, victim.seats, now, draft)
-    # What else it held is offered at once.
+    # Its remaining places are offered at once.
     draft.wake(now)
     return True
 
@@ -150,9 +150,9 @@ def _evict(ledger: Ledger, victim: Victim, whom: Request, now: float, draft: Dra
     draft.evictions.append(Evict(victim.key, victim.cause, whom.key, _sizes_after(victim), whom.service))
     ledger.mark_leaving(victim.key)
     if victim.cause is Cause.SHRINK:
-        gone = set(victim.seats)
-        rest = tuple(seat for seat in victim.running.seats if seat not in gone)
-        ledger.reserve(victim.key, Reservation(rest, now, now, (str(victim.key),), exact=True))
+        freed = set(victim.seats)
+        kept_seats = tuple(seat for seat in victim.running.seats if seat not in freed)
+        ledger.reserve(victim.key, Reservation(kept_seats, now, now, (str(victim.key),), exact=True))
 
 
 def _leaving_from(ledger: Ledger, seats: Sequence[Seat]) -> list[JobKey]:
@@ -161,26 +161,26 @@ def _leaving_from(ledger: Ledger, seats: Sequence[Seat]) -> list[JobKey]:
 
 
 def _displace(ledger: Ledger, claim: Claim, now: float, draft: Drafting) -> bool:
-    """Start it at places that are kept for those who would have to give way if they ran."""
+    """Start the run on places reserved for runs that the claim could preempt; return whether it started."""
     nodes = [idle for idle in slack.idle_nodes(ledger) if all(claim.is_lesser(name) for name in idle.owners)]
     if not slack.may_hold(claim.request.gang, nodes):
         return False
     mark = ledger.cluster.mark()
     slack.give(ledger, claim.request, nodes)
-    found = finding.would_do(ledger, claim.request)
+    seats = finding.would_do(ledger, claim.request)
     ledger.cluster.undo(mark)
-    if found is None:
+    if seats is None:
         return False
-    dropped = _drop_lesser(ledger, claim, {seat.node for seat in found})
+    dropped = _drop_lesser(ledger, claim, {seat.node for seat in seats})
     started = fill.try_start(ledger, claim.request, now, draft)
     if started and dropped:
-        # What else was kept for them is offered at once.
+        # The other places of the dropped reservations are offered at once.
         draft.wake(now)
     return started
 
 
 def _drop_lesser(ledger: Ledger, claim: Claim, nodes: set[str]) -> bool:
-    """Nothing is kept on these nodes for those who would have to give way; whether anything was."""
+    """Drop the reservations on these nodes that the claim overrides; return whether there were any."""
     freed = ledger.freed
     names = {name for node in nodes for name, _ in ledger.promises.kept_for(node)} - {str(claim.request.key)}
     for name in sorted(names):
@@ -192,8 +192,8 @@ def _drop_lesser(ledger: Ledger, claim: Claim, nodes: set[str]) -> bool:
 def _sizes_after(victim: Victim) -> tuple[tuple[str, int], ...]:
     if victim.cause is not Cause.SHRINK:
         return ()
-    gone = set(victim.seats)
+    freed = set(victim.seats)
     counts = {part.role: 0 for part in victim.running.request.gang.parts}
     for seat in victim.running.seats:
-        counts[seat.role] += seat not in gone
+        counts[seat.role] += seat not in freed
     return tuple(sorted(counts.items()))

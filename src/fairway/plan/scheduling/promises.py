@@ -1,4 +1,4 @@
-"""Who sits where, by node, and which of the places kept for gangs nobody sits on by now."""
+"""Index by node of running gangs and reserved seats, and of reserved seats whose devices are idle."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from fairway.state.node import Node
 
 
 class Promises:
-    """Running gangs by node, and places kept. Only devices are compared: it says who is worth a try, not who fits."""
+    """Running gangs and reserved seats by node. Only devices are compared: results are hints, not proof that a gang fits."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
-        """`nodes` is the caller's."""
+        """`nodes` belongs to the caller, which changes it."""
         self._nodes = nodes
         self.sitters: dict[str, dict[JobKey, list[Seat]]] = {}
-        """By node: who sits there, and where."""
+        """By node: the gangs that run there, with their seats."""
         self._busy: dict[str, dict[str, int]] = {}
-        """By node and device: how many tasks use it."""
+        """By node and device: the number of tasks that use it."""
         self._load: dict[str, dict[str, int]] = {}
-        """By node and device: thousandths that are used or kept."""
+        """By node and device: thousandths used or reserved."""
         self._kept: dict[str, dict[str, list[Seat]]] = {}
-        """By node and name."""
+        """Reserved seats by node and run name."""
         self._ready: dict[str, dict[str, int]] = {}
         self._idle: dict[str, int] = {}
-        """Nodes where places are kept and devices are idle, with the number of those."""
+        """Nodes with reserved seats and idle devices, with the number of idle devices."""
 
     def sit(self, key: JobKey, seats: Iterable[Seat], sign: int = 1) -> None:
-        """A gang sits there; with -1 it did."""
+        """Add the seats of a running gang; remove them with `sign=-1`."""
         for seat in seats:
-            there = self.sitters.setdefault(seat.node, {})
+            gangs = self.sitters.setdefault(seat.node, {})
             if sign > 0:
-                there.setdefault(key, []).append(seat)
+                gangs.setdefault(key, []).append(seat)
             else:
-                there[key].remove(seat)
-                if not there[key]:
-                    del there[key]
+                gangs[key].remove(seat)
+                if not gangs[key]:
+                    del gangs[key]
             self._use(seat, sign)
 
     def _use(self, seat: Seat, sign: int) -> None:
@@ -53,7 +53,7 @@ class Promises:
             self.look_at(seat.node)
 
     def keep(self, name: str, seats: Sequence[Seat]) -> None:
-        """These places are kept for a run."""
+        """Add the reserved seats of a run."""
         self._ready[name] = {}
         for seat in seats:
             self._kept.setdefault(seat.node, {}).setdefault(name, []).append(seat)
@@ -63,7 +63,7 @@ class Promises:
             self.look_at(node)
 
     def drop(self, name: str, seats: Sequence[Seat]) -> None:
-        """They are kept no longer."""
+        """Remove the reserved seats of a run."""
         del self._ready[name]
         for seat in seats:
             self._weigh(seat, -1)
@@ -74,26 +74,28 @@ class Promises:
             self.look_at(node)
 
     def look_at(self, node: str) -> None:
-        """Something changed on the node."""
-        known = self._nodes.get(node)
+        """Recount the idle devices of a changed node."""
+        current = self._nodes.get(node)
         idle = 0
-        if known is not None and node in self._kept:
+        if current is not None and node in self._kept:
             busy = self._busy.get(node, {})
-            idle = sum(device.healthy and not device.busy_with and device.uuid not in busy for device in known.devices)
+            idle = sum(device.healthy and not device.busy_with and device.uuid not in busy for device in current.devices)
         if idle:
             self._idle[node] = idle
         else:
             self._idle.pop(node, None)
 
     def open_devices(self, node: str) -> list[tuple[str, int]]:
-        """Type and free thousandths of the devices of a node that are neither used up nor kept for anybody."""
-        known, load = self._nodes.get(node), self._load.get(node, {})
-        if known is None:
+        """Return type and free thousandths of a node's devices that are not fully used or reserved."""
+        current, load = self._nodes.get(node), self._load.get(node, {})
+        if current is None:
             return []
         free = [
-            (device.type, WHOLE - load.get(device.uuid, 0)) for device in known.devices if device.healthy and not device.busy_with
+            (device.type, WHOLE - load.get(device.uuid, 0))
+            for device in current.devices
+            if device.healthy and not device.busy_with
         ]
-        return [each for each in free if each[1] > 0]
+        return [entry for entry in free if entry[1] > 0]
 
     def _weigh(self, seat: Seat, sign: int) -> None:
         load = self._load.setdefault(seat.node, {})
@@ -101,20 +103,20 @@ class Promises:
             load[device] = load.get(device, 0) + sign * seat.milli
 
     def ready(self, name: str) -> Mapping[str, int]:
-        """By role: how many of the places kept for the run nobody sits on."""
+        """Return, by role, how many seats reserved for the run have idle devices only."""
         return self._ready.get(name, {})
 
     def idle(self) -> Iterator[tuple[str, int, Mapping[str, list[Seat]]]]:
-        """Nodes with idle devices and places kept: how many are idle, and what is kept for whom. In no particular order."""
+        """Yield nodes with idle devices and reserved seats: node, idle devices, and seats by run name. In no particular order."""
         for node, count in self._idle.items():
             yield node, count, self._kept[node]
 
     def kept_for(self, node: str) -> list[tuple[str, list[Seat]]]:
-        """The places of a node that are kept, by for whom."""
+        """Return the reserved seats of a node by run name."""
         return list(self._kept.get(node, {}).items())
 
     def kept_on(self, node: str) -> list[Seat]:
-        """The places of a node that are kept for anybody."""
+        """Return all reserved seats of a node."""
         return [seat for seats in self._kept.get(node, {}).values() for seat in seats]
 
     def _recount(self, node: str, sign: int) -> None:

@@ -1,4 +1,4 @@
-"""Who asks: gangs that wait and gangs that run, as the scheduler sees them."""
+"""Waiting and running gangs as the scheduler's values."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from fairway.plan.scheduling.shape import Gang, Seat
 from fairway.state.job import JobKey
 
 HEAD_START = 100
-"""So much of a replica's priority counts among those who wait, and over runs that lose no more than a moment's work. Over a run
-that would lose all of its work it does not count: there a service has the rights of a job."""
+"""Part of a replica's priority that counts in the queue and over runs that would lose little work. Over a run that would lose
+all of its work it does not count: there a service has the priority of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A run that wants places."""
+    """A run that requests places."""
 
     key: JobKey
     gang: Gang
@@ -22,38 +22,38 @@ class Request:
     queue: str = "default"
     user: str = ""
     name: str = ""
-    """The series: runs of the same user and name tend to last alike."""
+    """The series: runs of the same user and name tend to have similar durations."""
     priority: int = 0
     limit: float | None = None
-    """The longest it may run, in seconds, as declared."""
+    """The declared maximum run time in seconds."""
     resumes: bool = False
-    """Whether it goes on from a checkpoint after an eviction."""
+    """Whether it resumes from a checkpoint after an eviction."""
     not_before: float | None = None
     service: str = ""
-    """The service whose replica it is; empty for a job."""
+    """The service that the replica belongs to; empty for a job."""
 
     @property
     def claim(self) -> int:
-        """The priority that counts over a run that would lose all of its work."""
+        """The priority that counts over a run that would lose all its work."""
         return self.priority - HEAD_START if self.service else self.priority
 
     @property
     def loses_all(self) -> bool:
-        """Whether all its work is lost when it leaves: it has saved nothing. A replica has no work that could be lost."""
+        """Whether an eviction would lose all its work because it has saved nothing. A replica has no work to lose."""
         return not self.resumes and not self.service
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A run that has its places."""
+    """A run that holds places."""
 
     request: Request
     seats: tuple[Seat, ...]
     since: float
-    """When it got them, this time."""
+    """When its current stint began."""
     saved: float | None = None
     """When its last checkpoint was written."""
     served: float = 0.0
     """GPU-seconds (core-seconds where it has no GPU) in earlier attempts."""
     leaving: bool = False
-    """Told to go; its places are not free yet."""
+    """Evicted, but its places are not free yet."""

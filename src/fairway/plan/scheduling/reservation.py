@@ -1,4 +1,4 @@
-"""Places kept for gangs that wait: those expected to be free first, judged by when running gangs are thought to end."""
+"""Reservations for waiting gangs: the places expected to be free first, from the expected ends of running gangs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from fairway.plan.scheduling.shape import Seat
 from fairway.state.job import JobKey
 
 PATIENCE = 60.0
-"""Seconds that a reservation which did not come true in time is kept before it is made anew."""
+"""Seconds for which an overdue reservation is kept before it is computed again."""
 PATIENCE_PART = 0.1
-"""Or this part of the time that it was made for, where that is more."""
+"""Or this fraction of its planned wait, where that is longer."""
 MOST_PLAYED = 512
-"""So many endings are played through to find the first that help; where more run, it is foreseen from arrays."""
+"""Maximum number of running gangs whose endings are simulated; with more, the `Outlook` arrays are used."""
 WIDER = (1, 2, 4, 8)
-"""How many times the gang must find devices, in one attempt after the other: the first may lack cores or memory."""
+"""Successive multiples of the gang for which devices are searched: the first nodes may lack cores or memory."""
 
 
 def keep(ledger: Ledger, request: Request, now: float, draft: Drafting) -> None:
-    """See that the gang has places kept for it; they stay the same until they prove to be a mistake.
+    """Make sure that the gang has a reservation; it stays the same until it is overdue.
 
-    Where runs take turns, places are kept only while somebody is on the way out: a gang whose turn it is makes room for itself,
-    and places that stand empty until then would cost everybody.
+    In a time-sliced queue places are reserved only while victims are leaving for them: a gang whose turn it is preempts others
+    itself, and places that stay empty until then would only be wasted.
     """
     name = str(request.key)
     kept = ledger.memory.reservations.get(name)
@@ -41,31 +41,31 @@ def keep(ledger: Ledger, request: Request, now: float, draft: Drafting) -> None:
     ledger.unreserve(request.key)
     mark = ledger.cluster.mark()
     ledger.cluster.give(ledger.held_back or ())
-    found = soonest(ledger, request, now)
+    result = soonest(ledger, request, now)
     ledger.cluster.undo(mark)
-    if found is None:
+    if result is None:
         ledger.memory.hopeless[name] = (now, ledger.accounts.total)
         draft.wake(now + PATIENCE)
         return
     ledger.memory.hopeless.pop(name, None)
-    made = Reservation(*found, now)
-    ledger.reserve(request.key, made)
-    draft.wake(kept_until(made))
+    new_reservation = Reservation(*result, now)
+    ledger.reserve(request.key, new_reservation)
+    draft.wake(kept_until(new_reservation))
 
 
 def kept_until(kept: Reservation) -> float:
-    """When a reservation that did not come true is given up."""
+    """Return when an overdue reservation expires."""
     return max(kept.at, kept.made) + max(PATIENCE, PATIENCE_PART * (kept.at - kept.made))
 
 
 def hopeless_until(ledger: Ledger, name: str) -> float:
-    """Until when nobody looks again for places that could be kept for the run; not at all where none were looked for in vain."""
+    """Return until when no reservation is searched for the run, because the last search failed; 0.0 when none did."""
     since, total = ledger.memory.hopeless.get(name, (0.0, -1))
     return since + PATIENCE if total == ledger.accounts.total else 0.0
 
 
 def keep_only(ledger: Ledger, names: set[str]) -> None:
-    """Let go of what is kept for anybody else, apart from those for whom others are on the way out, and from plans of moves."""
+    """Release all reservations except those of `names`, of runs for which victims are leaving, and of plans of moves."""
     for name, kept in list(ledger.memory.reservations.items()):
         if name not in names and not kept.exact and not (is_coming(ledger, kept) and key_of(name) in ledger.room):
             ledger.unreserve(key_of(name))
@@ -74,7 +74,7 @@ def keep_only(ledger: Ledger, names: set[str]) -> None:
 
 
 def drop_idle(ledger: Ledger, waiting: Set[JobKey]) -> None:
-    """Let go of what was kept for runs that do not wait any more: they may have ended while nobody was told."""
+    """Release the reservations of runs that no longer wait: they may have ended without a delta."""
     for name, kept in list(ledger.memory.reservations.items()):
         if key_of(name) not in waiting and not kept.exact:
             ledger.unreserve(key_of(name))
@@ -83,25 +83,25 @@ def drop_idle(ledger: Ledger, waiting: Set[JobKey]) -> None:
 
 
 def is_coming(ledger: Ledger, kept: Reservation) -> bool:
-    """Whether somebody is still on the way out for it."""
+    """Return whether a victim is still leaving for the reservation."""
     return bool(kept.claims) and any(key_of(name) in ledger.roster.leaving for name in kept.claims)
 
 
 def soonest(ledger: Ledger, request: Request, now: float) -> tuple[tuple[Seat, ...], float] | None:
-    """The places that are free first when everybody ends as expected, and when that is."""
+    """Return the places that are free first when all runs end as expected, and when that is."""
     if len(ledger.running) > MOST_PLAYED and request.gang.gpus:
         return _foreseen(ledger, request, now)
     return _played(ledger, request, now)
 
 
 def _foreseen(ledger: Ledger, request: Request, now: float) -> tuple[tuple[Seat, ...], float] | None:
-    """By when devices are expected to be free; where cores or memory are short, more nodes are looked at."""
+    """Find places from the expected release times of devices; where cores or memory are short, more nodes are considered."""
     outlook = ledger.look_out()
     for times in WIDER:
-        found = outlook.soonest(request.gang, times, now)
-        if found is None:
+        result = outlook.soonest(request.gang, times, now)
+        if result is None:
             return None
-        at, nodes = found
+        at, nodes = result
         mark = ledger.cluster.mark()
         for node in nodes:
             for key, seats in ledger.promises.sitters.get(node, {}).items():
@@ -115,12 +115,12 @@ def _foreseen(ledger: Ledger, request: Request, now: float) -> tuple[tuple[Seat,
 
 
 def _played(ledger: Ledger, request: Request, now: float) -> tuple[tuple[Seat, ...], float] | None:
-    """By letting those who run end one after the other. Exact, and slow when very many run."""
+    """Find places by simulating the endings one after another. Exact, but slow with very many running gangs."""
     cluster = ledger.cluster
     leaving = sorted(ledger.running.values(), key=lambda running: (_end(ledger, running, now), running.request.key))
     leaving = leaving[:MOST_PLAYED]
     base = cluster.mark()
-    # Twice as many each time until it fits, then halve the step: few trials even when many run.
+    # Double the number each time until it fits, then bisect: few trials even with many runs.
     released, fits, step = 0, 0, 1
     while released < len(leaving):
         _release(ledger, leaving[released : released + step])

@@ -1,4 +1,4 @@
-"""What a queue may use, what belongs to it, and who must give way to whom."""
+"""Queue rules: limits, quotas and fair shares, and what a queue borrows or may reclaim."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fairway.plan.scheduling.decision import Limit
 from fairway.state.queue import GPU_TYPE, Queue
 
 _SLACK = 1e-9
-"""Of a part, so that rounding does not make a borrower of anybody."""
+"""Relative tolerance of a share, so that rounding does not turn a queue into a borrower."""
 
 Gone = Sequence[tuple[str, Mapping[str, int]]]
-"""Users of the queue, and what a run of theirs held that is thought to have left."""
+"""Runs of the queue that are assumed to have left: their user and what they held."""
 Own = Mapping[str, float]
-"""What belongs to a queue, by resource. What is not named is not bounded."""
+"""What a queue is entitled to, by resource. Resources that are not named are unbounded."""
 
 
 def limit(queue: Queue, user: str, asked: Mapping[str, int], accounts: Accounts, gone: Gone = ()) -> Limit | None:
-    """The first rule of the queue that forbids the run to start now; None when all allow it."""
+    """Return the first limit of the queue that forbids the run to start now; None when all allow it."""
     if not queue.quota and not queue.per_user:
         return None
     used = _without(accounts.used.get(queue.name, {}), [held for _, held in gone])
@@ -29,69 +29,71 @@ def limit(queue: Queue, user: str, asked: Mapping[str, int], accounts: Accounts,
                 return Limit(name, "quota", asked[name], used.get(name, 0), allowed, queue.name)
     own = _without(accounts.used_by.get((queue.name, user), {}), [{**held, "runs": 1} for who, held in gone if who == user])
     for name, allowed in queue.per_user.items():
-        wanted = 1 if name == "runs" else asked.get(name, 0)
-        if wanted and own.get(name, 0) + wanted > allowed:
-            return Limit(name, "per_user", wanted, own.get(name, 0), allowed, queue.name, user)
+        needed = 1 if name == "runs" else asked.get(name, 0)
+        if needed and own.get(name, 0) + needed > allowed:
+            return Limit(name, "per_user", needed, own.get(name, 0), allowed, queue.name, user)
     return None
 
 
 def _without(used: Mapping[str, int], gone: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
     if not gone:
         return used
-    left = dict(used)
+    remaining = dict(used)
     for held in gone:
-        amounts.add(left, held, -1)
-    return left
+        amounts.add(remaining, held, -1)
+    return remaining
 
 
 def never(queue: Queue, user: str, asked: Mapping[str, int]) -> Limit | None:
-    """The first rule that forbids the run whatever else runs."""
+    """Return the first limit that forbids the run even if nothing else runs."""
     return limit(queue, user, asked, Accounts({}))
 
 
 def order(queue: Queue, accounts: Accounts, now: float) -> tuple[bool, float]:
-    """Which queue is served first: one that has not all of its quota yet, then the one that has had least by its weight."""
+    """Return the sort key of a queue: queues below their quota first, then the least usage by weight."""
     used = accounts.used.get(queue.name, {})
     within = bool(queue.quota) and all(used.get(name, 0) < count for name, count in queue.quota.items())
     return (not within, accounts.had(queue.name, now) / queue.weight)
 
 
 def belongings(active: Sequence[Queue], totals: Mapping[str, int]) -> dict[str, Own]:
-    """What belongs to each of the queues that want any.
+    """Return the entitlement of each active queue.
 
-    A quota is its queue's own. What quotas leave of a resource belongs to the queues without any, by weight.
+    A queue with a quota is entitled to its quota. What the quotas leave of a resource is divided among the other queues by
+    weight.
     """
     shared = [queue for queue in active if not queue.quota]
     weight = sum(queue.weight for queue in shared)
-    left = dict(totals)
+    unassigned = dict(totals)
     for queue in active:
-        amounts.add(left, {name: min(count, totals.get(name, 0)) for name, count in queue.quota.items()}, -1)
-    found: dict[str, Own] = {queue.name: queue.quota for queue in active if queue.quota}
+        amounts.add(unassigned, {name: min(count, totals.get(name, 0)) for name, count in queue.quota.items()}, -1)
+    entitlements: dict[str, Own] = {queue.name: queue.quota for queue in active if queue.quota}
     named = {name for queue in active for name in queue.quota}
     counted = [name for name in totals if name in named or not name.startswith(GPU_TYPE)]
     for queue in shared:
-        found[queue.name] = {name: max(0, left.get(name, 0)) * queue.weight / weight for name in counted}
-    return found
+        entitlements[queue.name] = {name: max(0, unassigned.get(name, 0)) * queue.weight / weight for name in counted}
+    return entitlements
 
 
 def spare(own: Own, used: Mapping[str, int]) -> Own:
-    """What is not used of what belongs to a queue; below zero what it borrows."""
+    """Return the unused part of an entitlement; negative where the queue borrows."""
     return {name: count + _SLACK * count - used.get(name, 0) for name, count in own.items()}
 
 
 def beyond(queue: Queue, spare: Own, asked: Mapping[str, int]) -> Mapping[str, float] | None:
-    """How far a run takes its queue past what belongs to it; nothing: not at all. None: further than the queue has a right to.
+    """Return by how much a run takes its queue beyond its entitlement; empty when it does not; None when it must not.
 
-    A quota is a bound. A part by weight is come near to: a run that does not fit into what is missing may pass it by as much as
-    was missing, or a queue of large gangs would always have less than its part, and one of small ones the rest.
+    A quota is a hard bound. A share by weight is approximated: a run that does not fit into the unused part may exceed the share
+    by as much as was unused. Otherwise a queue of large gangs would always stay below its share, in favour of queues of small
+    ones.
     """
-    passed = {name: asked.get(name, 0) - count for name, count in spare.items() if asked.get(name, 0) > count}
-    if passed and (queue.quota or any(over > spare[name] for name, over in passed.items())):
+    excess = {name: asked.get(name, 0) - count for name, count in spare.items() if asked.get(name, 0) > count}
+    if excess and (queue.quota or any(surplus > spare[name] for name, surplus in excess.items())):
         return None
-    return passed
+    return excess
 
 
 def borrowed(queue: Queue, accounts: Accounts) -> dict[str, int]:
-    """What it holds beyond its quota."""
+    """Return what the queue holds beyond its quota."""
     used = accounts.used.get(queue.name, {})
     return {name: used[name] - allowed for name, allowed in queue.quota.items() if used.get(name, 0) > allowed}

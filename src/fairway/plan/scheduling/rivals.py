@@ -1,4 +1,4 @@
-"""Who could give way to whom, seen from all queues at once."""
+"""Cluster-wide view of which queues could be preempted or reclaimed from, and by which."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ from fairway.plan.scheduling.waiting import LineKey
 from fairway.state.queue import Queue
 
 MARGIN = 0.9
-"""A queue takes back its part only from those that have had clearly more: small differences even out as runs end."""
+"""A queue reclaims its share only from queues with clearly more usage: small differences even out as runs end."""
 
 Hoping = dict[str, dict[int, Amounts]]
-"""By queue and priority: the most of each resource that any of those asks for who have places kept for them."""
+"""By queue and priority: the largest request for each resource among runs with reservations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stakes:
-    """What does not change as long as nobody starts, leaves or gets places kept."""
+    """The part of the view that changes only when runs start or leave, or reservations change."""
 
     queues: Mapping[str, Queue]
-    """Those that count, by name."""
+    """The active queues by name."""
     used: Mapping[str, Amounts]
-    """What each queue will use when those have left who are on the way out, and those have started whom they leave for."""
+    """Usage of each queue after all leaving runs have left and the runs for which they leave have started."""
     spare: Mapping[str, Own]
-    """What each queue does not use of its own then; below zero what it borrows."""
+    """The unused entitlement of each queue then; negative where it borrows."""
     borrowing: dict[str, int]
-    """Queues that use more than belongs to them, or would if those started for whom places are kept; with the lowest priority
-    of those."""
+    """Queues that exceed their entitlement, or would if their runs with reservations started, with the lowest priority of such
+    runs."""
     lowest: int
-    """The lowest priority of all that run."""
+    """The lowest priority of all running gangs."""
     lenders: set[str]
-    """Queues that borrow nothing while others do."""
+    """Queues that do not borrow while others do."""
     free: Amounts
-    """What nobody holds, or will hold any longer when those have left who are on the way out."""
+    """Resources that are free, or will be when the leaving runs have left."""
 
     @classmethod
     def of(cls, ledger: Ledger, hoping: Hoping, more: tuple[str, ...] = ()) -> Stakes:
-        """As things stand; `more` are queues that count though nobody of them waits or runs."""
+        """Return the view of the current state; `more` are additional queues without waiting or running gangs."""
         queues = {queue.name: queue for queue in (*ledger.active(), *(ledger.queue(name) for name in more))}
         own = rights.belongings([queues[name] for name in sorted(queues)], ledger.accounts.totals)
         used = _used(ledger)
         spare = {name: rights.spare(mine, used.get(name, {})) for name, mine in own.items()}
-        short = {name for name, left in spare.items() if any(count < 0 for count in left.values())}
+        borrowers = {name for name, unused in spare.items() if any(count < 0 for count in unused.values())}
         borrowing: dict[str, int] = {}
         for queue, priority in ledger.roster.classes:
-            if queue in short:
+            if queue in borrowers:
                 borrowing[queue] = min(priority, borrowing.get(queue, priority))
         for queue, asking in hoping.items():
-            _add_hoping(queue, asking, None if queue in short else spare[queue], borrowing)
+            _add_hoping(queue, asking, None if queue in borrowers else spare[queue], borrowing)
         free = dict(ledger.accounts.totals)
         for held in ledger.roster.held.values():
             amounts.add(free, held, -1)
         lowest = min((priority for _, priority in ledger.roster.classes), default=0)
-        lenders = {name for name in spare if borrowing and name not in short}
+        lenders = {name for name in spare if borrowing and name not in borrowers}
         return cls(queues, used, spare, borrowing, lowest, lenders, free)
 
 
 class Standings:
-    """Makes `Rivals`, and remembers what has not changed since the last. Forgetting it costs time only."""
+    """Creates `Rivals` and caches the parts that have not changed. Dropping the cache costs time only."""
 
     def __init__(self) -> None:
         self._hoped = -1
@@ -71,43 +71,43 @@ class Standings:
         self._stakes: Stakes | None = None
 
     def at(self, ledger: Ledger, now: float, more: tuple[str, ...] = ()) -> Rivals:
-        """As things stand; `more` are queues that count though nobody of them waits or runs."""
+        """Return the view of the current state; `more` are additional queues without waiting or running gangs."""
         if self._hoped != ledger.hoping:
             self._hoped, self._hoping = ledger.hoping, _hoping(ledger)
-        seen = (ledger.hoping, ledger.changes, ledger.roster.changes, frozenset(ledger.room.queues()), more)
-        if self._stakes is None or seen != self._seen:
-            self._seen, self._stakes = seen, Stakes.of(ledger, self._hoping, more)
+        state = (ledger.hoping, ledger.changes, ledger.roster.changes, frozenset(ledger.room.queues()), more)
+        if self._stakes is None or state != self._seen:
+            self._seen, self._stakes = state, Stakes.of(ledger, self._hoping, more)
         return Rivals(ledger, self._stakes, now)
 
 
 class Rivals:
-    """Who could give way at some time."""
+    """The view at one point in time."""
 
     def __init__(self, ledger: Ledger, stakes: Stakes, now: float) -> None:
         self.used, self.spare, self.free = stakes.used, stakes.spare, stakes.free
         self.borrowing, self.lowest, self._lenders = stakes.borrowing, stakes.lowest, stakes.lenders
         queues, accounts = stakes.queues, ledger.accounts
         self.had = {name: accounts.had(name, now) / queues[name].weight for name in stakes.borrowing}
-        """What each queue has and has had lately, by its weight: who has had less is served first."""
+        """Current plus recent usage of each borrowing queue, by weight."""
         self._owners = {name for name in stakes.lenders if self._owns(ledger, queues[name], now)}
-        """Those of the lenders that may take back anything: they have a quota, or have had less than one that borrows."""
+        """Lenders that may reclaim: they have a quota, or clearly less usage than some borrowing queue."""
 
     def _owns(self, ledger: Ledger, queue: Queue, now: float) -> bool:
-        """Whether the queue may take back anything, however little it asks for."""
+        """Return whether the queue may reclaim anything, however small its request."""
         if queue.quota:
             return True
         more = self.more_of(ledger, queue.name, {})
         return ledger.accounts.had(queue.name, now, more) / queue.weight <= MARGIN * max(self.had.values())
 
     def more_of(self, ledger: Ledger, queue: str, asked: Amounts) -> Amounts:
-        """What the queue will use more than now, with what is asked besides."""
+        """Return what the queue will use in addition to its current usage, including `asked`."""
         more = dict(asked)
         amounts.add(more, self.used.get(queue, {}))
         amounts.add(more, ledger.accounts.used.get(queue, {}), -1)
         return more
 
     def matter_to(self, ledger: Ledger, line: LineKey, asked: Amounts) -> bool:
-        """Whether anybody of that line might have a claim on somebody. Quick, and generous."""
+        """Return whether runs of that line might be able to preempt. A fast, optimistic check."""
         if (
             line.priority > self.lowest
             or line.queue in self._owners
@@ -115,36 +115,36 @@ class Rivals:
             or ledger.queue(line.queue).time_slice
         ):
             return True
-        # Nobody need give way to it, but it may do with what is free anyway.
+        # It cannot preempt, but the resources that become free anyway may be enough.
         return line.queue in self._lenders and all(self.free.get(name, 0) >= count for name, count in asked.items())
 
 
 def _used(ledger: Ledger) -> dict[str, Amounts]:
-    """What queues will use when all who are on the way out have left and those have started whom they leave for."""
-    found: dict[str, Amounts] = {}
+    """Return the usage of queues after all leaving runs have left and the runs for which they leave have started."""
+    usage: dict[str, Amounts] = {}
     for (queue, _), held in ledger.roster.held.items():
-        amounts.add(found.setdefault(queue, {}), held)
+        amounts.add(usage.setdefault(queue, {}), held)
     if ledger.roster.leaving:
         for name, kept in ledger.memory.reservations.items():
             request = ledger.room.get(key_of(name)) if kept.claims else None
             if request is not None and any(key_of(claim) in ledger.roster.leaving for claim in kept.claims):
-                amounts.add(found.setdefault(request.queue, {}), amounts.of_gang(request.gang))
-    return found
+                amounts.add(usage.setdefault(request.queue, {}), amounts.of_gang(request.gang))
+    return usage
 
 
 def _hoping(ledger: Ledger) -> Hoping:
-    found: Hoping = {}
+    largest: Hoping = {}
     for name in ledger.memory.reservations:
         line = ledger.room.line_at(key_of(name))
         if line is not None:
-            most = found.setdefault(line.key.queue, {}).setdefault(line.key.priority, {})
+            most = largest.setdefault(line.key.queue, {}).setdefault(line.key.priority, {})
             for what, count in line.asks().items():
                 most[what] = max(count, most.get(what, count))
-    return found
+    return largest
 
 
 def _add_hoping(queue: str, asking: dict[int, Amounts], left: Own | None, borrowing: dict[str, int]) -> None:
-    """Add the queue where it borrows (`left` is None), or some of those who hope will take it past what belongs to it."""
+    """Add the queue to `borrowing` where it borrows (`left` is None) or reserved runs would exceed its unused entitlement."""
     for priority, most in sorted(asking.items()):
         if borrowing.get(queue, priority + 1) <= priority:
             return
@@ -154,5 +154,5 @@ def _add_hoping(queue: str, asking: dict[int, Amounts], left: Own | None, borrow
 
 
 def _exceeds(asked: Amounts, left: Own) -> bool:
-    """Whether more is asked for than is left of anything."""
+    """Return whether the request exceeds the unused entitlement of any resource."""
     return any(what in left and count > left[what] for what, count in asked.items())

@@ -1,4 +1,4 @@
-"""Running gangs by what matters when somebody must make room: their queue and priority, whether they can do with less."""
+"""Index of running gangs for preemption: by queue and priority, and by whether they can shrink."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from fairway.state.queue import GPU_TYPE
 Class = tuple[str, int]
 """Queue and priority."""
 Alike = tuple[float, frozenset[str]]
-"""What a gang takes of the machines as one number, and the types of GPUs that it holds."""
+"""A gang's weight, and the GPU types that it holds."""
 Newest = tuple[float, JobKey]
-"""Since when the work of a gang would be lost if it left, below zero: the latest comes first."""
+"""Negated time since which a gang's work would be lost, so that the latest comes first, and its key."""
 
 
 class Roster:
-    """Names only; the ledger knows more of each. Nobody may rely on the order."""
+    """Keys only; the ledger holds the gangs. Iteration order is not significant."""
 
     def __init__(self) -> None:
         self.classes: dict[Class, dict[JobKey, Alike]] = {}
         self._newest: dict[Class, dict[Alike, list[Newest]]] = {}
-        """Those of a class that are alike, in order. Among them who has least to lose has least to lose for ever."""
+        """Sorted gangs by class and weight. The order never changes: the gang with the least work to lose stays the cheapest."""
         self.elastic: dict[JobKey, None] = {}
-        """Gangs that can resume and could run with more or fewer tasks than they have at the least."""
+        """Gangs that can resume and have a variable size."""
         self.surplus: dict[JobKey, None] = {}
-        """Those of them that run with more tasks than the least."""
+        """Elastic gangs that run with more tasks than their minimum."""
         self.extra: dict[JobKey, tuple[Seat, ...]] = {}
-        """The tasks that gangs could do without; only of those that have any."""
+        """The dispensable seats of gangs that have any."""
         self.dispensable: dict[Class, int] = {}
-        """How many gangs of a class have such tasks."""
+        """Number of gangs of a class with dispensable seats."""
         self.leaving: dict[JobKey, None] = {}
         self.held: dict[Class, Amounts] = {}
-        """What those of a class hold together, apart from those that are leaving."""
+        """Total amounts held by a class, without gangs that are leaving."""
         self.changes = 0
-        """Rises whenever anybody comes or goes."""
+        """Incremented when a gang is added or removed."""
 
     def add(self, running: Running, taken: Mapping[str, int]) -> None:
-        """It runs, and holds so much."""
+        """Add a running gang and what it holds."""
         self.changes += 1
         request = running.request
         of = (request.queue, request.priority)
@@ -63,7 +63,7 @@ class Roster:
                 self.surplus[request.key] = None
 
     def remove(self, running: Running, taken: Mapping[str, int]) -> None:
-        """It runs no longer, or is about to be added anew."""
+        """Remove a gang that has ended or is about to be added again."""
         self.changes += 1
         request = running.request
         of = (request.queue, request.priority)
@@ -86,46 +86,46 @@ class Roster:
                 del self.dispensable[of]
 
     def newest(self, of: Class, types: Collection[str] | None) -> Iterator[tuple[float, list[Newest]]]:
-        """Those of a class who hold GPUs of any of these types (None: all), by what they take of the machines."""
+        """Yield the gangs of a class that hold GPUs of any of these types (None: all), as weight and sorted list."""
         for (weight, held), members in self._newest.get(of, {}).items():
             if types is None or not held.isdisjoint(types):
                 yield weight, members
 
     def queues(self) -> set[str]:
-        """The queues of which somebody runs."""
+        """Return the queues with running gangs."""
         return {queue for queue, _ in self.classes}
 
     def of_queue(self, name: str) -> Iterator[JobKey]:
-        """Who runs of this queue."""
+        """Yield the running gangs of this queue."""
         for (queue, _), members in self.classes.items():
             if queue == name:
                 yield from members
 
 
 def surplus_of(running: Running) -> tuple[Seat, ...]:
-    """The tasks that the gang could do without, the last first; none when it could not go on after that."""
+    """Return the seats beyond the gang's minimum, the last first; none when the gang could not resume."""
     if not running.request.resumes:
         return ()
-    left = {part.role: part.least for part in running.request.gang.parts}
+    remaining = {part.role: part.least for part in running.request.gang.parts}
     extra = []
-    # The first that sit are kept, whatever their indexes are: a task before them may have been lost.
+    # Keep the first placed tasks, whatever their indexes are: a task with a lower index may have been lost.
     for seat in sorted(running.seats, key=lambda seat: (seat.index, seat.role)):
-        if left.get(seat.role, 0) > 0:
-            left[seat.role] -= 1
+        if remaining.get(seat.role, 0) > 0:
+            remaining[seat.role] -= 1
         else:
             extra.append(seat)
     return tuple(sorted(extra, key=lambda seat: (-seat.index, seat.role)))
 
 
 def lost_since(running: Running) -> float:
-    """All work since then would be lost if it left: since its last checkpoint, or since its start."""
+    """Return the time since which work would be lost by an eviction: its last checkpoint, or its start."""
     if running.saved is None or not running.request.resumes:
         return running.since
     return max(running.since, running.saved)
 
 
 def weight_of(gang: Gang) -> float:
-    """What a gang uses of the machines, as one number: GPUs, or cores where it has none."""
+    """Return a gang's weight: its GPUs, or cores where it has no GPUs."""
     if gang.gpus:
         return gang.gpus / WHOLE
     return sum(part.least * part.shape.cpu for part in gang.parts) / 1000

@@ -1,8 +1,7 @@
-"""The scheduler: a fold. `apply` takes changes in, `decide` says who starts and who makes room.
+"""The scheduler as a fold: `apply` processes changes, `decide` returns which runs start and which are evicted.
 
-The same changes give the same decisions, and so does a scheduler that is made with the memory of another and is then told
-what nodes and queues there are and who waits.
-The same code decides on one machine, on a cluster, and on a virtual clock.
+The same changes give the same decisions. So does a scheduler that is created with the memory of another one and then receives
+the current nodes, queues and waiting runs. The same code decides on one machine, on a cluster and on a virtual clock.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fairway.plan.scheduling.rivals import Standings
 
 
 class Scheduler:
-    """Decides. What it knows is in `ledger`, what it must not forget in `ledger.memory`."""
+    """The scheduler. Its state is `ledger`; the part to persist is `ledger.memory`."""
 
     def __init__(self, memory: SchedulerMemory | None = None, policy: str = "fairway") -> None:
         self.ledger = Ledger(memory if memory is not None else SchedulerMemory(), policy)
@@ -26,11 +25,11 @@ class Scheduler:
         self._standings = Standings()
 
     def apply(self, delta: Delta, now: float) -> None:
-        """Take one change in."""
+        """Apply one change."""
         self.ledger.apply(delta, now)
 
     def decide(self, now: float) -> Decision:
-        """Who starts where, and who leaves for whom. What is decided is taken as done."""
+        """Return which runs start where, and which are evicted for which. The decision is recorded as carried out."""
         draft = Drafting()
         climbs = self.ledger.take_turns(now)
         if climbs is not None:
@@ -49,5 +48,5 @@ class Scheduler:
         return draft.finish()
 
     def move(self, plan: MovePlan, now: float) -> Decision:
-        """Carry out a plan of moves: who leaves now. What it names is kept for those who come there, and for nobody else."""
+        """Begin a plan of moves: return the evictions, and reserve the planned places exclusively for the moving runs."""
         return moving.begin(self.ledger, plan, now)

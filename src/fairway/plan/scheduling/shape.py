@@ -1,6 +1,6 @@
-"""What is asked of nodes, in whole numbers: one task (`Shape`), and tasks that start together (`Gang`).
+"""Resource requests in whole numbers: of one task (`Shape`), and of tasks that start together (`Gang`).
 
-Equal shapes are interchangeable, so that what was found out for one holds for all of them.
+Equal shapes are interchangeable, so that results for one apply to all equal ones.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ WHOLE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which nodes and devices will do at all; empty means any."""
+    """Which nodes and devices are allowed; empty means any."""
 
     nodes: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
-    """UUIDs, or indexes as text."""
+    """UUIDs, or indexes as strings."""
     labels: tuple[tuple[str, str], ...] = ()
-    """All of them must be on the node; sorted."""
+    """Labels that the node must have; sorted."""
     tolerates: tuple[str, ...] = ()
-    """Taints that do not keep it away; `*` means all."""
+    """Tolerated taints; `*` means all."""
 
 
 ANYWHERE = Where()
@@ -32,34 +32,34 @@ ANYWHERE = Where()
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one task takes from a node."""
+    """The resources that one task takes from a node."""
 
     cpu: int = 0
     """Thousandths of a core."""
     memory: int = 0
     """MiB."""
     gpus: int = 0
-    """Devices."""
+    """Number of devices."""
     gpu_milli: int = WHOLE
-    """Compute of each device, in thousandths; less than `WHOLE` shares it."""
+    """Compute of each device, in thousandths; less than `WHOLE` shares the device."""
     gpu_memory: int = 0
-    """MiB of each device. With a share it is taken from the device; of a whole device it is the least that will do."""
+    """MiB of each device. A share takes this much of the device; for a whole device it is the minimum size."""
     gpu_types: tuple[str, ...] = ()
-    """Any of these; empty means any type."""
+    """Allowed types; empty means any."""
     other: tuple[tuple[str, int], ...] = ()
-    """Any countable resource, by name; sorted."""
+    """Other countable resources, by name; sorted."""
     where: Where = ANYWHERE
 
     @property
     def shares(self) -> bool:
-        """Whether it leaves part of its devices to others."""
+        """Whether it shares its devices with other tasks."""
         return self.gpus > 0 and self.gpu_milli < WHOLE
 
 
 def milli_on(shape: Shape, memory: int) -> int:
-    """Thousandths that the task takes of a device with this much memory (MiB); over `WHOLE` when it does not fit there.
+    """Return the thousandths that the task takes of a device with this much memory (MiB); over `WHOLE` when it does not fit.
 
-    A share takes the larger of its compute and its memory fraction: neither is ever handed out twice.
+    A share takes the larger of its compute and its memory fraction, so that neither is ever over-committed.
     """
     if not shape.gpu_memory or not memory:
         return shape.gpu_milli
@@ -70,7 +70,7 @@ def milli_on(shape: Shape, memory: int) -> int:
 
 
 def device_memory(device: Device) -> int:
-    """MiB of a device."""
+    """Return the memory of a device in MiB."""
     return device.memory >> 20
 
 
@@ -83,33 +83,33 @@ class Part:
     least: int = 1
     most: int = 1
     together: bool = False
-    """All on one node."""
+    """Whether all must be on one node."""
     apart: bool = False
-    """No two on one node."""
+    """Whether no two may be on one node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Tasks that start together: all of `least`, or none; up to `most` where there is room."""
+    """Tasks that start together: all of `least`, or none; up to `most` where there is capacity."""
 
     parts: tuple[Part, ...]
     same_rack: bool = False
-    """Only within one rack. Otherwise as few racks as can be, as a wish."""
+    """Whether all must be in one rack. Otherwise few racks are only preferred."""
 
     @property
     def size(self) -> int:
-        """Tasks, at the least."""
+        """Minimum number of tasks."""
         return sum(part.least for part in self.parts)
 
     @property
     def gpus(self) -> int:
-        """Thousandths of GPUs, at the least, whatever share memory makes of them."""
+        """Minimum thousandths of GPUs by compute, without regard to shares of memory."""
         return sum(part.least * part.shape.gpus * part.shape.gpu_milli for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where a task sits, and what it takes there."""
+    """Where a task is placed, and what it takes there."""
 
     role: str
     index: int
@@ -117,44 +117,44 @@ class Seat:
     node: str
     devices: tuple[str, ...] = ()
     milli: int = WHOLE
-    """Of each of its devices."""
+    """Thousandths of each of its devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """What keeps a gang from its places, as numbers: the words are made elsewhere."""
+    """Why a gang does not fit, in numbers; `explain` turns it into text."""
 
     what: str
-    """`gpu`, `cpu`, `memory`, `tasks` (a node's limit), the name of another resource, `placement`, `rack`, `nodes`."""
+    """`gpu`, `cpu`, `memory`, `tasks` (a node's task limit), another resource's name, `placement`, `rack` or `nodes`."""
     role: str = ""
     asked: int = 0
-    """Of it for one task, in the units of `Shape` (for `gpu`: thousandths, devices x share)."""
+    """Amount that one task requests, in the units of `Shape` (for `gpu`: thousandths, devices x share)."""
     most_on_a_node: int = 0
-    """What is free of it on the node that has most, among the nodes that will do at all."""
+    """Largest free amount on one node, among the allowed nodes."""
     free: int = 0
-    """What is free of it on all nodes that will do at all."""
+    """Free amount on all allowed nodes together."""
     placed: int = 0
-    """Tasks of the gang that found a place before this one did not."""
+    """Number of the gang's tasks that could be placed before one could not."""
     total: int = 0
-    """What there would be on those nodes if nothing ran."""
+    """Total amount on those nodes if nothing ran."""
 
 
 def sizes_beside(gang: Gang, beside: Sequence[Seat]) -> dict[str, int] | None:
-    """How far indexes go, so that as many are free as tasks want a place."""
+    """Return the size of each role such that `least` indexes are free beside the placed tasks; None without placed tasks."""
     if not beside:
         return None
     sizes: dict[str, int] = {}
     for part in gang.parts:
-        there = {seat.index for seat in beside if seat.role == part.role}
+        used_indexes = {seat.index for seat in beside if seat.role == part.role}
         size, missing = 0, part.least
         while missing:
-            missing -= size not in there
+            missing -= size not in used_indexes
             size += 1
         sizes[part.role] = size
     return sizes
 
 
 def with_sizes(gang: Gang, sizes: dict[str, int]) -> Gang:
-    """The gang with no more than these replicas a role."""
+    """Return the gang with at most these replicas of each role."""
     parts = tuple(replace(part, most=max(part.least, min(part.most, sizes.get(part.role, part.most)))) for part in gang.parts)
     return replace(gang, parts=parts)

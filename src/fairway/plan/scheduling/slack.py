@@ -1,4 +1,4 @@
-"""Room on nodes where places are kept for somebody and devices are idle meanwhile."""
+"""Idle devices on nodes with reservations, which other gangs may use until the reservations are needed."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from fairway.plan.scheduling.request import Request
 from fairway.plan.scheduling.shape import Gang
 
 MOST_NODES = 64
-"""So many nodes are freed of what is kept there, to see whether a gang would fit."""
+"""Maximum number of nodes whose reservations are lifted to test whether a gang fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """One such node."""
+    """A node with reservations and idle devices."""
 
     node: str
     devices: int
     until: float
-    """When the first of those for whom places are kept there is expected to need them."""
+    """When the first reservation on the node is expected to be needed."""
     owners: tuple[str, ...]
 
 
 def idle_nodes(ledger: Ledger) -> list[Idle]:
-    """All of them, those that are needed last first."""
+    """Return all such nodes, those needed last first."""
     kept = ledger.memory.reservations
-    found = []
+    nodes = []
     for node, devices, names in ledger.promises.idle():
         if not any(kept[name].exact for name in names):
-            found.append(Idle(node, devices, min(kept[name].at for name in names), tuple(sorted(names))))
-    return sorted(found, key=lambda idle: (-idle.until, idle.node))
+            nodes.append(Idle(node, devices, min(kept[name].at for name in names), tuple(sorted(names))))
+    return sorted(nodes, key=lambda idle: (-idle.until, idle.node))
 
 
 def may_hold(gang: Gang, nodes: Sequence[Idle]) -> bool:
-    """Whether these nodes have so many devices idle that the gang could find room with what is there. Quick, and generous."""
+    """Return whether the gang might fit on these nodes, by their numbers of idle devices. A fast, optimistic check."""
     for part in gang.parts:
         gpus = part.shape.gpus
         if gpus and not any(idle.devices >= gpus for idle in nodes):
@@ -44,7 +44,7 @@ def may_hold(gang: Gang, nodes: Sequence[Idle]) -> bool:
 
 
 def give(ledger: Ledger, request: Request, nodes: Sequence[Idle]) -> None:
-    """Free these nodes of what is kept there, as far as it may help; and what is kept for the run itself."""
+    """Free the seats reserved on these nodes, as far as it may help, and the run's own reservation."""
     own = ledger.memory.reservations.get(str(request.key))
     if own is not None:
         ledger.cluster.give(own.seats)

@@ -1,6 +1,6 @@
-"""What was said of starts, held against what became of them, so that later ranges hold as often as they say.
+"""Compare forecasts that were given for starts with the actual starts, to calibrate later forecasts.
 
-Statements and what they taught lie in the memory: a scheduler made anew states the same ranges.
+Statements and the calibration are in the scheduler's memory, so that a rebuilt scheduler gives the same ranges.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from fairway.plan.scheduling.memory import SchedulerMemory, Statement
 from fairway.state.job import JobKey
 
 MOST_KEPT = 256
-"""So many statements wait for their truth; older ones are forgotten."""
+"""Maximum number of open statements; older ones are dropped."""
 
 
 def say(memory: SchedulerMemory, key: JobKey, said: Forecast, now: float) -> None:
-    """This was said of a run that waits. What was said of it first counts."""
+    """Record a forecast for a waiting run. Only its first forecast counts."""
     memory.said.setdefault(str(key), Statement(said, now))
     while len(memory.said) > MOST_KEPT:
         del memory.said[next(iter(memory.said))]
 
 
 def settle(ledger: Ledger, now: float) -> None:
-    """Learn from those that have started since, and from those that should have."""
+    """Learn from runs that have started since, and from runs that are overdue."""
     memory = ledger.memory
     for name, statement in list(memory.said.items()):
         running = ledger.running.get(key_of(name))

@@ -1,4 +1,4 @@
-"""Taking turns: who stands where in queues that rotate, and when that changes though nothing happens."""
+"""Time slicing state: the levels of running gangs in time-sliced queues, and when they change through time alone."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from fairway.plan.scheduling.timeshare import Standing
 from fairway.state.job import JobKey
 
 SLACK = 0.02
-"""Seconds by which a look may come early: what is due then counts as due."""
+"""Seconds by which a check may be early: events within this time count as due."""
 
 
 class Looks:
-    """Runs that must be looked at again at some time, once each."""
+    """A timer queue with at most one entry for each run."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, JobKey]] = []
         self._at: dict[JobKey, float] = {}
 
     def put(self, key: JobKey, at: float | None) -> None:
-        """Look at it then, and not before; None: not at all."""
+        """Set the time of a run's next check; None removes it."""
         if at is None:
             self._at.pop(key, None)
         elif self._at.get(key) != at:
@@ -30,24 +30,24 @@ class Looks:
             heapq.heappush(self._heap, (at, key))
 
     def due(self, now: float) -> list[JobKey]:
-        """Those whose time has come. Each is told once."""
-        found = []
+        """Remove and return the runs whose time has come."""
+        due_keys = []
         while self._heap and self._heap[0][0] <= now + SLACK:
             at, key = heapq.heappop(self._heap)
             if self._at.get(key) == at:
                 del self._at[key]
-                found.append(key)
-        return found
+                due_keys.append(key)
+        return due_keys
 
     def next(self) -> float | None:
-        """When the next is due."""
+        """Return the time of the next check; None when there is none."""
         while self._heap and self._at.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
 
 class Rotation:
-    """Running gangs that may have to make room for others of their queue: by queue and level, those that had their turn."""
+    """Running gangs that have used their time slice, by queue and level: others of their queue may preempt them."""
 
     def __init__(self) -> None:
         self.looks = Looks()
@@ -55,7 +55,7 @@ class Rotation:
         self._filed: dict[JobKey, tuple[str, int]] = {}
 
     def watch(self, queue: str, time_slice: float, standing: Standing, now: float) -> None:
-        """See how the running gang stands now, and when that changes."""
+        """Update the running gang's level, and schedule its next check."""
         key = standing.key
         assert isinstance(key, JobKey)
         self.forget(key)
@@ -66,7 +66,7 @@ class Rotation:
         self.looks.put(key, _next_look(standing, now, time_slice))
 
     def forget(self, key: JobKey) -> None:
-        """It runs no longer, or its queue does not rotate."""
+        """Remove a gang that no longer runs, or whose queue is not time-sliced."""
         self.looks.put(key, None)
         filed = self._filed.pop(key, None)
         if filed is not None:
@@ -76,18 +76,18 @@ class Rotation:
                 del self._had[queue][level]
 
     def above(self, queue: str, level: int) -> Iterable[JobKey]:
-        """Those of the queue that had their turn and stand above this level, give or take a moment."""
-        for each, keys in self._had.get(queue, {}).items():
-            if each > level:
+        """Yield gangs of the queue that have used their time slice and are above this level, within `SLACK`."""
+        for gang_level, keys in self._had.get(queue, {}).items():
+            if gang_level > level:
                 yield from keys
 
     def anybody_above(self, queue: str, level: int) -> bool:
-        """Whether there is one."""
-        return any(each > level for each in self._had.get(queue, ()))
+        """Return whether there is such a gang."""
+        return any(gang_level > level for gang_level in self._had.get(queue, ()))
 
 
 def _next_look(standing: Standing, now: float, time_slice: float) -> float | None:
-    """When the running gang is to be looked at next: step by step from its start, so that it is the same whenever one asks."""
+    """Return the time of the gang's next check, computed stepwise from its start so that it does not depend on `now`."""
     assert standing.since is not None
     begun = standing.served - max(0.0, now - standing.since) * standing.gpus
     at: float | None = standing.since

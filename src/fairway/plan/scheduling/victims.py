@@ -1,4 +1,4 @@
-"""Who may be asked to make room for whom, and what that costs."""
+"""Preemption candidates: which running gangs a waiting run may preempt, why, and at what cost."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from fairway.state.job import JobKey
 from fairway.state.queue import GPU_TYPE
 
 RESTART_COST = 60.0
-"""Seconds that leaving and coming again take, roughly."""
+"""Approximate cost of an eviction and restart, in seconds."""
 EVEN = 0.95
-"""A queue passes its part for a gang that does not fit into the rest of it only when it has had so much less lately."""
+"""A queue may exceed its share for a large gang only if its recent share is at most this fraction of the other queue's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A gang, or the tasks of it beyond its least, that could make room."""
+    """A gang, or its tasks beyond its minimum, that could be evicted."""
 
     running: Running
     seats: tuple[Seat, ...]
-    """What becomes free."""
+    """The seats that become free."""
     cause: Cause
     cost: float
-    """GPU-seconds of work that would be done again, and of places that stand idle meanwhile."""
+    """GPU-seconds of work that would be repeated, and of places that stay idle in the meantime."""
 
     rank: tuple[bool, int, float, int, JobKey] = field(init=False, repr=False, compare=False)
-    """Cheapest first. More than any cost weighs that tasks beyond the least go first, then whole gangs by urgency."""
+    """Sort key, the cheapest first: tasks beyond the minimum, then whole gangs by priority, each by cost."""
 
     def __post_init__(self) -> None:
         request = self.running.request
@@ -45,12 +45,12 @@ class Victim:
 
     @property
     def key(self) -> JobKey:
-        """Which run it is."""
+        """The key of the run."""
         return self.rank[4]
 
     @property
     def standing(self) -> tuple[bool, int]:
-        """What weighs more than any cost."""
+        """The part of the rank that outweighs any cost."""
         return self.rank[:2]
 
 
@@ -58,16 +58,16 @@ by_rank = attrgetter("rank")
 
 
 class Claim:
-    """By what right a run may take the places of others."""
+    """The right of a waiting run to preempt others."""
 
     def __init__(
         self, ledger: Ledger, rivals: Rivals, request: Request, asked: Amounts, now: float, spared: Collection[JobKey] = ()
     ) -> None:
-        """`spared` are left alone whatever the right."""
+        """`spared` are runs that are never chosen."""
         self._ledger, self._rivals, self._now, self._spared = ledger, rivals, now, spared
         self.request = request
         self._known: tuple[dict[JobKey, list[Victim]], ...] = ({}, {})
-        """Who could make room and how, of all queues and of its own alone."""
+        """Cached victims by run: of all queues, and of its own queue only."""
         self._lesser: dict[str, bool] = {}
         self._causes: dict[tuple[str, int, bool], Cause | None] = {}
         queue = ledger.queue(request.queue)
@@ -76,15 +76,15 @@ class Claim:
         beyond = rights.beyond(queue, spare, asked) if rivals.borrowing else None
         self._owns = beyond is not None
         self._beyond = beyond or {}
-        # A quota is its own whatever it has had; a part by weight only as long as it has had less than the others.
+        # A quota is guaranteed whatever the usage; a share by weight only while the queue has used less than the others.
         self._had = 0.0
         if self._owns and not queue.quota:
             self._had = ledger.accounts.had(queue.name, now, rivals.more_of(ledger, queue.name, asked)) / queue.weight
 
     def cause(self, queue: str, priority: int, *, loses_all: bool = False) -> Cause | None:
-        """Why a run of that queue and priority must give way; None: it need not. Turns are another matter.
+        """Return why a run of that queue and priority may be preempted; None when it may not. Time slices are not considered.
 
-        `loses_all`: it has saved nothing. A run that is spared for that may have to give way after its first checkpoint.
+        `loses_all`: the run has saved nothing. A run that is spared for that may be preempted after its first checkpoint.
         """
         of = (queue, priority, loses_all)
         if of not in self._causes:
@@ -102,7 +102,7 @@ class Claim:
         return Cause.RECLAIM if self._had <= MARGIN * self._rivals.had.get(queue, -1.0) else None
 
     def _is_behind(self, queue: str) -> bool:
-        """Whether its own queue has had less than that one for long, and is even with it at best after this."""
+        """Return whether its own queue has clearly less recent usage than `queue`, and at most equal usage after this claim."""
         if self._had > self._rivals.had.get(queue, -1.0):
             return False
         mine, other = self._ledger.queue(self.request.queue), self._ledger.queue(queue)
@@ -110,7 +110,7 @@ class Claim:
         return recent(mine.name, self._now) / mine.weight <= EVEN * recent(queue, self._now) / other.weight
 
     def is_promising(self, asked: Amounts) -> bool:
-        """Whether there is anybody who might give way, and whether all of those together hold enough."""
+        """Return whether there may be victims, and whether all of them together hold enough. A fast, optimistic check."""
         mine, roster = self.request, self._ledger.roster
         if roster.surplus or (self._slice and self._ledger.rotation.anybody_above(mine.queue, self._level())):
             return True
@@ -123,26 +123,26 @@ class Claim:
         )
 
     def is_lesser(self, name: str) -> bool:
-        """Whether what is kept for that waiting run is the claimant's: it is its own, or the run would have to give way."""
-        known = self._lesser.get(name)
-        if known is None:
+        """Return whether the claim overrides that run's reservation: it is its own, or it could preempt the run."""
+        result = self._lesser.get(name)
+        if result is None:
             owner = self._ledger.room.get(key_of(name))
-            known = owner is not None and (owner.key == self.request.key or self.cause(owner.queue, owner.priority) is not None)
-            self._lesser[name] = known
-        return known
+            result = owner is not None and (owner.key == self.request.key or self.cause(owner.queue, owner.priority) is not None)
+            self._lesser[name] = result
+        return result
 
     def cheapest(self, most: int, *, own_queue: bool) -> list[Victim]:
-        """Those who may be asked, the cheapest of them first; `own_queue`: only whole gangs of the same queue."""
+        """Return up to `most` victims, the cheapest first; `own_queue`: only whole gangs of the same queue."""
         keys = dict.fromkeys(self._cheapest_gangs(most, own_queue=own_queue))
         if self._slice:
             keys.update(dict.fromkeys(self._ledger.rotation.above(self.request.queue, self._level())))
         if not own_queue:
             keys.update(self._ledger.roster.surplus)
-        found = [victim for key in keys for victim in self.victims(key, own_queue=own_queue)]
-        return heapq.nsmallest(most, found, key=by_rank)
+        candidates = [victim for key in keys for victim in self.victims(key, own_queue=own_queue)]
+        return heapq.nsmallest(most, candidates, key=by_rank)
 
     def finds_anybody(self, *, own_queue: bool) -> bool:
-        """Whether any of those that `cheapest` names would be let go by its queue. Quick, and generous."""
+        """Return whether any victim may be usable under the rules of its queue. A fast, optimistic check."""
         mine, roster = self.request, self._ledger.roster
         if self._slice:
             return True
@@ -157,40 +157,40 @@ class Claim:
         return False
 
     def _borrows(self, queue: str, held: Mapping[str, int]) -> bool:
-        """Whether `may_reclaim` could say yes of anybody of that queue, who hold so much together."""
+        """Return whether `may_reclaim` could be true for a run of that queue, whose runs together hold `held`."""
         spare = self._rivals.spare[queue]
         return any(self._beyond.get(name, 0) > count and held.get(name, 0) > 0 for name, count in spare.items())
 
     def _is_entitled(self, queue: str) -> bool:
-        """Whether gangs of that queue that are no more urgent do without what they need not have."""
+        """Return whether gangs of that queue with at most the same priority must release tasks beyond their minimum."""
         return queue == self.request.queue or self._owns or queue in self._rivals.borrowing
 
     def _cheapest_gangs(self, most: int, *, own_queue: bool) -> list[JobKey]:
-        """Of those who must give way to its priority or its queue, without a look at those who cost more."""
+        """Return the cheapest gangs that may be preempted by priority or reclaim, without examining more expensive ones."""
         kinds, roster = _kinds(self.request.gang), self._ledger.roster
         classes: dict[int, list[str]] = {}
         for queue, priority in roster.classes:
             if self.cause(queue, priority) is not None and not (own_queue and queue != self.request.queue):
                 classes.setdefault(priority, []).append(queue)
-        found: list[JobKey] = []
+        keys: list[JobKey] = []
         for priority in sorted(classes):
             rows = [row for queue in classes[priority] for row in roster.newest((queue, priority), kinds)]
-            found += _cheapest_of(rows, most - len(found), self._now, self._must_leave if self.request.service else None)
-            if len(found) >= most:
+            keys += _cheapest_of(rows, most - len(keys), self._now, self._must_leave if self.request.service else None)
+            if len(keys) >= most:
                 break
-        return found
+        return keys
 
     def _must_leave(self, key: JobKey) -> bool:
         other = self._ledger.running[key].request
         return self.cause(other.queue, other.priority, loses_all=other.loses_all) is not None
 
     def victims(self, key: JobKey, *, own_queue: bool) -> list[Victim]:
-        """How that gang may be asked to make room: with its tasks beyond the least, or as a whole."""
-        known = self._known[own_queue]
-        found = known.get(key)
-        if found is None:
-            found = known[key] = list(self._victims(self._ledger.running[key], own_queue=own_queue))
-        return found
+        """Return the ways to preempt that gang: its tasks beyond the minimum, or the whole gang."""
+        cache = self._known[own_queue]
+        result = cache.get(key)
+        if result is None:
+            result = cache[key] = list(self._victims(self._ledger.running[key], own_queue=own_queue))
+        return result
 
     def _victims(self, running: Running, *, own_queue: bool) -> Iterator[Victim]:
         other = running.request
@@ -209,19 +209,19 @@ class Claim:
         other = running.request
         if not self._slice or other.queue != self.request.queue or other.priority != self.request.priority or not other.resumes:
             return None
-        waits, sits = (self._ledger.standing(each, self._now) for each in (self.request, other))
-        return Cause.SLICE if timeshare.may_displace(waits, sits, self._now, self._slice) else None
+        waiting, sitting = (self._ledger.standing(request, self._now) for request in (self.request, other))
+        return Cause.SLICE if timeshare.may_displace(waiting, sitting, self._now, self._slice) else None
 
     def may_reclaim(self, queue: str, gone: Amounts, victim: Mapping[str, int]) -> bool:
-        """Whether that queue still borrows when so much of what it uses is gone, and the victim holds of that.
+        """Return whether that queue still borrows a resource of the victim after `gone` is subtracted from its usage.
 
-        A quota is given back even if one large gang must leave for it. Between parts by weight, only those leave without whom
-        their queue comes nearer to its own: else a little too much would cost everything.
+        For a quota even one large gang may be reclaimed. Between shares by weight a victim must bring its queue closer to its
+        share: otherwise a small excess would cost a large gang.
         """
         quota = bool(self._ledger.queue(self.request.queue).quota)
         for name, count in self._rivals.spare[queue].items():
-            over = self._beyond.get(name, 0) - (count + gone.get(name, 0))
-            if over > 0 and victim.get(name, 0) > 0 and (quota or victim[name] <= 2 * over):
+            excess = self._beyond.get(name, 0) - (count + gone.get(name, 0))
+            if excess > 0 and victim.get(name, 0) > 0 and (quota or victim[name] <= 2 * excess):
                 return True
         return False
 
@@ -232,32 +232,32 @@ class Claim:
 def _cheapest_of(
     rows: Sequence[tuple[float, list[Newest]]], most: int, now: float, may: Callable[[JobKey], bool] | None = None
 ) -> list[JobKey]:
-    """The cheapest first; of those that cost the same, by name. `may` selects runs; None selects all."""
+    """Return the cheapest gangs first, ties by name. `may` selects runs; None selects all."""
     firsts = [(weight, *members[0]) for weight, members in rows]
     heap = [(_cost(now, -since, weight), key, number, 0) for number, (weight, since, key) in enumerate(firsts)]
     heapq.heapify(heap)
-    found: list[JobKey] = []
-    while heap and len(found) < most:
+    keys: list[JobKey] = []
+    while heap and len(keys) < most:
         _, key, number, at = heap[0]
         if may is None or may(key):
-            found.append(key)
+            keys.append(key)
         weight, members = rows[number]
         if at + 1 < len(members):
             since, key = members[at + 1]
             heapq.heapreplace(heap, (_cost(now, -since, weight), key, number, at + 1))
         else:
             heapq.heappop(heap)
-    return found
+    return keys
 
 
 def _kinds(gang: Gang) -> set[str] | None:
-    """The types of GPUs of which somebody must have some to be of any help; None: any."""
-    wanted = [part.shape.gpu_types for part in gang.parts if part.shape.gpus]
-    return {f"{GPU_TYPE}{kind}" for kinds in wanted for kind in kinds} if wanted and all(wanted) else None
+    """Return the GPU types of which a victim must hold some to be of use; None: any type."""
+    types_by_part = [part.shape.gpu_types for part in gang.parts if part.shape.gpus]
+    return {f"{GPU_TYPE}{kind}" for kinds in types_by_part for kind in kinds} if types_by_part and all(types_by_part) else None
 
 
 def leaving_cost(running: Running, now: float) -> float:
-    """What is lost when it leaves now: all since its last checkpoint, or since its start; and the time to come again."""
+    """Return the cost of an eviction now: the work since the last checkpoint or start, and the restart."""
     return _cost(now, lost_since(running), weight_of(running.request.gang))
 
 

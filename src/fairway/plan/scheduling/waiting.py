@@ -1,6 +1,6 @@
-"""The waiting room: runs that ask for the same in the same queue stand in one line, so that only its first is looked at.
+"""The waiting room: runs with equal requests in the same queue form one line, so that only its first run is tried.
 
-The lines of a queue are kept in the order in which they are served, so that nobody looks at all of them to find the first.
+The lines of a queue are kept sorted in order of service, so that the first one is found without a scan.
 """
 
 from __future__ import annotations
@@ -19,66 +19,66 @@ from fairway.state.job import JobKey
 
 @dataclass(frozen=True, slots=True)
 class LineKey:
-    """What makes runs wait for the same reason."""
+    """The properties that runs of one line share, so that they wait for the same reason."""
 
     queue: str
     gang: Gang
     user: str = ""
-    """Only where the queue has limits for each user."""
+    """Set only where the queue has limits for each user."""
     priority: int = 0
     level: int = 0
-    """How much they have had already, as a class; 0 where the queue does not rotate."""
+    """The time-slice level of their service; 0 where the queue is not time-sliced."""
     beside: JobKey | None = None
-    """A run of which some tasks sit already stands alone: where the others may sit depends on those."""
+    """Set for a run with placed tasks: it has a line of its own, because its other tasks depend on their places."""
     replica: bool = False
-    """Whether they are replicas of services, to which not everybody gives way who gives way to jobs of their priority."""
+    """Whether they are replicas of services, which may not preempt all runs that a job of their priority may preempt."""
 
 
 Rank = tuple[int, int, float, JobKey]
 
 
 class Kind:
-    """All lines that ask for the same, by queue, first served first."""
+    """All lines with equal requests, by queue, in order of service."""
 
     __slots__ = ("aisles", "devices", "futile", "gang")
 
     def __init__(self, gang: Gang) -> None:
         self.gang = gang
         self.devices = tuple((part.shape.gpus, part.shape.gpu_milli, part.shape.gpu_types) for part in gang.parts)
-        """What it asks of devices, by part: how many, how much of each, of which types."""
+        """The requested devices, by part: number, thousandths of each, types."""
         self.aisles: dict[str, list[Entry]] = {}
         self.futile: object = None
-        """Whoever has found that there is no room for it may leave a mark here."""
+        """The walk that found that this kind does not fit; see `Walk.give_up`."""
 
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """Runs that wait for the same, first come first."""
+    """Runs with equal requests, first come first."""
 
     key: LineKey
     kind: Kind
     order: list[tuple[float, JobKey]] = field(default_factory=list)
-    """A heap; may hold entries of runs that left the line."""
+    """A heap by submission; may contain entries of runs that have left the line."""
     brief: list[tuple[float, float, JobKey]] = field(default_factory=list)
-    """Those that declared how long they run at most, the shortest first; a heap like `order`."""
+    """A heap of the runs with a declared limit, the shortest first; may also contain stale entries."""
     members: dict[JobKey, Request] = field(default_factory=dict)
     filed: Rank | None = None
-    """Where the room has put it."""
+    """The rank under which the room has sorted it; None when it has no runs."""
     rule: tuple[str, str] | None = None
-    """Whose limit keeps it waiting, as queue and user, as far as is known."""
+    """The known limit that blocks it, as queue and user."""
     mistyped: bool = False
-    """Whether a rule forbade the places that were found the last time, for the type of their GPUs."""
+    """Whether a limit forbade the places that were found the last time, because of their GPU type."""
     asked: Amounts | None = None
-    """What its gang asks for, once somebody has counted it; `asks` tells it."""
+    """Cache of `asks`."""
 
     def asks(self) -> Amounts:
-        """What its gang asks for at the least. Not to be written to."""
+        """Return the minimum request of its gang. Must not be modified."""
         if self.asked is None:
             self.asked = amounts.of_gang(self.key.gang)
         return self.asked
 
     def first(self) -> Request | None:
-        """The run that is served next."""
+        """Return the run that is served next."""
         while self.order:
             submitted, key = self.order[0]
             request = self.members.get(key)
@@ -88,7 +88,7 @@ class Line:
         return None
 
     def in_order(self) -> Iterator[Request]:
-        """The runs in the order in which they are served. Finding the first costs little, the others more."""
+        """Yield the runs in order of service. The first one is cheap to find; the others are sorted on demand."""
         head = self.first()
         if head is not None:
             yield head
@@ -96,7 +96,7 @@ class Line:
             yield from sorted(rest, key=lambda request: (request.submitted, request.key))
 
     def briefest(self) -> Request | None:
-        """The run that declared the shortest limit; None when none did."""
+        """Return the run with the shortest declared limit; None when no run has one."""
         while self.brief:
             limit, _, key = self.brief[0]
             request = self.members.get(key)
@@ -106,7 +106,7 @@ class Line:
         return None
 
     def rank(self) -> Rank:
-        """Its place among the lines of its queue: priority, then who had less, then age."""
+        """Return its rank within its queue: by priority, then level of service, then age."""
         head = self.first()
         assert head is not None
         return (-self.key.priority, self.key.level, head.submitted, head.key)
@@ -116,7 +116,7 @@ Entry = tuple[Rank, Line]
 
 
 class WaitingRoom:
-    """All lines."""
+    """All lines of waiting runs."""
 
     def __init__(self) -> None:
         self._lines: dict[LineKey, Line] = {}
@@ -126,7 +126,7 @@ class WaitingRoom:
         self._fresh: dict[LineKey, Line] = {}
         self._watched: dict[str, Rank] = {}
         self.unsettled: set[str] = set()
-        """Queues among whose first lines, as far as they are watched, something has changed; others may add to it."""
+        """Queues whose watched first lines have changed; other modules may add to it."""
 
     def __len__(self) -> int:
         return len(self._where)
@@ -135,21 +135,21 @@ class WaitingRoom:
         return key in self._where
 
     def get(self, key: JobKey) -> Request | None:
-        """The run's request, when it waits."""
+        """Return the run's request; None when it does not wait."""
         line = self._where.get(key)
         return line.members[key] if line is not None else None
 
     def line_of(self, key: JobKey) -> LineKey | None:
-        """Where it stands."""
+        """Return the key of the run's line; None when it does not wait."""
         line = self._where.get(key)
         return line.key if line is not None else None
 
     def line_at(self, key: JobKey) -> Line | None:
-        """The line itself."""
+        """Return the run's line; None when it does not wait."""
         return self._where.get(key)
 
     def add(self, request: Request, line_key: LineKey) -> None:
-        """Stand in line; a run that stands elsewhere changes over."""
+        """Add a run to a line; a run in another line is moved."""
         before = self._where.get(request.key)
         if before is not None and before.key == line_key and before.members[request.key].submitted == request.submitted:
             self._change(before, request)
@@ -174,7 +174,7 @@ class WaitingRoom:
             heapq.heappush(line.brief, (request.limit, request.submitted, request.key))
 
     def remove(self, key: JobKey) -> None:
-        """Leave."""
+        """Remove a run from its line."""
         line = self._where.pop(key, None)
         if line is None:
             return
@@ -188,7 +188,7 @@ class WaitingRoom:
         rank = line.rank() if line.members else None
         if rank == line.filed:
             return
-        if any(each is not None and self._is_watched(line.key.queue, each) for each in (rank, line.filed)):
+        if any(entry_rank is not None and self._is_watched(line.key.queue, entry_rank) for entry_rank in (rank, line.filed)):
             self.unsettled.add(line.key.queue)
         aisles = line.kind.aisles
         shelves = (self._queues.setdefault(line.key.queue, []), aisles.setdefault(line.key.queue, []))
@@ -206,7 +206,7 @@ class WaitingRoom:
                 del self._kinds[line.key.gang]
 
     def watch(self, queue: str, last: Rank | None) -> None:
-        """From now on it is noted whether anything changes among the lines of the queue up to this rank; None: any of them."""
+        """Start to record changes among the queue's lines up to this rank (None: all lines) in `unsettled`."""
         self.unsettled.discard(queue)
         if last is None:
             self._watched.pop(queue, None)
@@ -218,57 +218,57 @@ class WaitingRoom:
         return last is None or rank <= last
 
     def refresh(self, queue: str) -> None:
-        """Whatever was known of the lines of this queue counts no longer."""
+        """Drop the cached results for the lines of this queue."""
         self.unsettled.add(queue)
         for _, line in self._queues.get(queue, ()):
             line.rule = None
             self._fresh[line.key] = line
 
     def take_fresh(self) -> list[Line]:
-        """The lines that are new since one last asked."""
-        found = list(self._fresh.values())
+        """Return the lines that are new since the last call."""
+        lines = list(self._fresh.values())
         self._fresh.clear()
-        return found
+        return lines
 
     def keys(self) -> KeysView[JobKey]:
-        """Who waits."""
+        """Return the keys of all waiting runs."""
         return self._where.keys()
 
     def queues(self) -> KeysView[str]:
-        """The queues in which somebody waits."""
+        """Return the queues with waiting runs."""
         return self._queues.keys()
 
     def in_order(self, queue: str) -> list[Entry]:
-        """The lines of a queue, first served first. A view: not to be written to; it changes with the room."""
+        """Return the lines of a queue in order of service. A live view; must not be modified."""
         return self._queues.get(queue, [])
 
     def kinds(self) -> ValuesView[Kind]:
-        """The lines by what they ask for."""
+        """Return the lines grouped by equal requests."""
         return self._kinds.values()
 
     @property
     def line_count(self) -> int:
-        """How many lines there are."""
+        """Number of lines."""
         return len(self._lines)
 
     def lines(self) -> Iterator[Line]:
-        """Every line; none is empty."""
+        """Return an iterator over all lines; none is empty."""
         return iter(self._lines.values())
 
     def requests(self, queue: str = "") -> list[Request]:
-        """Every request, or those of one queue."""
+        """Return all requests, or those of one queue."""
         return [
             request for line in self._lines.values() if not queue or line.key.queue == queue for request in line.members.values()
         ]
 
     def ahead_of(self, key: JobKey) -> int:
-        """How many runs of its queue are served before it, as things stand."""
+        """Return how many runs of its queue are currently ahead of it."""
         line = self._where[key]
         own = line.members[key]
-        mine = (-line.key.priority, line.key.level, own.submitted, own.key)
+        own_rank = (-line.key.priority, line.key.level, own.submitted, own.key)
         count = 0
         for _, other in self.in_order(line.key.queue):
             base = (-other.key.priority, other.key.level)
-            if base <= mine[:2]:
-                count += sum((*base, each.submitted, each.key) < mine for each in other.members.values())
+            if base <= own_rank[:2]:
+                count += sum((*base, request.submitted, request.key) < own_rank for request in other.members.values())
         return count

@@ -1,4 +1,4 @@
-"""The waiting lines in the order in which they are served, without looking at those for whom nothing has changed."""
+"""Iterate over the waiting lines in order of service, skipping lines for which nothing has changed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Hope(Enum):
 
     NONE = 0
     KIND = 1
-    """As long as there is room for its kind."""
+    """Only while its kind may fit."""
     OWN = 2
-    """In any case."""
+    """Regardless of its kind."""
 
 
 _Head = tuple[int, tuple[bool, float], Rank, str]
 
 
 class _Aisle:
-    """One queue: its first lines in order, as far as they matter, and beyond them those that are worth a try."""
+    """One queue: its first `depth` lines in order, and beyond them the lines that are worth a try."""
 
     def __init__(self, name: str, front: list[Entry], depth: int, eager: list[Entry], settled: Front | None) -> None:
         self._name = name
@@ -38,26 +38,26 @@ class _Aisle:
         self._at = 0
         self._passed = 0
         self._eager = eager
-        """A heap."""
+        """Heap of the lines that are worth a try."""
         self._certain: dict[Rank, Line] = {}
-        """Those of them that are worth a try even if there is no room for their kind."""
+        """Eager lines that are worth a try even if their kind does not fit."""
         self.settled = settled
-        """The first lines, when nothing has changed for them: then only those are shown that are worth a try."""
+        """The cached first lines, when still valid: then only lines that are worth a try are visited."""
         self.replayed: tuple[Rank, tuple[bool, float]] | None = None
-        """The rank before which lines come late, and where the queue stood when it was their turn."""
+        """After a start invalidated `settled`: the rank up to which lines are visited late, and the queue's order key before."""
         self.blocked: list[Entry] = []
-        """The first lines, as far as they came and go on waiting for room."""
+        """The first visited lines that stay blocked for lack of places."""
         self._limited: dict[Rank, Line] = {}
-        """Lines that a rule keeps waiting."""
+        """Lines blocked by a limit."""
 
     def offer(self, line: Line) -> None:
-        """The line is worth a try."""
+        """Mark the line as worth a try."""
         if line.filed is not None:
             self._certain[line.filed] = line
             heapq.heappush(self._eager, (line.filed, line))
 
     def follow(self, line: Line, rank: Rank) -> None:
-        """The next line of the same kind is worth a try, too."""
+        """Mark the next line of the same kind as worth a try."""
         lines = line.kind.aisles.get(self._name, [])
         at = bisect_left(lines, (rank,))
         if at < len(lines) and lines[at][0] == rank:
@@ -66,12 +66,12 @@ class _Aisle:
             heapq.heappush(self._eager, lines[at])
 
     def keep_certain(self) -> None:
-        """There is no room for any kind."""
+        """Keep only the certain lines, since no kind fits."""
         self._eager = [entry for entry in self._certain.items() if entry[1].filed == entry[0]]
         heapq.heapify(self._eager)
 
     def next(self, walk: object) -> Rank | None:
-        """The rank of the line that comes next. Those that a rule keeps waiting are left out, unless they are worth a try."""
+        """Return the rank of the next line. Lines blocked by a known limit are skipped."""
         front, eager = self._front, self._eager
         shown = self.settled is None and self._passed < self._depth
         while shown and self._at < len(front) and front[self._at][1].rule is not None:
@@ -91,7 +91,7 @@ class _Aisle:
         return eager[0][0] if eager else None
 
     def pop(self, rank: Rank) -> tuple[Line, Hope]:
-        """That line, and whether it is worth a try."""
+        """Remove and return the line of that rank, and whether it is worth a try."""
         front, eager = self._front, self._eager
         shown = self.settled is None and self._passed < self._depth
         if shown and self._at < len(front) and front[self._at][0] == rank:
@@ -106,12 +106,12 @@ class _Aisle:
         return line, Hope.OWN if self._certain.pop(rank, None) is not None else hope
 
     def started(self, line: Line, rank: Rank) -> None:
-        """The first of the line is gone, and with it the line from where it was."""
+        """Process the start of the line's first run: the line has moved to a new rank and is offered again."""
         self._at = min(self._at, bisect_left(self._front, (rank,)))
         self.offer(line)
 
     def passed(self, line: Line) -> bool:
-        """One that came and must go on waiting; whether it is among the first of its queue, and those are not known already."""
+        """Record a visited line that stays blocked; return whether it is among the first `depth` and these are not cached."""
         if self.settled is not None:
             return False
         self._passed += 1
@@ -122,19 +122,19 @@ class _Aisle:
         return True
 
     def limit(self, line: Line) -> None:
-        """One that came and that a rule keeps waiting."""
+        """Record a visited line that a limit blocks."""
         assert line.filed is not None
         self._limited[line.filed] = line
 
     @property
     def limited(self) -> list[Entry]:
-        """The first of the lines that a rule keeps waiting, among the first lines."""
+        """The first lines blocked by a limit, among the queue's first lines."""
         last = self.blocked[-1][0] if self.is_full() else None
-        found = [(rank, line) for rank, line in self._limited.items() if last is None or rank < last]
-        return heapq.nsmallest(self._depth, found, key=itemgetter(0))
+        entries = [(rank, line) for rank, line in self._limited.items() if last is None or rank < last]
+        return heapq.nsmallest(self._depth, entries, key=itemgetter(0))
 
     def its_turn(self, line: Line, hope: Hope) -> bool:
-        """Whether the line is to be tried now. Where rules bind, those before it that were left out must come first."""
+        """Return whether the line is to be tried now. In a queue with limits, skipped lines ahead of it must be visited first."""
         if self.settled is None:
             return True
         assert line.filed is not None
@@ -147,18 +147,18 @@ class _Aisle:
         return False
 
     def unsettle(self, rank: Rank, order: tuple[bool, float]) -> None:
-        """The line of that rank has started: others move up, so that the first lines must be shown after all."""
+        """Drop the cached first lines if a line among them has started: other lines move up and must be visited."""
         if self.settled is not None and self.settled.reaches(rank):
             self.settled = None
             self.replayed = (rank, order)
 
     def is_full(self) -> bool:
-        """Whether there may be more lines than those that came."""
+        """Return whether the queue may have more lines than those visited."""
         return self._passed >= self._depth
 
 
 class Walk:
-    """Iterates over lines, each with whether it is worth a try. A start changes the order of the rest."""
+    """Iterates over lines, each with whether it is worth a try. A start changes the order of the remaining lines."""
 
     def __init__(
         self,
@@ -169,19 +169,19 @@ class Walk:
         now: float,
         settled: Mapping[str, Front] | None = None,
     ) -> None:
-        """`eager` are lines worth a try, and so are all lines of these `kinds`, as long as there is room for them.
+        """`eager` are lines worth a try, and so are all lines of these `kinds`, as long as the kind fits.
 
-        `depth`: so many lines of a queue that go on waiting are shown even if they are not worth a try, unless they are
-        among those that are `settled`.
+        `depth`: this many blocked lines of each queue are visited even if they are not worth a try, unless the queue has an
+        entry in `settled`.
         """
         self._ledger, self._now = ledger, now
         self._orders: dict[str, tuple[bool, float]] = {}
         self._began: dict[str, tuple[bool, float]] = {}
-        """Where queues stood before any of their lines started."""
+        """Order keys of queues before any of their lines started."""
         self._hopeful = set(kinds)
         self._aisles: dict[str, _Aisle] = {}
         for name in ledger.room.queues():
-            # The lines of a kind are worth a try one after the other, beginning with the first.
+            # Lines of one kind are tried one after another, beginning with the first.
             firsts = [lines[0] for kind in self._hopeful if (lines := kind.aisles.get(name))]
             heapq.heapify(firsts)
             self._aisles[name] = _Aisle(name, ledger.room.in_order(name), depth, firsts, (settled or {}).get(name))
@@ -190,7 +190,7 @@ class Walk:
                 self._aisles[line.key.queue].offer(line)
         self._blocked: list[tuple[_Head, Line]] = []
         self._current: _Head | None = None
-        """Where the line that came last stood."""
+        """Position of the line visited last."""
         self._heads = [head for name in self._aisles if (head := self._head(name)) is not None]
         heapq.heapify(self._heads)
 
@@ -200,7 +200,7 @@ class Walk:
             assert head is not None
             name = head[3]
             aisle = self._aisles[name]
-            # Most often the next line is of the same queue again.
+            # Usually the next line is from the same queue.
             while head is not None and (not self._heads or head <= self._heads[0]):
                 if aisle.next(self) == head[2]:
                     self._current = head
@@ -210,18 +210,18 @@ class Walk:
                 heapq.heappush(self._heads, head)
 
     def limit(self, line: Line) -> None:
-        """A rule keeps the line waiting."""
+        """Record that a limit blocks the line."""
         self._aisles[line.key.queue].limit(line)
 
     def limited(self) -> list[Line]:
-        """The first lines of each queue that a rule keeps waiting, by priority, queue and rank."""
+        """Return the first lines of each queue that a limit blocks, by priority, queue and rank."""
         aisles = [(name, aisle.settled or aisle) for name, aisle in self._aisles.items()]
-        found = [(rank[0], name, rank, line) for name, each in aisles for rank, line in each.limited]
-        found.sort(key=itemgetter(0, 1, 2))
-        return [line for *_, line in found]
+        entries = [(rank[0], name, rank, line) for name, first_lines in aisles for rank, line in first_lines.limited]
+        entries.sort(key=itemgetter(0, 1, 2))
+        return [line for *_, line in entries]
 
     def offer(self, line: Line) -> bool:
-        """The line is worth a try, unless it has had its turn; whether it has not."""
+        """Mark the line as worth a try unless the walk has passed it; return whether it was marked."""
         name, rank = line.key.queue, line.filed
         if rank is None or self._current is None or (rank[0], self._order(name), rank, name) <= self._current:
             return False
@@ -232,7 +232,7 @@ class Walk:
         return True
 
     def started(self, line: Line, rank: Rank) -> None:
-        """The first of the line has started; the line comes again with its next."""
+        """Process the start of the line's first run; the line is visited again with its next run."""
         name = line.key.queue
         aisle, order = self._aisles[name], self._order(name)
         del self._orders[name]
@@ -243,16 +243,16 @@ class Walk:
         aisle.started(line, rank)
 
     def its_turn(self, line: Line, hope: Hope) -> bool:
-        """Whether the line is to be looked at now: not if it is settled, and not before those whom that may concern."""
+        """Return whether the line is to be tried now: not if its result is cached, and not before lines that it may affect."""
         return self._aisles[line.key.queue].its_turn(line, hope)
 
     def follow(self, line: Line) -> None:
-        """It was tried in vain; others of its kind may have more luck."""
+        """Offer the next line of the same kind after this one failed."""
         if line.kind in self._hopeful and line.filed is not None:
             self._aisles[line.key.queue].follow(line, line.filed)
 
     def give_up(self, kind: Kind) -> None:
-        """There is no room for this kind: none of its lines is worth a try only for its sake."""
+        """Stop trying lines only because of this kind: it does not fit."""
         if kind not in self._hopeful:
             return
         kind.futile = self
@@ -262,7 +262,7 @@ class Walk:
                 aisle.keep_certain()
 
     def passed(self, line: Line) -> bool:
-        """The line goes on waiting for room; whether it is among the first of its queue that do, and is not settled."""
+        """Record that the line stays blocked; return whether it is among the first of its queue and not cached."""
         name = line.key.queue
         aisle = self._aisles[name]
         if not aisle.passed(line):
@@ -274,20 +274,20 @@ class Walk:
         return True
 
     def blocked(self) -> list[Line]:
-        """All that go on waiting for room and are among the first of their queues, as they would have come."""
-        found = list(self._blocked)
+        """Return the first blocked lines of all queues, including cached ones, in order of service."""
+        entries = list(self._blocked)
         for name, front in self.settled().items():
             order = self._began.get(name) or self._order(name)
-            found += [((rank[0], order, rank, name), line) for rank, line in front.lines]
-        found.sort(key=itemgetter(0))
-        return [line for _, line in found]
+            entries += [((rank[0], order, rank, name), line) for rank, line in front.lines]
+        entries.sort(key=itemgetter(0))
+        return [line for _, line in entries]
 
     def settled(self) -> dict[str, Front]:
-        """The queues of which the first lines are what they were."""
+        """Return the queues whose cached first lines are still valid."""
         return {name: aisle.settled for name, aisle in self._aisles.items() if aisle.settled is not None}
 
     def seen(self) -> Iterator[tuple[str, list[Entry], list[Entry], bool]]:
-        """The other queues: their first lines that go on waiting, those that a rule keeps, whether there may be more."""
+        """Yield for each other queue: its blocked lines, its lines blocked by a limit, and whether it may have more lines."""
         for name, aisle in self._aisles.items():
             if aisle.settled is None:
                 yield name, aisle.blocked, aisle.limited, aisle.is_full()
@@ -304,5 +304,5 @@ class Walk:
 
 
 def has_room(ledger: Ledger, gang: Gang) -> bool:
-    """Whether each of its tasks alone would find a place, so many of them. Quick, and generous."""
+    """Return whether each part's tasks would fit if placed alone. A fast, optimistic check."""
     return all(ledger.cluster.room(part.shape) >= part.least for part in gang.parts)

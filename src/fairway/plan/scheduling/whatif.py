@@ -1,4 +1,4 @@
-"""The cheapest changes that would let a waiting run start: each is tried on the undo log, and only what helps is told."""
+"""The cheapest changes that would let a waiting run start: each is tried and rolled back; only those that help are returned."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fairway.state.job import JobKey
 
 MOST_TOLD = 5
 MOST_ENDS = 64
-"""So many running gangs are looked at for one whose end would be enough, the first to end first."""
+"""Maximum number of running gangs examined for one whose end would be enough, in order of expected end."""
 MOST_OTHERS = 64
-"""So many lines are thought to go first when what is kept for the run becomes free."""
+"""Maximum number of lines that may use the run's reservation first when the run gives it up."""
 LEAST_TIMEOUT = 60.0
-"""Shorter runs are not worth a word."""
+"""Shorter timeouts are not proposed."""
 
 
 class Kind(StrEnum):
-    """What is changed; in the order of what it costs whoever asks."""
+    """What is changed, in order of cost to the user."""
 
     TIMEOUT = "timeout"
     TYPE = "gpu_type"
@@ -42,37 +42,37 @@ _ORDER = {kind: number for number, kind in enumerate(Kind)}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change that helps."""
+    """A change that lets the run start."""
 
     kind: Kind
     request: Request
-    """The run as it would ask then; as it is, where it only waits for others."""
+    """The changed request; unchanged where the run only waits for others to end."""
     role: str = ""
-    """Which tasks are meant."""
+    """The role that is changed."""
     value: str = ""
-    """What is asked for instead: a number, a type, the name of a queue, the rule of a placement that is left out."""
+    """The new value: a number, a GPU type, the name of a queue, or the placement rule to drop."""
     after: tuple[JobKey, ...] = ()
-    """Who makes room or ends first; nobody: it starts at once."""
+    """The runs that are evicted or must end first; empty when the run starts at once."""
     wait: durations.Estimate | None = None
-    """How long that takes, where they end by themselves."""
+    """The expected time until they end, where they end by themselves."""
     lost: float = 0.0
-    """Among changes of one kind the one with least is told."""
+    """The cost of the change; only the cheapest one of each kind is returned."""
 
 
 def cheapest(ledger: Ledger, key: JobKey, now: float, queues: Sequence[str] = ()) -> list[Change]:
-    """What would let the run start, the cheapest first, one of a kind. `queues` are those that it might go to instead.
+    """Return the changes that would let the run start, the cheapest first, one of each kind.
 
-    A run of which some tasks sit already can only wait for others to end.
+    `queues` are the alternative queues. A run with placed tasks can only wait for others to end.
     """
     request = ledger.room.get(key)
     if request is None:
         return []
-    found: dict[Kind, Change] = {}
+    best_changes: dict[Kind, Change] = {}
     for change in _all(ledger, request, now, queues):
-        known = found.get(change.kind)
-        if known is None or change.lost < known.lost:
-            found[change.kind] = change
-    ordered = sorted(found.values(), key=lambda change: _ORDER[change.kind])
+        best_of_kind = best_changes.get(change.kind)
+        if best_of_kind is None or change.lost < best_of_kind.lost:
+            best_changes[change.kind] = change
+    ordered = sorted(best_changes.values(), key=lambda change: _ORDER[change.kind])
     waits = [change for change in ordered if change.kind is Kind.ENDS]
     return [change for change in ordered if change.kind is not Kind.ENDS][: MOST_TOLD - len(waits)] + waits
 
@@ -98,7 +98,7 @@ def _of_parts(ledger: Ledger, request: Request) -> Iterator[Change]:
 
 
 def _step_aside(ledger: Ledger, request: Request, now: float) -> None:
-    """The run stops asking for what it asks for now: whoever waits longer than one that asks anew takes what becomes free."""
+    """Give up the run's reservation, and let the lines ahead of a new request take the freed places."""
     kept = ledger.memory.reservations.get(str(request.key))
     if kept is None:
         return
@@ -113,12 +113,12 @@ def _step_aside(ledger: Ledger, request: Request, now: float) -> None:
 
 
 def _starts(ledger: Ledger, changed: Request) -> bool:
-    """Whether the run would start at once if it asked for this, with things as they are when it has stepped aside."""
+    """Return whether the changed request would start at once, after `_step_aside`."""
     return finding.limit_of(ledger, changed) is None and finding.would_do(ledger, changed) is not None
 
 
 def _with_part(request: Request, part: Part, changed: Part) -> Request:
-    parts = tuple(changed if each is part else each for each in request.gang.parts)
+    parts = tuple(changed if existing is part else existing for existing in request.gang.parts)
     return replace(request, gang=replace(request.gang, parts=parts))
 
 
@@ -130,8 +130,8 @@ def _other_types(ledger: Ledger, request: Request, part: Part) -> Iterator[Chang
     shape = part.shape
     if not shape.gpus or not shape.gpu_types:
         return
-    there = {device.type for node in ledger.nodes.values() for device in node.devices if device.type and device.healthy}
-    for kind in sorted(there.difference(shape.gpu_types)):
+    available = {device.type for node in ledger.nodes.values() for device in node.devices if device.type and device.healthy}
+    for kind in sorted(available.difference(shape.gpu_types)):
         changed = _with_shape(request, part, replace(shape, gpu_types=(kind,)))
         if _starts(ledger, changed):
             yield Change(Kind.TYPE, changed, part.role, kind)
@@ -159,21 +159,21 @@ def _fewer_replicas(ledger: Ledger, request: Request, part: Part) -> Iterator[Ch
 
 
 def _smaller(ledger: Ledger, request: Request, part: Part) -> Iterator[Change]:
-    """Fewer cores or less memory for each task: as much as the emptiest nodes have, in round numbers."""
-    found = ledger.cluster.shortfall(request.gang)
-    if found is None or found.role != part.role or found.what not in ("cpu", "memory"):
+    """Yield a change to fewer cores or less memory for each task: as much as the emptiest nodes have, in round numbers."""
+    shortfall = ledger.cluster.shortfall(request.gang)
+    if shortfall is None or shortfall.role != part.role or shortfall.what not in ("cpu", "memory"):
         return
-    shape, cores = part.shape, found.what == "cpu"
-    asked = shape.cpu if cores else shape.memory
-    for amount in _round_amounts(found.what, found.most_on_a_node // (part.least if part.together else 1)):
+    shape, cores = part.shape, shortfall.what == "cpu"
+    requested = shape.cpu if cores else shape.memory
+    for amount in _round_amounts(shortfall.what, shortfall.most_on_a_node // (part.least if part.together else 1)):
         changed = _with_shape(request, part, replace(shape, cpu=amount) if cores else replace(shape, memory=amount))
         if _starts(ledger, changed):
-            yield Change(Kind.CPU if cores else Kind.MEMORY, changed, part.role, str(amount), lost=1 - amount / asked)
+            yield Change(Kind.CPU if cores else Kind.MEMORY, changed, part.role, str(amount), lost=1 - amount / requested)
             return
 
 
 def _round_amounts(what: str, most: int) -> Iterator[int]:
-    """Whole cores and half ones; memory in steps of 256 MiB; each time half as much."""
+    """Yield `most` rounded down to half cores or 256 MiB, then successive halves."""
     step = 500 if what == "cpu" else 256
     while most >= step:
         yield most // step * step
@@ -181,7 +181,7 @@ def _round_amounts(what: str, most: int) -> Iterator[int]:
 
 
 def _elsewhere(ledger: Ledger, request: Request) -> Iterator[Change]:
-    """Without one of the rules of its placement."""
+    """Yield changes that drop one placement rule."""
     gang = request.gang
     if gang.same_rack:
         yield from _lifted(ledger, replace(request, gang=replace(gang, same_rack=False)), "same_rack", "")
@@ -212,7 +212,7 @@ def _other_queues(ledger: Ledger, request: Request, queues: Iterable[str]) -> It
 
 
 def _more_urgent(ledger: Ledger, request: Request, now: float) -> Iterator[Change]:
-    """The lowest priority with which others would make room for it, if its queue allows it."""
+    """Yield the lowest priority, allowed by its queue, with which it would preempt others."""
     highest = ledger.queue(request.queue).priority
     others = {running.request.priority for running in ledger.running.values() if not running.leaving}
     for priority in sorted(other + 1 for other in others if other >= request.priority):
@@ -226,7 +226,7 @@ def _more_urgent(ledger: Ledger, request: Request, now: float) -> Iterator[Chang
 
 
 def _others_first(ledger: Ledger, changed: Request) -> bool:
-    """Whether somebody as urgent would take first what is kept for the run now."""
+    """Return whether another run of at least this priority would take the run's reserved places first."""
     kept = ledger.memory.reservations
     return str(changed.key) in kept and any(
         other.priority >= changed.priority and other.key != changed.key and str(other.key) not in kept
@@ -241,14 +241,14 @@ def _leaving_for(ledger: Ledger, changed: Request, now: float) -> tuple[JobKey, 
 
 
 def _shorter(ledger: Ledger, request: Request, now: float) -> Iterator[Change]:
-    """A promise to be gone before somebody else needs the places that are kept for them.
+    """Yield a timeout short enough for the run to be backfilled before the next reservation is needed.
 
-    Whoever has places kept for it waits for those, and whoever stands behind others who ask for the same waits for them.
+    It does not apply to a run that has a reservation itself, or that shares its line with other runs.
     """
     kept = ledger.memory.reservations
     if any(request.key in line.members and len(line.members) > 1 for line in ledger.room.lines()):
         return
-    until = min((each.at for each in kept.values()), default=now)
+    until = min((reservation.at for reservation in kept.values()), default=now)
     spare = _round_seconds(until - now)
     if not spare or str(request.key) in kept or (request.limit is not None and request.limit <= spare):
         return
@@ -264,13 +264,13 @@ def _slips_in(ledger: Ledger, changed: Request) -> bool:
     mark = cluster.mark()
     for kept in ledger.memory.reservations.values():
         cluster.give(kept.seats)
-    found = finding.would_do(ledger, changed)
+    seats = finding.would_do(ledger, changed)
     cluster.undo(mark)
-    return found is not None
+    return seats is not None
 
 
 def _round_seconds(span: float) -> float:
-    """No more than the span, as people write it; 0 when it is too short."""
+    """Return the span rounded down to a usual unit; 0 when it is too short."""
     for step in (86400.0, 3600.0, 900.0, 300.0, 60.0):
         if span >= 2 * step or (step == LEAST_TIMEOUT and span >= step):
             return span // step * step
@@ -278,7 +278,7 @@ def _round_seconds(span: float) -> float:
 
 
 def _ends(ledger: Ledger, request: Request, now: float) -> Iterator[Change]:
-    """Whose end would be enough: the one that is expected first, or else the first few together."""
+    """Yield the runs whose end would be enough: the single one expected to end first, or else several together."""
     leaving = sorted(ledger.running.values(), key=lambda running: (_expected(ledger, running, now).median, running.request.key))
     others = [running for running in leaving if running.request.key != request.key][:MOST_ENDS]
     together: list[Running] = []
@@ -290,26 +290,26 @@ def _ends(ledger: Ledger, request: Request, now: float) -> Iterator[Change]:
         together.append(running)
         if _starts_without(ledger, request, together):
             needed = _spared(together, lambda rest: _starts_without(ledger, request, rest))
-            last = max(needed, key=lambda each: _expected(ledger, each, now).median)
-            keys = tuple(each.request.key for each in needed)
+            last = max(needed, key=lambda run: _expected(ledger, run, now).median)
+            keys = tuple(run.request.key for run in needed)
             yield Change(Kind.ENDS, request, after=keys, wait=_expected(ledger, last, now))
             return
 
 
 def _spared(gangs: Sequence[Running], enough: Callable[[Sequence[Running]], bool]) -> list[Running]:
-    """Only those that are needed."""
+    """Return only the gangs that are needed."""
     needed = list(gangs)
     for running in gangs[:-1]:
-        rest = [each for each in needed if each is not running]
+        rest = [member for member in needed if member is not running]
         if enough(rest):
             needed = rest
     return needed
 
 
 def _starts_without(ledger: Ledger, request: Request, gone: Sequence[Running]) -> bool:
-    """Whether it would start if these had ended."""
-    same = [running for running in gone if running.request.queue == request.queue]
-    held = [(running.request.user, ledger.taken(running.request.key)) for running in same]
+    """Return whether the run would start if these had ended."""
+    same_queue = [running for running in gone if running.request.queue == request.queue]
+    held = [(running.request.user, ledger.taken(running.request.key)) for running in same_queue]
     if finding.limit_of(ledger, request, held) is not None:
         return False
     cluster = ledger.cluster

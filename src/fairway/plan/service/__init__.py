@@ -1,5 +1,5 @@
-"""What a service does next: how many replicas, of which revision, and where requests go. Pure.
+"""Planning of services: the number of replicas, their revisions, and the routes for requests. Pure.
 
-`plan.advance` is the one door for the loop, `commands` holds the verbs. One number of replicas is decided (`autoscale`) and
-then split between revisions (`split`), so that scaling and releasing never write the same thing.
+The control loop calls only `plan.advance`; `commands` holds the user's commands. One total number of replicas is decided
+(`autoscale`) and then split between revisions (`split`), so that scaling and releases never write the same value.
 """

@@ -1,4 +1,4 @@
-"""The rules of access of a service, as its document means them."""
+"""Access rules of a service, derived from its document."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from fairway.units import quantity
 
 
 def access_of(service: Service) -> Access | None:
-    """The rules; None where the document asks for none. Keys, and paths of certificates that are made, come with the router."""
+    """Return the access rules; None where the document has none.
+
+    Keys, and the paths of generated certificates, are added by the router.
+    """
     endpoint = service.spec.endpoint
     if endpoint.keys == "none" and endpoint.cors is None and not endpoint.tls.on:
         return None
@@ -31,12 +34,12 @@ def _tls(tls: EndpointTls, folder: str) -> TlsRule:
 
 
 def _from(folder: str, path: str) -> str:
-    """A path of the document: relative ones start where the command was typed."""
+    """Return an absolute path: a relative path of the document starts at the folder of the user's command."""
     return path if path.startswith("/") else f"{folder.rstrip('/')}/{path}"
 
 
 def service_url(service: Service) -> str:
-    """Where this machine asks the service; empty until it listens."""
+    """Return the URL of the service on this machine; empty until it has a port."""
     if not service.port:
         return ""
     endpoint = service.spec.endpoint

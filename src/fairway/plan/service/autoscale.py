@@ -1,12 +1,13 @@
-"""How many replicas a service should have: the one writer of that number.
+"""The autoscaler: decides the number of replicas of a service. No other module writes that number.
 
-    need = arrivals / (rate x utilisation) + backlog / (rate x 20 s)
+need = arrivals / (rate x utilisation) + backlog / (rate x 20 s)
 
-`arrivals` is the rate of the last minute, or of the last six seconds where that is more than chance above it. `rate` is
-requests a busy second of one replica, measured. Going up is at once. Going down is to the largest need of the hold window,
-where a tenth would be to spare, and a fifth at a time; what a backlog asked for counts for a minute only. The latency
-objective, processors, GPUs and memory are guards: they add replicas, and keep them. A server that says nothing of itself (a
-`command`) has no rate: what it uses and its requests at once take its place (`strain`). Every number comes with its rule.
+`arrivals` is the request rate of the last minute, or of the last six seconds where that is significantly higher. `rate` is the
+measured number of requests per busy second of one replica. Scaling up is immediate. Scaling down goes to the largest need of
+the hold window, keeps a tenth to spare, and removes a fifth at a time; the need of a backlog counts for one minute only. The
+latency objective, processors, GPUs and memory are guards: they add replicas or keep them. A server that reports no metrics of
+its own (a `command`) has no rate: its resource use and its concurrent requests are used instead (`strain`). Every number is
+recorded with its rule.
 """
 
 from __future__ import annotations
@@ -25,63 +26,63 @@ from fairway.units import quantity
 SHORT, LONG = 6.0, 60.0
 """Windows of the arrival rate, in seconds."""
 DRAIN = 20.0
-"""A backlog should be gone within this many seconds."""
+"""Target time in seconds for working off a backlog."""
 BACKLOG_FACTOR = 3
-"""A backlog at most multiplies the number by this."""
+"""Maximum factor by which a backlog multiplies the number."""
 USE_FACTOR = 2
-"""So does what replicas use."""
+"""Maximum factor by which resource use multiplies the number."""
 PACE, PACE_PART = 10.0, 0.2
-"""Going down: this part within this many seconds."""
+"""Scaling down removes at most the fraction `PACE_PART` within `PACE` seconds."""
 SPARE = 1.1
-"""Going down needs this much room."""
+"""Scaling down requires this margin."""
 CHANCE = 3.0
-"""Standard deviations that the short rate must be above the long one."""
+"""Standard deviations by which the short rate must exceed the long one."""
 COLD_STARTS = 10
-"""The hold window is at least this many cold starts."""
+"""Minimum hold window, in cold starts."""
 _LATENCY_WINDOW = 15.0
 _FEW_ANSWERS = 20
 _FEW_SERVED = 10
 _AT_WORK = 0.5
-"""A rate that fell counts only when replicas were this busy, of what they should be: small batches are slower ones."""
+"""A lower rate is accepted only at this fraction of the target utilisation: small batches are slower."""
 _NEAR = 0.02
-"""Rates that differ by less than this are the same."""
+"""Relative difference below which rates count as equal."""
 _BUCKETS = 30
 MOST = 1_000_000
-"""Replicas that any rule asks for; what the document allows is fewer."""
+"""Upper bound of every rule's number; the document allows fewer."""
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What the rules look at."""
+    """The inputs of the rules."""
 
     arrivals: float | None
-    """Requests a second; None: too little was seen."""
+    """Requests per second; None without enough data."""
     window: float
-    """Over which window, in seconds."""
+    """The window of `arrivals`, in seconds."""
     backlog: int
     held: int
     cost: float | None
-    """Busy seconds of one replica a request, over the revisions as they share the traffic; None: not learnt yet."""
+    """Busy seconds per request, averaged over the revisions by traffic share; None when not learned yet."""
     p95: float | None
     utilisation: float | None
     ready: int
     use: strain.Use
     busy: strain.Strain | None
-    """Of servers that say nothing of themselves; None: they do, or nothing is known of them."""
+    """For servers without metrics of their own; None otherwise, or without data."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """A number, its rule, and the rule with its numbers."""
+    """A proposed number, its rule, and the explanation."""
 
     number: int
     rule: str
     why: str
     roomy: int = 0
-    """The number at which a tenth would be to spare: going down stops there, so that a boundary is not crossed to and fro."""
+    """The number with a tenth to spare: scaling down stops there, to avoid oscillation at a boundary."""
     lasting: int | None = None
-    """What of it the hold window remembers: not what a backlog asks for, which will be gone; None: all."""
+    """The part of the number that the hold window records: without the temporary need of a backlog; None: all of it."""
 
 
 def decide(
@@ -93,12 +94,12 @@ def decide(
     *,
     may_shrink: bool,
 ) -> Scale:
-    """The number of replicas over all revisions. `ready` names the ready ones, `shares` says how traffic is split."""
+    """Return the number of replicas over all revisions, for the names of ready replicas and the traffic shares by revision."""
     old = service.scale
     scale = replace(old, service_rate=learnt(service, ready, measured))
     scale = replace(scale, quiet_since=_quiet_since(scale, measured, now))
-    seen = signals(replace(service, scale=scale), ready, shares, measured)
-    wish = _bounded(_wish(service, scale, seen, now), service, scale, seen.ready, now)
+    inputs = signals(replace(service, scale=scale), ready, shares, measured)
+    wish = _bounded(_wish(service, scale, inputs, now), service, scale, inputs.ready, now)
     lasting = max(wish.number if wish.lasting is None else wish.lasting, min(scale.wanted, wish.roomy))
     scale = replace(scale, recommendations=_remembered(service, scale, lasting, measured, now))
     if wish.rule == "backlog" and wish.number >= _backlogged(scale, now):
@@ -107,7 +108,7 @@ def decide(
 
 
 def _steady(old: Scale, new: Scale) -> Scale:
-    """The old value where only the figures in its sentence changed a little: what is remembered is not written at every look."""
+    """Return the old value where only figures of the explanation changed slightly, to avoid a write at every cycle."""
     same = replace(new, why=old.why, service_rate=old.service_rate)
     near = old.service_rate.keys() == new.service_rate.keys() and all(
         abs(rate - old.service_rate[number]) <= _NEAR * rate for number, rate in new.service_rate.items()
@@ -116,40 +117,40 @@ def _steady(old: Scale, new: Scale) -> Scale:
 
 
 def learnt(service: Service, ready: dict[int, frozenset[str]], measured: Measured) -> dict[int, float]:
-    """Requests a busy second of one replica, by revision; what nobody knows any more is forgotten."""
-    known = {revision.number for revision in service.revisions if not revision.spec.command}
-    found = {number: rate for number, rate in looks.usable(service.scale.service_rate).items() if number in known}
+    """Return the requests per busy second of one replica, by revision; entries of removed revisions are dropped."""
+    measurable = {revision.number for revision in service.revisions if not revision.spec.command}
+    rates = {number: rate for number, rate in looks.usable(service.scale.service_rate).items() if number in measurable}
     at_work = _AT_WORK * quantity.percent(service.spec.scaling.utilisation)
     for revision, names in ready.items():
-        done = looks.work(measured, names, LONG)
-        if revision not in known or done.rate is None or done.served < _FEW_SERVED:
+        work_done = looks.work(measured, names, LONG)
+        if revision not in measurable or work_done.rate is None or work_done.served < _FEW_SERVED:
             continue
-        old = found.get(revision)
-        if old is None or done.rate > old or (done.utilisation or 0.0) >= at_work:
-            found[revision] = done.rate
-    return found
+        old = rates.get(revision)
+        if old is None or work_done.rate > old or (work_done.utilisation or 0.0) >= at_work:
+            rates[revision] = work_done.rate
+    return rates
 
 
 def signals(service: Service, ready: dict[int, frozenset[str]], shares: dict[int, float], measured: Measured) -> Signals:
-    """What was measured, in the words of the rules."""
+    """Return the measurements as inputs of the rules."""
     rate, window = _arrivals(measured)
-    everybody = frozenset[str]().union(*ready.values())
-    bars = looks.histogram(measured, None, _LATENCY_WINDOW)
+    all_ready = frozenset[str]().union(*ready.values())
+    latency_histogram = looks.histogram(measured, None, _LATENCY_WINDOW)
     last = measured.last
-    use = strain.of_replicas(measured, everybody)
-    is_silent = any(revision.spec.command for revision in service.revisions if shares.get(revision.number))
-    busy = strain.busy(service.spec.scaling, use, len(everybody)) if is_silent else None
-    should = quantity.percent(service.spec.scaling.utilisation)
-    own = looks.work(measured, everybody, _LATENCY_WINDOW).utilisation
+    use = strain.of_replicas(measured, all_ready)
+    has_no_metrics = any(revision.spec.command for revision in service.revisions if shares.get(revision.number))
+    busy = strain.busy(service.spec.scaling, use, len(all_ready)) if has_no_metrics else None
+    target_utilisation = quantity.percent(service.spec.scaling.utilisation)
+    own_utilisation = looks.work(measured, all_ready, _LATENCY_WINDOW).utilisation
     return Signals(
         arrivals=rate,
         window=window,
         backlog=looks.backlog(measured),
         held=max(0, last.route.held) if last and last.route else 0,
-        cost=None if is_silent else cost(service.scale.service_rate, shares),
-        p95=looks.percentile(bars, 0.95) if sum(bars) >= _FEW_ANSWERS else None,
-        utilisation=min(1.0, busy.need * should / max(1, len(everybody))) if busy else own,
-        ready=len(everybody),
+        cost=None if has_no_metrics else cost(service.scale.service_rate, shares),
+        p95=looks.percentile(latency_histogram, 0.95) if sum(latency_histogram) >= _FEW_ANSWERS else None,
+        utilisation=min(1.0, busy.need * target_utilisation / max(1, len(all_ready))) if busy else own_utilisation,
+        ready=len(all_ready),
         use=use,
         busy=busy,
     )
@@ -164,10 +165,10 @@ def _arrivals(measured: Measured) -> tuple[float | None, float]:
 
 
 def cost(rates: dict[int, float], shares: dict[int, float]) -> float | None:
-    """Busy seconds a request. A revision that has not been measured yet counts as the slowest of those beside it."""
+    """Return the busy seconds per request. A revision that is not measured yet counts as the slowest of the others."""
     rates = looks.usable(rates)
-    beside = [rates[revision] for revision in shares if revision in rates] or list(rates.values())
-    slowest = min(beside, default=None)
+    known_rates = [rates[revision] for revision in shares if revision in rates] or list(rates.values())
+    slowest = min(known_rates, default=None)
     total = sum(shares.values())
     if slowest is None or total <= 0:
         return None if slowest is None else 1.0 / slowest
@@ -175,76 +176,84 @@ def cost(rates: dict[int, float], shares: dict[int, float]) -> float | None:
 
 
 def _wish(service: Service, scale: Scale, seen: Signals, now: float) -> _Wish:
-    """What the load asks for, bounds apart."""
+    """Return the number for the current load, before bounds."""
     if seen.arrivals is not None and seen.cost is not None:
-        found = _by_rate(service, seen, seen.arrivals, seen.cost)
+        proposal = _by_rate(service, seen, seen.arrivals, seen.cost)
     elif seen.arrivals is not None and seen.busy is not None and seen.ready and _is_asked(seen):
         most = BACKLOG_FACTOR * seen.ready
-        found = _Wish(min(most, _ceil(seen.busy.need)), seen.busy.rule, seen.busy.why, min(most, _ceil(SPARE * seen.busy.need)))
+        proposal = _Wish(
+            min(most, _ceil(seen.busy.need)), seen.busy.rule, seen.busy.why, min(most, _ceil(SPARE * seen.busy.need))
+        )
     elif seen.held:
         return _Wish(max(1, scale.wanted), "held", f"{seen.held} {_requests(seen.held)} for a replica to be ready")
     elif seen.arrivals == 0 and not seen.backlog:
         return _Wish(0, "rate", f"no requests over {seen.window:.0f} s")
     else:
         return _Wish(scale.wanted, "unmeasured", "too little was measured yet to change anything")
-    late = _latency(service, scale, seen, found, now)
-    found = late if late and late.number > found.number else found
-    return _guarded(service, scale, seen, found) if _is_asked(seen) else found
+    by_latency = _latency(service, scale, seen, proposal, now)
+    proposal = by_latency if by_latency and by_latency.number > proposal.number else proposal
+    return _guarded(service, scale, seen, proposal) if _is_asked(seen) else proposal
 
 
 def _is_asked(seen: Signals) -> bool:
-    """Whether anybody asks it: what replicas do for themselves is no reason to have more of them."""
+    """Return whether there are requests: a replica's work without requests is no reason to scale up."""
     return bool(seen.arrivals or seen.use.at_once)
 
 
 def _guarded(service: Service, scale: Scale, seen: Signals, found: _Wish) -> _Wish:
-    """What replicas use asks for more, or keeps what there is."""
-    tired = strain.guard(service.spec.scaling, seen.use, seen.ready)
+    """Raise or keep the number according to the replicas' resource use."""
+    strain_result = strain.guard(service.spec.scaling, seen.use, seen.ready)
     most = USE_FACTOR * max(1, seen.ready)
-    if tired:
-        found = replace(found, roomy=max(found.roomy, min(most, _ceil(SPARE * tired.need))))
-    if tired and min(most, _ceil(tired.need)) > found.number:
-        found = _Wish(min(most, _ceil(tired.need)), tired.rule, tired.why, found.roomy)
-    short = strain.short_of_memory(service.spec.scaling, seen.use)
-    if short and found.number < scale.wanted:
-        kept = found.number if found.lasting is None else found.lasting
+    if strain_result:
+        found = replace(found, roomy=max(found.roomy, min(most, _ceil(SPARE * strain_result.need))))
+    if strain_result and min(most, _ceil(strain_result.need)) > found.number:
+        found = _Wish(min(most, _ceil(strain_result.need)), strain_result.rule, strain_result.why, found.roomy)
+    memory_problem = strain.short_of_memory(service.spec.scaling, seen.use)
+    if memory_problem and found.number < scale.wanted:
+        lasting = found.number if found.lasting is None else found.lasting
         return replace(
-            found, number=scale.wanted, rule="memory", why=f"{short}; {found.number} would do: {found.why}", lasting=kept
+            found,
+            number=scale.wanted,
+            rule="memory",
+            why=f"{memory_problem}; {found.number} would do: {found.why}",
+            lasting=lasting,
         )
     return found
 
 
 def _by_rate(service: Service, seen: Signals, arrivals: float, cost: float) -> _Wish:
-    """What the rate and the backlog ask for."""
+    """Return the number for the request rate and the backlog."""
     busy = quantity.percent(service.spec.scaling.utilisation) or 0.01
     by_rate = arrivals * cost / busy
     by_backlog = seen.backlog * cost / DRAIN
-    wanted = _ceil(by_rate + by_backlog)
-    capped = min(wanted, BACKLOG_FACTOR * max(1, seen.ready, _ceil(by_rate)))
+    uncapped = _ceil(by_rate + by_backlog)
+    capped = min(uncapped, BACKLOG_FACTOR * max(1, seen.ready, _ceil(by_rate)))
     rate = f"{_number(arrivals)} requests/s over {seen.window:.0f} s"
-    each = f"a replica answers {_number(1 / cost)} a busy second and should be busy {busy:.0%} of the time"
+    replica_text = f"a replica answers {_number(1 / cost)} a busy second and should be busy {busy:.0%} of the time"
     roomy = _ceil(SPARE * by_rate)
-    found = _Wish(_ceil(by_rate), "rate", f"{rate}; {each}", roomy)
+    proposal = _Wish(_ceil(by_rate), "rate", f"{rate}; {replica_text}", roomy)
     if capped > _ceil(by_rate):
-        return _Wish(capped, "backlog", f"{seen.backlog} {_requests(seen.backlog)} and {rate}; {each}", roomy, _ceil(by_rate))
-    return found
+        return _Wish(
+            capped, "backlog", f"{seen.backlog} {_requests(seen.backlog)} and {rate}; {replica_text}", roomy, _ceil(by_rate)
+        )
+    return proposal
 
 
 def _latency(service: Service, scale: Scale, seen: Signals, found: _Wish, now: float) -> _Wish | None:
-    """The objective is missed: one fifth more where replicas are busy; in any case none goes."""
+    """Return a number when the latency objective is missed: a fifth more where replicas are busy, and never fewer."""
     objective = service.spec.objective.p95
     if objective is None or seen.p95 is None or seen.p95 <= quantity.seconds(objective):
         return None
-    said = f"p95 is {quantity.show_seconds(seen.p95)}, the objective is {objective}"
+    text = f"p95 is {quantity.show_seconds(seen.p95)}, the objective is {objective}"
     busy = quantity.percent(service.spec.scaling.utilisation)
     use = f"replicas are busy {seen.utilisation or 0:.0%}"
-    kept = replace(found, number=scale.wanted, rule="latency", why=f"{said}; {use}", lasting=found.lasting or found.number)
+    proposal = replace(found, number=scale.wanted, rule="latency", why=f"{text}; {use}", lasting=found.lasting or found.number)
     if (seen.utilisation or 0.0) < _AT_WORK * busy and not seen.backlog:
-        return replace(kept, why=f"{said}; {use}, so more would not help")
+        return replace(proposal, why=f"{text}; {use}, so more would not help")
     settled = seen.ready >= scale.wanted and now - scale.changed >= _LATENCY_WINDOW + (_cold_start(service) or 0.0)
     if not settled or found.number > seen.ready:
-        return kept
-    return replace(kept, number=seen.ready + max(1, _ceil(PACE_PART * seen.ready)), lasting=None)
+        return proposal
+    return replace(proposal, number=seen.ready + max(1, _ceil(PACE_PART * seen.ready)), lasting=None)
 
 
 def _bounded(wish: _Wish, service: Service, scale: Scale, ready: int, now: float) -> _Wish:
@@ -261,7 +270,7 @@ def _bounded(wish: _Wish, service: Service, scale: Scale, ready: int, now: float
 
 
 def _idle(wish: _Wish, service: Service, scale: Scale, ready: int, now: float) -> _Wish:
-    """The last replica goes when nothing came for long enough, not before."""
+    """Keep the last replica until no request has arrived for `scaling.idle`."""
     awake = scale.wanted > 0 or wish.number > 0 or ready > 0
     if awake and (scale.quiet_since is None or wish.number > 1):
         return replace(wish, number=max(1, wish.number))
@@ -269,14 +278,14 @@ def _idle(wish: _Wish, service: Service, scale: Scale, ready: int, now: float) -
     idle = quantity.seconds(service.spec.scaling.idle)
     if not awake or quiet >= idle:
         return _Wish(0, "zero", f"no request came for as long as `idle` says ({service.spec.scaling.idle})")
-    left = quantity.show_seconds(idle - quiet)
-    return _Wish(1, "idle", f"no request for {quantity.show_seconds(quiet)}; the last replica goes in {left}")
+    remaining = quantity.show_seconds(idle - quiet)
+    return _Wish(1, "idle", f"no request for {quantity.show_seconds(quiet)}; the last replica goes in {remaining}")
 
 
 def _quiet_since(scale: Scale, measured: Measured, now: float) -> float | None:
-    """Since when nothing came. What was seen before a restart of the daemon does not count."""
+    """Return since when no request has arrived. The time before a restart of the daemon does not count."""
     if not looks.is_quiet(measured):
-        # At zero with nothing measured yet, it stays quiet until a request says otherwise.
+        # A service at zero without measurements stays at zero until a request arrives.
         return None
     if scale.quiet_since is None or _restarted(scale, measured):
         return now
@@ -284,43 +293,43 @@ def _quiet_since(scale: Scale, measured: Measured, now: float) -> float | None:
 
 
 def _restarted(scale: Scale, measured: Measured) -> bool:
-    """Whether the samples begin after what is remembered: the daemon was away in between."""
+    """Return whether the samples begin after the recorded history, i.e. the daemon was restarted in between."""
     return bool(scale.recommendations and measured.samples and measured.samples[0].time > scale.recommendations[-1][0])
 
 
 def hold_seconds(service: Service) -> float:
-    """How long fewer replicas must have been enough before one goes."""
+    """Return the seconds for which fewer replicas must have been enough before one is removed."""
     return max(quantity.seconds(service.spec.scaling.hold), COLD_STARTS * (_cold_start(service) or 0.0))
 
 
 def _cold_start(service: Service) -> float | None:
-    known = (units.finite(revision.cold_start) for revision in service.revisions[-2:])
-    return max((seconds for seconds in known if seconds is not None and seconds >= 0.0), default=None)
+    cold_starts = (units.finite(revision.cold_start) for revision in service.revisions[-2:])
+    return max((seconds for seconds in cold_starts if seconds is not None and seconds >= 0.0), default=None)
 
 
 def _remembered(service: Service, scale: Scale, number: int, measured: Measured, now: float) -> tuple[tuple[float, int], ...]:
-    """The needs of the hold window, the largest of each part of it.
+    """Return the needs within the hold window, the largest of each section of it.
 
-    Where the daemon did not look for a while, what there is counts as needed at this moment: nothing goes before the window
-    is full again.
+    After a gap in the measurements the current number counts as needed now, so that nothing is removed until the window is
+    full again.
     """
     if number <= service.spec.replicas.min and scale.wanted <= service.spec.replicas.min:
-        # Nothing could go; the window begins when there is something.
+        # No replica could be removed; the window starts when one can.
         return ()
     window = hold_seconds(service)
-    part = max(1.0, window / _BUCKETS)
-    kept = [one for one in scale.recommendations if one[0] > now - window - part]
-    blind = not kept or _restarted(scale, measured) or now - kept[-1][0] > 3 * part
-    if blind:
+    section = max(1.0, window / _BUCKETS)
+    kept = [entry for entry in scale.recommendations if entry[0] > now - window - section]
+    has_gap = not kept or _restarted(scale, measured) or now - kept[-1][0] > 3 * section
+    if has_gap:
         return (*kept, (now, max(number, scale.wanted)))
-    if now - kept[-1][0] < part:
+    if now - kept[-1][0] < section:
         kept[-1] = (kept[-1][0], max(kept[-1][1], number))
         return tuple(kept)
     return (*kept, (now, number))
 
 
 def _settled(service: Service, scale: Scale, wish: _Wish, now: float, *, may_shrink: bool) -> Scale:
-    """Up at once; down to the largest need of the window, a fifth at a time."""
+    """Apply the number: up at once; down to the largest need of the window, a fifth at a time."""
     if wish.number > scale.wanted:
         return replace(scale, wanted=wish.number, rule=wish.rule, why=wish.why, changed=now)
     if wish.number == scale.wanted:
@@ -344,7 +353,7 @@ def _settled(service: Service, scale: Scale, wish: _Wish, now: float, *, may_shr
 
 
 def _backlogged(scale: Scale, now: float) -> int:
-    """What a backlog asked for within the last minute."""
+    """Return the number that a backlog required within the last minute."""
     time, number = scale.backlogged
     return number if now - time < LONG else 0
 
@@ -354,7 +363,7 @@ def _most(service: Service) -> int:
 
 
 def would_change(spec: ServiceSpec, scale: Scale) -> str:
-    """What would make the number another one, for people."""
+    """Return a text for users about what would change the number."""
     low, high = spec.replicas.min, spec.replicas.max
     return {
         "fixed": "another `replicas`: {min, max} lets the load decide",

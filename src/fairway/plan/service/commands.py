@@ -1,4 +1,4 @@
-"""The verbs that change a service: each gives the new value, or says why not."""
+"""Commands that change a service: each returns the new value or raises the reason for refusal."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fairway.state.job import Origin
 from fairway.state.service import Revision, Rollout, RolloutPhase, Service, ServiceKey
 
 HISTORY = 20
-"""Releases that are remembered."""
+"""Maximum number of past releases kept."""
 REVISIONS = 10
-"""Revisions that are remembered beside those in use."""
+"""Number of recent revisions kept in addition to those in use."""
 UNDONE = "undone by a person"
-"""Why a release ended, or another one went back."""
+"""Reason recorded when a user undoes a release."""
 
 NOT_SERVED = frozenset(
     {"model", "follow", "replicas", "objective", "scaling", "traffic", "rollout", "port", "endpoint", "hold", "grace", "logs"}
     | {"metrics"},
 )
-"""Fields that change nothing of a replica; the model counts as the version it was pinned to."""
+"""Fields that do not affect a replica. The model is compared by its pinned version."""
 
 
 def applied(
@@ -36,7 +36,7 @@ def applied(
     labels: Mapping[str, str],
     now: float,
 ) -> Service:
-    """The service as the document says. A new revision and a release only when what is served changed."""
+    """Return the service for the document, with a new revision and release only when the served content changed."""
     if service is None:
         service = Service(key=key, spec=spec, created=now)
     if service.deleting:
@@ -56,24 +56,24 @@ def applied(
 
 
 def _served(service: Service) -> Revision | None:
-    """The revision that serves, or is on its way in."""
+    """Return the revision that serves or is being released."""
     rollout = service.rollout
     return service.revision(rollout.target if rollout and releases.is_active(rollout) else service.stable)
 
 
 def _same(revision: Revision, spec: ServiceSpec, model: str, model_format: str, origin: Origin) -> bool:
-    """Whether replicas of this revision are what the document asks for."""
+    """Return whether the document would give the same replicas as this revision."""
     if (revision.model, revision.model_format) != (model, model_format):
         return False
-    known = (revision.origin.code_digest, revision.origin.interpreter)
-    if spec.command and known != (origin.code_digest, origin.interpreter):
+    recorded = (revision.origin.code_digest, revision.origin.interpreter)
+    if spec.command and recorded != (origin.code_digest, origin.interpreter):
         return False
     fields = set(ServiceSpec.model_fields) - NOT_SERVED
     return all(getattr(revision.spec, name) == getattr(spec, name) for name in fields)
 
 
 def _released(service: Service, target: int, because: str, now: float) -> Service:
-    """A release to a revision that is known; one under way ends."""
+    """Start a release to an existing revision; end a release under way."""
     history = service.history
     old = service.rollout
     if old is not None:
@@ -84,12 +84,12 @@ def _released(service: Service, target: int, because: str, now: float) -> Servic
 
 
 def _ended(rollout: Rollout, because: str, now: float) -> Rollout:
-    """A release that a person ended; its revision is not called bad."""
+    """Return a release ended by a user; its revision is not marked bad."""
     return replace(rollout, phase=RolloutPhase.ROLLED_BACK, finished=now, reason=because)
 
 
 def _forgetting(service: Service) -> Service:
-    """Without the revisions that nobody needs."""
+    """Return the service without revisions that are neither in use nor recent."""
     rollout = service.rollout
     used = {service.stable, *((rollout.source, rollout.target) if rollout else ())}
     recent = {revision.number for revision in service.revisions[-REVISIONS:]}
@@ -98,7 +98,7 @@ def _forgetting(service: Service) -> Service:
 
 
 def scaled(service: Service, floor: int) -> Service:
-    """Never fewer replicas than this; 0 takes the floor away."""
+    """Set the minimum number of replicas; 0 removes the minimum."""
     most = service.spec.replicas.max
     if floor < 0 or floor > most:
         message = f"service {service.key}: {floor} replicas, and the document allows 0 to {most}"
@@ -107,7 +107,7 @@ def scaled(service: Service, floor: int) -> Service:
 
 
 def paused(service: Service, now: float) -> Service:
-    """The release is held where it is; guards go on looking."""
+    """Pause the release; its guards continue."""
     rollout = _under_way(service, "pause")
     if rollout.phase is RolloutPhase.PAUSED:
         return service
@@ -115,22 +115,22 @@ def paused(service: Service, now: float) -> Service:
 
 
 def resumed(service: Service, now: float) -> Service:
-    """The release goes on; the time for which it was held does not count."""
+    """Resume the release; the time of the pause does not count."""
     rollout = _under_way(service, "resume")
     if rollout.phase is not RolloutPhase.PAUSED:
         message = f"service {service.key}: the release to r{rollout.target} is not paused"
         raise ConflictError(message, fix="nothing to resume; `fairway rollout status` shows where it is")
     marks = dict(rollout.marks)
-    held = now - marks.pop(PAUSED_AT, now)
+    pause_seconds = now - marks.pop(PAUSED_AT, now)
     phase = RolloutPhase.STARTING if rollout.step < 0 else RolloutPhase.STEPPING
-    started, step_since = rollout.started + held, rollout.step_since + held
+    started, step_since = rollout.started + pause_seconds, rollout.step_since + pause_seconds
     return replace(service, rollout=replace(rollout, phase=phase, marks=marks, started=started, step_since=step_since, reason=""))
 
 
 def undone(service: Service, now: float) -> Service:
-    """Back to what served before: ends the release under way, or goes back behind the last one.
+    """Return to the revision that served before: end the release under way, or revert the last one.
 
-    Both move all traffic as fast as replicas of that revision become ready, without the steps and guards of a release.
+    Either way all traffic moves as fast as replicas of that revision become ready, without the steps and guards of a release.
     """
     rollout = service.rollout
     if rollout is None or not rollout.source or rollout.phase is RolloutPhase.ROLLED_BACK:
@@ -140,17 +140,17 @@ def undone(service: Service, now: float) -> Service:
     if back is None:
         message = f"service {service.key}: r{rollout.source} is no longer known"
         raise RefusedError(message, fix="apply the document that you want")
-    kept = {name: getattr(service.spec, name) for name in NOT_SERVED - {"model", "follow"}}
-    service = replace(service, spec=back.spec.model_copy(update=kept), origin=back.origin)
+    unserved_fields = {name: getattr(service.spec, name) for name in NOT_SERVED - {"model", "follow"}}
+    service = replace(service, spec=back.spec.model_copy(update=unserved_fields), origin=back.origin)
     if releases.is_active(rollout):
         return replace(service, rollout=_ended(rollout, UNDONE, now))
-    done = Rollout(service.stable, back.number, RolloutPhase.DONE, started=now, finished=now, reason=UNDONE)
+    undo_release = Rollout(service.stable, back.number, RolloutPhase.DONE, started=now, finished=now, reason=UNDONE)
     history = (*service.history, rollout)[-HISTORY:]
-    return _forgetting(replace(service, stable=back.number, rollout=done, history=history))
+    return _forgetting(replace(service, stable=back.number, rollout=undo_release, history=history))
 
 
 def deleted(service: Service) -> Service:
-    """On its way out: replicas finish what they have, then nothing is left."""
+    """Mark the service for deletion: its replicas are drained and stopped, then it is removed."""
     return replace(service, deleting=True)
 
 

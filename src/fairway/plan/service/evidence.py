@@ -1,6 +1,6 @@
-"""What the guards have counted of a release: marks that last, and the evidence of the sequential tests among them.
+"""Persistent counters ("marks") of a release's guards, including the evidence of their sequential tests.
 
-Marks are kept in the rollout, so that a restart of the daemon begins nothing anew and counts nothing twice.
+Marks are stored in the rollout, so that a restart of the daemon neither restarts a test nor counts anything twice.
 """
 
 from __future__ import annotations
@@ -13,77 +13,77 @@ from fairway.units import number, quantity
 
 Marks = dict[str, float]
 Count = tuple[int, int]
-"""So many of so many."""
+"""Number of events, and of observations."""
 
 ALPHA = 0.01
-"""The chance that a guard sends back a revision that is no worse."""
+"""Probability that a guard rolls back a revision that is no worse."""
 ALPHA_ALLOWED = 0.1
-"""The chance that one with more errors than the old one, but no more than allowed, is sent back."""
+"""Probability that a revision with more errors than the old one, but no more than allowed, is rolled back."""
 LIKELY = 0.5
-"""The part of the evidence with which a guard names the cause of what another one has found."""
+"""Fraction of the evidence with which a guard is reported as the cause of another guard's finding."""
 LEAST = 3
-"""Fewer events than this say nothing."""
+"""Minimum number of events for a decision."""
 _ALONE = 10
-"""Answers of the new revision, without one of the old, that are judged by themselves."""
+"""Answers of the new revision that are judged alone when the old one has none."""
 _POOLED = 1_000
-"""Answers of the old revision that wait for one of the new at the most."""
+"""Maximum number of pooled answers of the old revision without one of the new."""
 _WORTH_SAYING = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A guard that spoke."""
+    """The decision of a guard to roll back."""
 
     guard: str
     """`crash`, `ready`, `errors`, `client_errors`, `non_finite`, `leak`, `p95`, `slower`, `outputs`, `metric`."""
     reason: str
-    """Both numbers, in a sentence."""
+    """A sentence with both numbers."""
 
 
 def mark(marks: Mapping[str, float], name: str) -> float:
-    """A count that is remembered; 0 where it is missing or cannot be one."""
+    """Return a stored count; 0 where it is missing or invalid."""
     return max(0.0, number.finite(marks.get(name)) or 0.0)
 
 
 def add(marks: Marks, name: str, value: float) -> None:
-    """Count so many more; less than nothing is not counted."""
+    """Add to a count; negative values are ignored."""
     marks[name] = mark(marks, name) + max(0, value)
 
 
 def part(marks: Mapping[str, float], name: str) -> float:
-    """What part of the answers counted under this name are events."""
+    """Return the fraction of events among the answers counted under this name."""
     return number.ratio(mark(marks, f"{name}.k"), mark(marks, f"{name}.n")) or 0.0
 
 
 def said(marks: Mapping[str, float], name: str) -> str:
-    """`12 of 340`."""
+    """Return the count as text, `12 of 340`."""
     return f"{mark(marks, f'{name}.k'):.0f} of {mark(marks, f'{name}.n'):.0f}"
 
 
 def known(marks: Mapping[str, float], name: str) -> dict[float, float]:
-    """The evidence of a test, by ratio."""
-    found = {ratio: number.finite(marks.get(f"{name}:{ratio}")) for ratio in sequential.RATIOS}
-    return {ratio: value for ratio, value in found.items() if value is not None}
+    """Return the stored evidence of a test, by ratio."""
+    values = {ratio: number.finite(marks.get(f"{name}:{ratio}")) for ratio in sequential.RATIOS}
+    return {ratio: value for ratio, value in values.items() if value is not None}
 
 
 def keep(marks: Marks, name: str, evidence: Mapping[float, float]) -> None:
-    """Remember the evidence of a test."""
+    """Store the evidence of a test."""
     marks.update({f"{name}:{ratio}": value for ratio, value in evidence.items()})
 
 
 def speaks(marks: Mapping[str, float], name: str, sure: float = 1.0) -> bool:
-    """Whether a test has seen enough, or that part of it."""
+    """Return whether a test has reached its threshold, or the fraction `sure` of it."""
     return sequential.strength(known(marks, name)) >= sure * sequential.limit(ALPHA)
 
 
 def sureness(marks: Mapping[str, float], name: str) -> str:
-    """How far a test is on the way to speaking."""
+    """Return a text with the fraction of the threshold that a test has reached; empty when it is small."""
     reached = sequential.strength(known(marks, name)) / sequential.limit(ALPHA)
     return f" ({min(reached, 1.0):.0%} of the evidence against it)" if reached >= _WORTH_SAYING else ""
 
 
 def count_above(marks: Marks, name: str, found: Count, allowed: float) -> None:
-    """Count events of the new revision beside what the document allows, whatever the old one does."""
+    """Count events of the new revision against the allowed rate of the document, regardless of the old revision."""
     add(marks, f"{name}.k", found[0])
     add(marks, f"{name}.n", found[1])
     if found[1] > 0:
@@ -91,19 +91,20 @@ def count_above(marks: Marks, name: str, found: Count, allowed: float) -> None:
 
 
 def count_beside(marks: Marks, name: str, mine: Count, old: Count, allowed: float, *, same: bool, alone: float) -> None:
-    """Count events of the new revision beside those of the old one.
+    """Count events of the new revision against those of the old one.
 
-    Where few ask, answers of one side wait for answers of the other. `same`: whether both see the same traffic. Where they do
-    not, or the old one has no answers, only more than `alone` is evidence, and none where the old one had more than that.
+    With few requests, answers of one side are pooled until there are answers of the other. `same`: whether both get the same
+    traffic. If not, or without answers of the old one, only a rate above `alone` is evidence, and only if the old revision's
+    rate was not above it.
     """
     counts = (("k", mine[0]), ("n", mine[1]), ("old.k", old[0]), ("old.n", old[1]))
-    for each, value in counts:
-        add(marks, f"{name}.{each}", value)
-        add(marks, f"{name}.pool.{each}", value)
+    for key, value in counts:
+        add(marks, f"{name}.{key}", value)
+        add(marks, f"{name}.pool.{key}", value)
     if mine[1] > 0:
         beyond = sequential.more_often_than(known(marks, f"{name}_allowed"), *mine, allowed, ALPHA_ALLOWED)
         keep(marks, f"{name}_allowed", beyond)
-    k, n, old_k, old_n = (int(mark(marks, f"{name}.pool.{each}")) for each, _ in counts)
+    k, n, old_k, old_n = (int(mark(marks, f"{name}.pool.{key}")) for key, _ in counts)
     judged: tuple[str, ...] = ("k", "n", "old.k", "old.n")
     if n and old_n and same:
         keep(marks, name, sequential.more_often_than_beside(known(marks, name), (k, n), (old_k, old_n), ALPHA))
@@ -112,18 +113,18 @@ def count_beside(marks: Marks, name: str, mine: Count, old: Count, allowed: floa
             keep(marks, name, sequential.more_often_than(known(marks, name), k, n, alone, ALPHA))
     else:
         judged = ("old.k", "old.n") if old_n >= _POOLED else ()
-    marks.update({f"{name}.pool.{each}": 0.0 for each in judged})
+    marks.update({f"{name}.pool.{key}": 0.0 for key in judged})
 
 
 def is_above(marks: Marks, name: str, allowed: str) -> bool:
-    """Whether events counted by `count_above` are significantly more than allowed."""
+    """Return whether events counted by `count_above` are significantly more frequent than allowed."""
     return mark(marks, f"{name}.k") >= LEAST and speaks(marks, name) and part(marks, name) > quantity.percent(allowed)
 
 
 def is_too_often(marks: Marks, name: str, beyond: str, allowed: str, sure: float = 1.0) -> bool:
-    """Whether the new revision has significantly more than the old one, and (the evidence `beyond`) than is allowed.
+    """Return whether the new revision has significantly more events than the old one and (evidence `beyond`) than allowed.
 
-    `sure`: the part of the evidence that is enough.
+    `sure`: the fraction of the evidence that is sufficient.
     """
     if mark(marks, f"{name}.k") < LEAST or not speaks(marks, name, sure):
         return False

@@ -1,8 +1,8 @@
-"""The replicas themselves: what they taught, which are missing, which may go.
+"""The replicas of a service: learn from them, start missing ones, and drain or stop surplus ones.
 
-A ready replica that is not wanted stays as long as those that are wanted are not enough, so that what ran before goes only
-when something else is ready. Replicas that end by themselves are replaced: the first at once, then with a growing pause; so
-are those that do not answer any more.
+A surplus ready replica is kept while the wanted ones are not sufficient, so that old replicas go only when others are ready.
+Replicas that end by themselves are replaced: the first at once, later ones after a growing back-off. So are replicas that no
+longer respond.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from fairway.state.service import Replica, ReplicaPhase, Revision, RevisionPhase
 from fairway.units import quantity
 
 PAUSE_MOST = 300.0
-"""Seconds between two tries at the most."""
+"""Maximum back-off in seconds."""
 WAITS = 10.0
-"""A replica that waits for a place for longer than this is worth a word."""
+"""Seconds after which a replica that waits for a placement is reported."""
 PROVEN = 60.0
-"""A replica that has been ready for this long makes earlier failures forgotten."""
+"""Seconds of readiness of a replica after which earlier failures are forgotten."""
 COLD_MOST = 86_400.0
-"""Seconds that a cold start can take; what is longer was measured by clocks that do not agree."""
+"""Maximum plausible cold start in seconds; longer values come from clocks that disagree."""
 _MOST_DOUBLINGS = 16
 _STRESS = 0.95
-"""How busy the good replicas may be for a moment, so that a bad revision gets less."""
+"""Temporary utilisation allowed for good replicas, so that a bad revision gets less traffic."""
 
 _LIVE = (ReplicaPhase.WAITING, ReplicaPhase.STARTING, ReplicaPhase.READY)
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What is to be done with replicas."""
+    """The actions for a service's replicas."""
 
     start: tuple[int, ...] = ()
     drain: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     wake_at: float | None = None
-    """When a pause or a grace is over."""
+    """When a back-off or a grace period ends."""
 
 
 def ready_names(replicas: Iterable[Replica]) -> dict[int, frozenset[str]]:
-    """The names of the ready replicas, by revision."""
-    found: dict[int, set[str]] = {}
+    """Return the names of the ready replicas, by revision."""
+    names_by_revision: dict[int, set[str]] = {}
     for replica in replicas:
         if replica.phase is ReplicaPhase.READY:
-            found.setdefault(replica.revision, set()).add(replica.name)
-    return {revision: frozenset(names) for revision, names in found.items()}
+            names_by_revision.setdefault(replica.revision, set()).add(replica.name)
+    return {revision: frozenset(names) for revision, names in names_by_revision.items()}
 
 
 def learn(service: Service, replicas: Sequence[Replica], now: float) -> Service:
-    """What the replicas taught of their revisions: that they get ready, how soon, and how often they fail."""
+    """Update the revisions from their replicas: readiness, cold start time, and failures."""
     revisions = tuple(
         _learnt(revision, [replica for replica in replicas if replica.revision == revision.number], now)
         for revision in service.revisions
@@ -68,14 +68,14 @@ def _learnt(revision: Revision, replicas: Sequence[Replica], now: float) -> Revi
     timed = [replica for replica in ready if replica.started is not None and replica.number > revision.cold_number]
     if timed:
         newest = max(timed, key=lambda replica: replica.number)
-        took = max(0.0, newest.since - (newest.started or 0.0))
-        known = took if took <= COLD_MOST else revision.cold_start
-        revision = replace(revision, cold_start=known, cold_number=newest.number)
-    seen = (revision.failed_at, revision.failed_number)
+        duration = max(0.0, newest.since - (newest.started or 0.0))
+        cold_start = duration if duration <= COLD_MOST else revision.cold_start
+        revision = replace(revision, cold_start=cold_start, cold_number=newest.number)
+    last_failure = (revision.failed_at, revision.failed_number)
     failed = sorted(
         (replica.since, replica.number)
         for replica in replicas
-        if replica.phase is ReplicaPhase.GONE and replica.failed and (replica.since, replica.number) > seen
+        if replica.phase is ReplicaPhase.GONE and replica.failed and (replica.since, replica.number) > last_failure
     )
     if failed:
         at, number = failed[-1]
@@ -85,26 +85,32 @@ def _learnt(revision: Revision, replicas: Sequence[Replica], now: float) -> Revi
 
 
 def learn_batching(service: Service, replicas: Sequence[Replica], measured: Measured) -> Service:
-    """What the replicas report of batching, by revision. Where they differ, one that does not batch counts."""
+    """Update the revisions' batching verdicts from their replicas. Where they differ, a replica that does not batch counts."""
     loads = measured.last.replicas if measured.last is not None else {}
-    told: dict[int, tuple[bool, int, BatchingVerdict]] = {}
+    verdicts: dict[int, tuple[bool, int, BatchingVerdict]] = {}
     for replica in replicas:
         verdict = loads[replica.name].batching if replica.name in loads else None
         if verdict is not None:
-            one = (verdict.batched, replica.number, verdict)
-            told[replica.revision] = min(told.get(replica.revision, one), one, key=lambda each: each[:2])
-    revisions = tuple(replace(one, batching=told[one.number][2]) if one.number in told else one for one in service.revisions)
+            entry = (verdict.batched, replica.number, verdict)
+            verdicts[replica.revision] = min(verdicts.get(replica.revision, entry), entry, key=lambda candidate: candidate[:2])
+    revisions = tuple(
+        replace(entry, batching=verdicts[entry.number][2]) if entry.number in verdicts else entry for entry in service.revisions
+    )
     return service if revisions == service.revisions else replace(service, revisions=revisions)
 
 
 def without_room(replicas: Iterable[Replica], revision: int, now: float) -> Replica | None:
-    """A replica of the revision that has waited for a place for a while, with what it waits for."""
-    waiting = (one for one in replicas if one.revision == revision and one.phase is ReplicaPhase.WAITING and one.message)
-    return next((one for one in waiting if one.created <= now - WAITS), None)
+    """Return a replica of the revision that has waited for a placement for more than `WAITS` seconds; None if there is none."""
+    waiting = (
+        replica
+        for replica in replicas
+        if replica.revision == revision and replica.phase is ReplicaPhase.WAITING and replica.message
+    )
+    return next((replica for replica in waiting if replica.created <= now - WAITS), None)
 
 
 def not_before(revision: Revision) -> float:
-    """When the next replica may be started."""
+    """Return when the next replica may be started."""
     if revision.failures <= 1:
         return 0.0
     doublings = min(revision.failures - 2, _MOST_DOUBLINGS)
@@ -112,7 +118,7 @@ def not_before(revision: Revision) -> float:
 
 
 def orders(service: Service, replicas: Sequence[Replica], parts: Mapping[int, Part], measured: Measured, now: float) -> Orders:
-    """What to start, drain and stop, so that each revision has what it should."""
+    """Return which replicas to start, drain and stop so that each revision reaches its target."""
     start: list[int] = []
     wakes: list[float] = []
     stuck = {replica.name for replica in replicas if _is_stuck(service, replica, now)}
@@ -128,18 +134,18 @@ def orders(service: Service, replicas: Sequence[Replica], parts: Mapping[int, Pa
             start.extend([number] * (part.wanted - live))
     useless, spare = _surplus(replicas, parts)
     drain = _free(service, replicas, spare, parts)
-    over, due = _finished(service, replicas, measured, now)
+    finished, due = _finished(service, replicas, measured, now)
     wakes.extend(due)
-    return Orders(tuple(start), tuple(drain), (*sorted(stuck), *useless, *over), min(wakes, default=None))
+    return Orders(tuple(start), tuple(drain), (*sorted(stuck), *useless, *finished), min(wakes, default=None))
 
 
 def _is_stuck(service: Service, replica: Replica, now: float) -> bool:
-    """Whether its process has not answered for so long that another one should be tried."""
+    """Return whether the replica has been starting for so long that it is replaced."""
     return replica.phase is ReplicaPhase.STARTING and now >= replica.since + quantity.seconds(service.spec.rollout.guard.ready)
 
 
 def _surplus(replicas: Sequence[Replica], parts: Mapping[int, Part]) -> tuple[list[str], list[Replica]]:
-    """Replicas beyond what their revisions should have: those that are not ready (no use), and those that are."""
+    """Return the replicas beyond their revisions' targets: names of those that are not ready, and the ready ones."""
     useless: list[str] = []
     spare: list[Replica] = []
     order = {ReplicaPhase.WAITING: 0, ReplicaPhase.STARTING: 1, ReplicaPhase.READY: 2}
@@ -154,11 +160,11 @@ def _surplus(replicas: Sequence[Replica], parts: Mapping[int, Part]) -> tuple[li
 
 
 def _free(service: Service, replicas: Sequence[Replica], spare: list[Replica], parts: Mapping[int, Part]) -> list[str]:
-    """Of the ready ones beyond, those that may go because others are enough without them."""
+    """Return the names of surplus ready replicas that may be drained because the others are sufficient."""
     ready = ready_names(replicas)
 
     def lack(factor: float) -> float:
-        """What is missing, in requests a second."""
+        """Return the missing capacity, in requests per second."""
         missing = {number: math.ceil(part.need * factor) - len(ready.get(number, ())) for number, part in parts.items()}
         return sum(max(0, count) * speed(service, number) for number, count in missing.items())
 
@@ -178,38 +184,38 @@ def _free(service: Service, replicas: Sequence[Replica], spare: list[Replica], p
 
 
 def is_bad(service: Service, number: int) -> bool:
-    """Whether the revision was rolled back."""
+    """Return whether the revision was rolled back."""
     revision = service.revision(number)
     return revision is not None and revision.phase is RevisionPhase.BAD
 
 
 def stress(service: Service) -> float:
-    """The part of the planned replicas that is enough for a moment."""
+    """Return the fraction of the planned replicas that is temporarily sufficient."""
     return min(1.0, quantity.percent(service.spec.scaling.utilisation) / _STRESS)
 
 
 def _finished(service: Service, replicas: Sequence[Replica], measured: Measured, now: float) -> tuple[list[str], list[float]]:
-    """Draining replicas that have nothing left or were given long enough; and when the others' time is over."""
-    over: list[str] = []
+    """Return the draining replicas that are idle or past their grace period, and when the other grace periods end."""
+    finished: list[str] = []
     due: list[float] = []
-    # Without a port there is no router, which would be asked what is under way.
-    never_asked = service.deleting and not service.port
+    # Without a port there is no router that could report requests in flight.
+    no_router = service.deleting and not service.port
     for replica in replicas:
         if replica.phase is not ReplicaPhase.DRAINING:
             continue
         revision = service.revision(replica.revision)
         end = replica.since + quantity.seconds((revision.spec if revision else service.spec).grace)
-        if now >= end or never_asked or _is_idle(replica, measured):
-            over.append(replica.name)
+        if now >= end or no_router or _is_idle(replica, measured):
+            finished.append(replica.name)
         else:
             due.append(end)
-    return over, due
+    return finished, due
 
 
 def _is_idle(replica: Replica, measured: Measured) -> bool:
-    """Whether a look from after the drain found nothing under way."""
+    """Return whether a sample from after the start of the drain shows no requests in flight."""
     last = measured.last
     if last is None or last.route is None or last.time <= replica.since:
         return False
-    seen, own = last.route.backends.get(replica.name), last.replicas.get(replica.name)
-    return not (seen and seen.in_flight) and not (own and (own.in_flight or own.queue))
+    router_load, own_load = last.route.backends.get(replica.name), last.replicas.get(replica.name)
+    return not (router_load and router_load.in_flight) and not (own_load and (own_load.in_flight or own_load.queue))

@@ -1,7 +1,7 @@
-"""What sends a release back: each guard by its name, with both numbers.
+"""Guards that roll back a release; each verdict names the guard and both numbers.
 
-Guards compare the new revision with the old one at the same time, by tests that may be read at any time (`sequential`). What
-they have seen is kept in the rollout's marks, so that a restart of the daemon begins nothing anew and counts nothing twice.
+Guards compare the new revision with the old one over the same time, with tests that are valid at any time (`sequential`).
+Their counts are stored in the rollout's marks, so that a restart of the daemon neither restarts a test nor counts twice.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from fairway.state.service import Replica, ReplicaPhase, Revision, RevisionPhase
 from fairway.units import number, quantity
 
 CRASHES = 3
-"""Replicas of a new revision that end by themselves before it is sent back."""
+"""Replicas of a new revision that must end by themselves for a rollback."""
 MEMORY_KILLS = 2
-"""The same of those that were killed for using too much memory, while none of the old revision was."""
+"""The same for replicas killed for using too much memory, while none of the old revision was."""
 _ENDED = "ended"
-"""Marks of the replicas that ended by themselves during the release."""
+"""Prefix of the marks for replicas that ended by themselves during the release."""
 SLOW = 0.05
-"""The part of the answers that may be slower than the 95th percentile."""
+"""The fraction of answers that may be slower than the 95th percentile."""
 MOSTLY = 0.5
-"""The part of client errors that is no alarm without the old revision on the same traffic: the clients may have changed."""
+"""Accepted fraction of client errors without the old revision on the same traffic: the clients may have changed."""
 LESS = 0.05
-"""An old revision that succeeds less often than the new one by more than this is no measure of latency."""
+"""The old revision's latency is not used for comparison if its success rate is lower by more than this."""
 _WINDOW = 60.0
 _FEW = 50
-"""Answers of the old revision within the window, without which it is no measure."""
+"""Minimum number of the old revision's answers within the window for a comparison."""
 _MOST_A_LOOK = 25
-"""Answers of one look that count at the most: those that waited for each other are not independent."""
+"""Maximum number of answers counted per sample: answers that waited for each other are not independent."""
 _HELD_FOR = 15.0
-"""Seconds after that until what had piled up is answered."""
+"""Seconds after a hold until the backlog is answered."""
 LOOKED = "looked"
-"""The mark that says up to when the counters were read."""
+"""Mark: the time up to which the counters were read."""
 PAUSED_AT = "paused_at"
-"""The mark that says when a release was held: its time stands still."""
+"""Mark: when a release was paused; its clock stops then."""
 HELD = "held"
-"""The mark that says when requests waited in the router for a replica, last."""
+"""Mark: when requests last waited in the router for a replica."""
 TIMES = (LOOKED, PAUSED_AT, HELD, f"{_ENDED}.at")
-"""The marks that hold a moment."""
+"""The marks that hold a time."""
 METRIC = "metric."
-"""Marks of the metric, forgotten when the parts change: shares that move with the time of day would mislead."""
+"""Prefix of the metric's marks, which are reset when traffic shares change: shares that follow the time of day would mislead."""
 LEFT_OUT = f"{METRIC}left_out"
-"""The mark that counts reports whose values are too large to be summed up."""
+"""Mark: the number of reports whose values are too large to be summed."""
 _SUMS = ("n", "sum", "squares")
 
 
 def of_replicas(service: Service, rollout: Rollout, replicas: Sequence[Replica], now: float) -> Verdict | None:
-    """Whether the new revision's replicas crash, or never get ready."""
+    """Return a verdict if the new revision's replicas crash or do not become ready in time."""
     target = service.revision(rollout.target)
     if target is None:
         return None
@@ -64,37 +64,41 @@ def of_replicas(service: Service, rollout: Rollout, replicas: Sequence[Replica],
         key=lambda replica: (replica.phase is ReplicaPhase.GONE, replica.since),
         default=None,
     )
-    said = f" ({last.name}: {last.message})" if last else ""
+    details = f" ({last.name}: {last.message})" if last else ""
     crashed = _crashed(rollout, target)
     if crashed:
-        return Verdict("crash", f"{crashed}{said}")
+        return Verdict("crash", f"{crashed}{details}")
     limit = service.spec.rollout.guard.ready
     waited = rollout.marks.get(PAUSED_AT, now) - rollout.started
     if target.phase is RevisionPhase.NEW and waited >= quantity.seconds(limit):
         spent = quantity.show_seconds(waited)
-        return Verdict("ready", f"no replica of r{target.number} was ready after {spent}; allowed are {limit}{said}")
+        return Verdict("ready", f"no replica of r{target.number} was ready after {spent}; allowed are {limit}{details}")
     return None
 
 
 def with_ends(rollout: Rollout, replicas: Sequence[Replica]) -> Rollout:
-    """The release with the replicas counted that ended by themselves since it began: not only those in a row."""
+    """Count the replicas that have ended by themselves since the release began, consecutive or not; return the release."""
     marks = dict(rollout.marks)
-    seen = (max(rollout.started, evidence.mark(marks, f"{_ENDED}.at")), evidence.mark(marks, f"{_ENDED}.number"))
-    ended = [one for one in replicas if one.phase is ReplicaPhase.GONE and one.failed and (one.since, one.number) > seen]
-    for one in sorted(ended, key=lambda one: (one.since, one.number)):
-        side = {rollout.target: "new", rollout.source: "old"}.get(one.revision)
+    counted_until = (max(rollout.started, evidence.mark(marks, f"{_ENDED}.at")), evidence.mark(marks, f"{_ENDED}.number"))
+    ended = [
+        replica
+        for replica in replicas
+        if replica.phase is ReplicaPhase.GONE and replica.failed and (replica.since, replica.number) > counted_until
+    ]
+    for replica in sorted(ended, key=lambda replica: (replica.since, replica.number)):
+        side = {rollout.target: "new", rollout.source: "old"}.get(replica.revision)
         if side:
             evidence.add(marks, f"{_ENDED}.{side}", 1)
-            evidence.add(marks, f"{_ENDED}.{side}.memory", one.out_of_memory)
-        marks[f"{_ENDED}.at"], marks[f"{_ENDED}.number"] = one.since, float(one.number)
+            evidence.add(marks, f"{_ENDED}.{side}.memory", replica.out_of_memory)
+        marks[f"{_ENDED}.at"], marks[f"{_ENDED}.number"] = replica.since, float(replica.number)
     return replace(rollout, marks=marks) if ended else rollout
 
 
 def _crashed(rollout: Rollout, target: Revision) -> str:
-    """Why the new revision's replicas end too often, in words; empty while they do not.
+    """Return why the new revision's replicas end too often; empty while they do not.
 
-    Three in a row are enough, or three more than of the old revision while the release goes on, or two that were killed for
-    using too much memory where none of the old one was.
+    Three in a row are sufficient, or three more than of the old revision during the release, or two that were killed for
+    using too much memory while none of the old revision was.
     """
     new, old = (int(evidence.mark(rollout.marks, f"{_ENDED}.{side}")) for side in ("new", "old"))
     memory, other = (int(evidence.mark(rollout.marks, f"{_ENDED}.{side}.memory")) for side in ("new", "old"))
@@ -102,30 +106,30 @@ def _crashed(rollout: Rollout, target: Revision) -> str:
     if target.failures >= CRASHES:
         when = "before any was ready" if target.phase is RevisionPhase.NEW else "after it had been ready"
         return f"{target.failures} replicas of r{target.number} ended by themselves {when}{why}; {CRASHES} are enough"
-    beside = f"; {old} of r{rollout.source}"
+    old_text = f"; {old} of r{rollout.source}"
     if memory >= MEMORY_KILLS and not other:
-        return f"{memory} replicas of r{target.number} were killed for using too much memory{beside}; {MEMORY_KILLS} are enough"
+        return f"{memory} replicas of r{target.number} were killed for using too much memory{old_text}; {MEMORY_KILLS} are enough"
     if new >= old + CRASHES:
         return (
-            f"{new} replicas of r{target.number} ended by themselves during the release{why}{beside}; {CRASHES} more are enough"
+            f"{new} replicas of r{target.number} ended by themselves during the release{why}{old_text}; {CRASHES} more are enough"
         )
     return ""
 
 
 def of_answers(service: Service, rollout: Rollout, measured: Measured) -> tuple[Marks, Verdict | None]:
-    """What the answers since the last look say: the marks with it, and a verdict when a guard speaks."""
-    # What an older version remembered of extreme reports may be infinite; nothing can be added to that.
+    """Count the answers since the last call; return the updated marks, and a verdict if a guard decides to roll back."""
+    # Marks written by an older version may be infinite after extreme reports; these cannot be added to.
     marks = {name: value for name, value in rollout.marks.items() if number.finite(value) is not None}
     last = measured.last
     if last is None:
         return marks, None
-    seen = [sample for sample in measured.samples if sample.route and sample.time >= marks.get(LOOKED, last.time)]
-    for before, after in pairwise(seen):
+    samples = [sample for sample in measured.samples if sample.route and sample.time >= marks.get(LOOKED, last.time)]
+    for before, after in pairwise(samples):
         if before.route and after.route:
-            same = before.route.epoch == after.route.epoch
+            same_epoch = before.route.epoch == after.route.epoch
             mine, old = (
                 looks.difference(
-                    before.route.revisions.get(number, RevisionLoad()) if same else RevisionLoad(),
+                    before.route.revisions.get(number, RevisionLoad()) if same_epoch else RevisionLoad(),
                     after.route.revisions.get(number, RevisionLoad()),
                 )
                 for number in (rollout.target, rollout.source)
@@ -150,54 +154,58 @@ def of_answers(service: Service, rollout: Rollout, measured: Measured) -> tuple[
 
 
 def _caused(service: Service, rollout: Rollout, marks: Marks, metric: Verdict) -> Verdict:
-    """The verdict of the metric by its cause: answers that fail or hold no number are worth less, and each may be seen first."""
+    """Return the metric's verdict under its likely cause: failed or non-finite answers also worsen the metric."""
     causes = (_errors, _client_errors, outputs.without_number)
-    found = next((cause for find in causes if (cause := find(service, rollout, marks, evidence.LIKELY))), None)
-    return Verdict(found.guard, f"{found.reason}; {metric.reason}") if found else metric
+    cause_verdict = next((cause for find in causes if (cause := find(service, rollout, marks, evidence.LIKELY))), None)
+    return Verdict(cause_verdict.guard, f"{cause_verdict.reason}; {metric.reason}") if cause_verdict else metric
 
 
 def _were_held(marks: Marks, before: Sample, after: Sample) -> bool:
-    """Whether answers may be late because their requests waited for the first replica, which says nothing of the revision."""
+    """Return whether answers may be late because requests waited for the first replica, independent of the revision."""
     if any(sample.route and sample.route.held for sample in (before, after)):
         marks[HELD] = after.time
     return after.time < marks.get(HELD, float("-inf")) + _HELD_FOR
 
 
 def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
-    """What the guards have seen so far, a sentence each: for people who watch a release."""
+    """Return the guards' current findings, one sentence each, for users who watch a release."""
     marks, guard = rollout.marks, service.spec.rollout.guard
-    found: list[str] = []
+    sentences: list[str] = []
     if marks.get("errors.n"):
-        found.append(f"errors: {_errors_in_words(rollout, marks)}; allowed is {guard.errors}{evidence.sureness(marks, 'errors')}")
+        sentences.append(
+            f"errors: {_errors_in_words(rollout, marks)}; allowed is {guard.errors}{evidence.sureness(marks, 'errors')}"
+        )
     if marks.get("client_errors.k"):
-        said = f"{_client_errors_in_words(rollout, marks)}; allowed is {guard.client_errors}"
-        found.append(f"client errors: {said}{evidence.sureness(marks, 'client_errors')}")
+        text = f"{_client_errors_in_words(rollout, marks)}; allowed is {guard.client_errors}"
+        sentences.append(f"client errors: {text}{evidence.sureness(marks, 'client_errors')}")
     if "slower.old" in marks and marks.get("errors.n"):
         allowed = f"{guard.slower} times as much" if quantity.number(guard.slower) else "anything"
         usual = f"p95 of r{rollout.source} is {quantity.show_seconds(marks['slower.old'])}"
-        found.append(f"slower: {usual}; r{rollout.target} is allowed {allowed}{evidence.sureness(marks, 'slower')}")
-    found.extend(outputs.findings(service, rollout))
+        sentences.append(f"slower: {usual}; r{rollout.target} is allowed {allowed}{evidence.sureness(marks, 'slower')}")
+    sentences.extend(outputs.findings(service, rollout))
     compared = comparison(service, rollout)
     if guard.metric and compared:
-        way = f"{guard.metric.name} changed by {compared.value:+.3g}, surely between {compared.low:+.3g} and {compared.high:+.3g}"
-        found.append(f"metric: {way}; {guard.metric.better} is better")
+        change = (
+            f"{guard.metric.name} changed by {compared.value:+.3g}, surely between {compared.low:+.3g} and {compared.high:+.3g}"
+        )
+        sentences.append(f"metric: {change}; {guard.metric.better} is better")
     elif guard.metric:
         least = f"fewer than {sequential.FEW} of either revision say nothing"
         counts = f"{reports(marks, 'new').count:.0f} and {reports(marks, 'old').count:.0f}"
-        found.append(f"metric: {counts} reports of {guard.metric.name}; {least}")
+        sentences.append(f"metric: {counts} reports of {guard.metric.name}; {least}")
     if guard.metric and evidence.mark(marks, LEFT_OUT):
-        left = f"{evidence.mark(marks, LEFT_OUT):.0f} reports of {guard.metric.name} were left out"
-        found.append(f"metric: {left}: too large to be summed up")
-    return tuple(found)
+        left_out = f"{evidence.mark(marks, LEFT_OUT):.0f} reports of {guard.metric.name} were left out"
+        sentences.append(f"metric: {left_out}: too large to be summed up")
+    return tuple(sentences)
 
 
 def answers(marks: Mapping[str, float]) -> float:
-    """How many answers of the new revision the guards have seen, copies included."""
+    """Return the number of the new revision's answers that the guards have counted, including answers to copies."""
     return evidence.mark(marks, "errors.n")
 
 
 def without_metric(marks: Mapping[str, float]) -> Marks:
-    """The marks when the parts of the traffic change."""
+    """Return the marks to keep when the traffic shares change: all except those of the metric."""
     return {name: value for name, value in marks.items() if not name.startswith(METRIC)}
 
 
@@ -209,13 +217,13 @@ def _count_errors(marks: Marks, guard: Guard, mine: RevisionLoad, old: RevisionL
         marks[f"errors.{name}"] = evidence.mark(marks, f"errors.{name}") + max(0, value)
     if total <= 0:
         return
-    known = evidence.known(marks, "errors")
+    previous = evidence.known(marks, "errors")
     allowed = quantity.percent(guard.errors)
     if other > 0:
-        found = sequential.more_often_than_beside(known, (failed, total), (old.failed, other), ALPHA)
+        updated = sequential.more_often_than_beside(previous, (failed, total), (old.failed, other), ALPHA)
     else:
-        found = sequential.more_often_than(known, failed, total, max(allowed, evidence.part(marks, "errors.old")), ALPHA)
-    evidence.keep(marks, "errors", found)
+        updated = sequential.more_often_than(previous, failed, total, max(allowed, evidence.part(marks, "errors.old")), ALPHA)
+    evidence.keep(marks, "errors", updated)
     beyond = sequential.more_often_than(evidence.known(marks, "allowed"), failed, total, allowed, ALPHA_ALLOWED)
     evidence.keep(marks, "allowed", beyond)
 
@@ -234,20 +242,20 @@ def _errors_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str:
 
 
 def _count_client_errors(marks: Marks, service: Service, mine: RevisionLoad, old: RevisionLoad) -> None:
-    """Counts client errors beside those of the old revision on the same traffic.
+    """Count client errors against those of the old revision on the same traffic.
 
-    A failure of the old revision counts as one: a request that it failed on may be refused. Where there is none of the old, or
-    clients stay with a version, only a majority is evidence.
+    A failure of the old revision counts as a client error: the new one may refuse such a request. Without answers of the old
+    one, or if clients stay with one revision, only a majority of client errors is evidence.
     """
     refused, total = mine.client_errors + mine.mirror_client_errors, mine.answered + mine.failed + mine.mirrored
-    beside = (old.client_errors + old.failed, old.answered + old.failed)
+    old_counts = (old.client_errors + old.failed, old.answered + old.failed)
     allowed = quantity.percent(service.spec.rollout.guard.client_errors)
     same = sees_same_traffic(service)
-    evidence.count_beside(marks, "client_errors", (refused, total), beside, allowed, same=same, alone=MOSTLY)
+    evidence.count_beside(marks, "client_errors", (refused, total), old_counts, allowed, same=same, alone=MOSTLY)
 
 
 def sees_same_traffic(service: Service) -> bool:
-    """Whether both revisions get requests of all clients. Copies are taken of all requests."""
+    """Return whether both revisions get requests of all clients. Copies are taken of all requests."""
     traffic, policy = service.spec.traffic, service.spec.rollout
     return policy.strategy is RolloutStrategy.SHADOW or not (traffic.sticky or traffic.headers)
 
@@ -267,14 +275,14 @@ def _client_errors_in_words(rollout: Rollout, marks: Mapping[str, float]) -> str
 
 
 def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: RevisionLoad, measured: Measured) -> None:
-    """Counts answers that are slower than the old revision's 95th percentile allows, and than the document does."""
+    """Count answers slower than the bound from the old revision's 95th percentile, and than the bound of the document."""
     guard = service.spec.rollout.guard
-    bars = looks.histogram(measured, rollout.source, _WINDOW)
-    if sum(bars) < _FEW and "slower.old" not in marks:
-        # Few ask: what was measured longer ago is better than nothing.
-        bars = looks.histogram(measured, rollout.source, looks.KEPT)
+    latency_histogram = looks.histogram(measured, rollout.source, _WINDOW)
+    if sum(latency_histogram) < _FEW and "slower.old" not in marks:
+        # With few requests, older measurements are used.
+        latency_histogram = looks.histogram(measured, rollout.source, looks.KEPT)
     is_measure = _is_measure(rollout, measured)
-    usual = looks.quantile(bars, 1.0 - SLOW) if sum(bars) >= _FEW and is_measure else None
+    usual = looks.quantile(latency_histogram, 1.0 - SLOW) if sum(latency_histogram) >= _FEW and is_measure else None
     if usual is not None:
         marks["slower.old"] = usual
     elif not is_measure:
@@ -285,18 +293,18 @@ def _count_slow(marks: Marks, service: Service, rollout: Rollout, mine: Revision
             continue
         slow = looks.longer_than(mine.latency, bound)
         part = min(1.0, _MOST_A_LOOK / total)
-        # What is not a whole answer is counted with the next look's: few answers come between two looks.
+        # Fractions of answers are carried over to the next sample: few answers arrive between two samples.
         counted = {}
         for side, value in (("k", slow), ("n", total)):
             value = value * part + evidence.mark(marks, f"{name}.rest.{side}")
             counted[side] = int(value)
             marks[f"{name}.rest.{side}"] = value - counted[side]
-        found = sequential.more_often_than(evidence.known(marks, name), counted["k"], counted["n"], SLOW, ALPHA)
-        evidence.keep(marks, name, found)
+        updated = sequential.more_often_than(evidence.known(marks, name), counted["k"], counted["n"], SLOW, ALPHA)
+        evidence.keep(marks, name, updated)
 
 
 def _is_measure(rollout: Rollout, measured: Measured) -> bool:
-    """Whether the old revision's latency can be compared: one that refuses or fails on requests is fast on those."""
+    """Return whether the old revision's latency is comparable: requests that it refuses or fails are answered fast."""
     old = looks.unsuccessful(measured, rollout.source, _WINDOW)
     new = looks.unsuccessful(measured, rollout.target, _WINDOW)
     return old is None or old <= (new or 0.0) + LESS
@@ -309,7 +317,7 @@ def _slower_bound(guard: Guard, marks: Marks) -> float | None:
 
 
 def _p95_bound(guard: Guard, usual: float | None) -> float | None:
-    """The bound of the document; none while the old revision does not keep it either: then it is the load."""
+    """Return the bound of the document; None while the old revision exceeds it, too: then the load is the cause."""
     if guard.p95 is None:
         return None
     bound = quantity.seconds(guard.p95)
@@ -318,8 +326,8 @@ def _p95_bound(guard: Guard, usual: float | None) -> float | None:
 
 def _slow(service: Service, rollout: Rollout, marks: Marks, measured: Measured) -> Verdict | None:
     guard = service.spec.rollout.guard
-    found = looks.quantile(looks.histogram(measured, rollout.target, _WINDOW), 1.0 - SLOW)
-    mine = f"p95 of r{rollout.target} is {'unknown' if found is None else quantity.show_seconds(found)}"
+    percentile = looks.quantile(looks.histogram(measured, rollout.target, _WINDOW), 1.0 - SLOW)
+    mine = f"p95 of r{rollout.target} is {'unknown' if percentile is None else quantity.show_seconds(percentile)}"
     old = f"that of r{rollout.source} {quantity.show_seconds(marks['slower.old'])}" if "slower.old" in marks else ""
     if guard.p95 and evidence.speaks(marks, "p95"):
         return Verdict("p95", f"{mine}{', ' + old if old else ''}; allowed are {guard.p95}")
@@ -335,8 +343,8 @@ def _count_reports(marks: Marks, guard: Guard, mine: RevisionLoad, old: Revision
         count, total, squares = load.outcomes.get(guard.metric.name, (0, 0.0, 0.0))
         if count <= 0:
             continue
-        known = reports(marks, side)
-        added = (known.count + count, known.total + total, known.squares + squares)
+        previous = reports(marks, side)
+        added = (previous.count + count, previous.total + total, previous.squares + squares)
         if all(number.finite(value) is not None for value in added):
             marks.update(zip((f"{METRIC}{side}.{name}" for name in _SUMS), added, strict=True))
         else:
@@ -344,29 +352,29 @@ def _count_reports(marks: Marks, guard: Guard, mine: RevisionLoad, old: Revision
 
 
 def reports(marks: Mapping[str, float], side: str) -> Reports:
-    """What was reported of the `new` or the `old` revision since the parts changed last; nothing where that is not finite."""
+    """Return the metric's sums for the `new` or `old` revision since the shares last changed; empty where they are not finite."""
     sums = [number.finite(marks.get(f"{METRIC}{side}.{name}", 0.0)) for name in _SUMS]
-    known = [value for value in sums if value is not None]
-    return Reports(*known) if len(known) == len(_SUMS) and known[0] >= 0 else Reports()
+    finite_sums = [value for value in sums if value is not None]
+    return Reports(*finite_sums) if len(finite_sums) == len(_SUMS) and finite_sums[0] >= 0 else Reports()
 
 
 def comparison(service: Service, rollout: Rollout) -> sequential.Difference | None:
-    """New minus old by the metric, with the interval in which it lies."""
+    """Return the difference of the metric, new minus old, with its confidence interval."""
     metric = service.spec.rollout.guard.metric
     if metric is None:
         return None
-    # Every step is a test of its own, and all of them together keep what was promised.
-    tests = max(1, len(service.spec.rollout.steps)) + 1
-    alpha = max(1e-9, 1.0 - quantity.percent(metric.confidence)) / tests
+    # Every step is a separate test, so alpha is divided to keep the promised confidence overall.
+    test_count = max(1, len(service.spec.rollout.steps)) + 1
+    alpha = max(1e-9, 1.0 - quantity.percent(metric.confidence)) / test_count
     return sequential.difference(reports(rollout.marks, "new"), reports(rollout.marks, "old"), alpha)
 
 
 def _metric(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
     metric = service.spec.rollout.guard.metric
-    found = comparison(service, Rollout(rollout.source, rollout.target, marks=marks))
-    if metric is None or found is None:
+    difference_found = comparison(service, Rollout(rollout.source, rollout.target, marks=marks))
+    if metric is None or difference_found is None:
         return None
-    is_worse = found.high < 0 if metric.better == "higher" else found.low > 0
+    is_worse = difference_found.high < 0 if metric.better == "higher" else difference_found.low > 0
     if not is_worse:
         return None
     new, old = reports(marks, "new"), reports(marks, "old")

@@ -1,8 +1,8 @@
-"""Replicas whose memory grows with every answer.
+"""Guard against memory leaks: replicas whose memory grows with every answer.
 
-What a replica holds is looked at every few seconds. It leaks where it grew by much, as much with the later answers as with the
-earlier ones: what a model allocates at first, and caches, level off. Nothing is said while it holds no more than replicas of
-the old revision, whose caches are full, or while those grow as much an answer.
+The memory of replicas is sampled every few seconds. A replica leaks if its memory has grown much, and as much with later
+answers as with earlier ones: initial allocations and caches level off. There is no verdict while it holds no more memory than
+replicas of the old revision, whose caches are full, or while those grow similarly per answer.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from fairway.state.service import Rollout, Service, revision_of
 from fairway.units import number, quantity
 
 _LOOKS = 9
-"""Fewer looks at the memory of a replica than this say nothing."""
+"""Minimum number of memory samples of a replica."""
 _ANSWERS = 20
-"""Fewer answers of a replica than this say nothing."""
+"""Minimum number of answers of a replica."""
 _LASTS = 3
-"""So many looks in a row must show it."""
+"""Number of consecutive samples that must show the leak."""
 _STEADY = 0.9
-"""The growth of the later half of the answers, as a part of that of the earlier half; caches that level off have less."""
+"""Minimum growth in the second half of the answers, relative to the first half; caches that level off have less."""
 _EVERYWHERE = 0.5
-"""Each quarter of the answers has at least this part of its share of the growth; a single jump has not."""
+"""Minimum growth in each quarter of the answers, relative to an equal share; a single jump does not reach it."""
 _MORE = 3.0
-"""It grows by so many times as much an answer as the old revision's."""
+"""Minimum growth per answer relative to the old revision's replicas."""
 _DOUBLE = 1.0
-"""Growth that counts where no limit is known, as a part of what a replica of the old revision holds."""
+"""Growth that counts where no memory limit is known, relative to the memory of an old revision's replica."""
 
 Point = tuple[float, float]
-"""Answers so far, and the memory held with them; or a time, and the answers until then."""
+"""Number of answers and the memory held at that point; or a time and the number of answers until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Growth:
 
     @property
     def rate(self) -> float:
-        """What each answer added."""
+        """Growth per answer."""
         return max(0.0, self.end - self.begin) / max(1.0, self.answers)
 
 
 def verdict(service: Service, rollout: Rollout, measured: Measured) -> Verdict | None:
-    """Whether the memory of a replica of the new revision grows with its answers, and that of the old one does not."""
+    """Return a verdict if the memory of a new revision's replica grows with its answers, unlike that of the old one."""
     allowed = quantity.percent(service.spec.rollout.guard.leak)
     if not allowed:
         return None
@@ -71,37 +71,41 @@ def _found(rollout: Rollout, measured: Measured, usual: float | None, least: flo
     points = {name: _points(measured, name, usual) for name in names}
     old = [_growth(name, points[name]) for name in names if revision_of(name) == rollout.source and points[name]]
     highest = max((held for name in names if revision_of(name) == rollout.source for _, held in points[name]), default=0.0)
-    other = max(old, key=lambda growth: growth.rate, default=None)
+    fastest_old = max(old, key=lambda growth: growth.rate, default=None)
     for name in names:
-        mine = points[name]
-        if revision_of(name) != rollout.target or not mine or mine[-1][1] <= highest:
+        replica_points = points[name]
+        if revision_of(name) != rollout.target or not replica_points or replica_points[-1][1] <= highest:
             continue
-        lasting = [_leaks(mine[: len(mine) - back], least) for back in range(_LASTS)]
-        found = lasting[0]
-        if found and all(lasting) and (other is None or _growth(name, found).rate > _MORE * other.rate):
-            return Verdict("leak", _in_words(rollout, _growth(name, found), other, allowed, is_part=usual is None))
+        recent_results = [_leaks(replica_points[: len(replica_points) - back], least) for back in range(_LASTS)]
+        leaking_points = recent_results[0]
+        if (
+            leaking_points
+            and all(recent_results)
+            and (fastest_old is None or _growth(name, leaking_points).rate > _MORE * fastest_old.rate)
+        ):
+            return Verdict("leak", _in_words(rollout, _growth(name, leaking_points), fastest_old, allowed, is_part=usual is None))
     return None
 
 
 def _points(measured: Measured, name: str, usual: float | None) -> list[Point]:
-    """Answers and memory of one replica at each look at its memory, as a part of its limit, or of `usual` bytes.
+    """Return answers and memory of one replica at each memory sample, relative to its limit or to `usual` bytes.
 
-    Memory is looked at between two looks at the answers, which are placed in proportion.
+    Memory samples fall between samples of the answers, so the number of answers is interpolated.
     """
-    answered: list[Point] = []
-    looks: dict[float, float] = {}
+    answer_points: list[Point] = []
+    memory_samples: dict[float, float] = {}
     for sample in measured.samples:
         use, answers = sample.use.get(name), _answers(sample, name)
         if answers is None:
             continue
-        if answered and answers < answered[-1][1]:
-            # Another router counts anew.
-            answered, looks = [], {}
-        answered.append((sample.time, answers))
+        if answer_points and answers < answer_points[-1][1]:
+            # A restarted router counts from zero.
+            answer_points, memory_samples = [], {}
+        answer_points.append((sample.time, answers))
         held = _held(use, usual) if use else None
         if use is not None and held is not None:
-            looks[use.time] = held
-    return [(_at(answered, time), held) for time, held in looks.items() if time >= answered[0][0]]
+            memory_samples[use.time] = held
+    return [(_at(answer_points, time), held) for time, held in memory_samples.items() if time >= answer_points[0][0]]
 
 
 def _held(use: ReplicaUse, usual: float | None) -> float | None:
@@ -109,16 +113,16 @@ def _held(use: ReplicaUse, usual: float | None) -> float | None:
 
 
 def _answers(sample: Sample, name: str) -> float | None:
-    """As the replica says itself, else as the router saw it."""
-    own = sample.replicas.get(name)
-    if own is not None:
-        return float(own.served)
-    seen = sample.route.backends.get(name) if sample.route else None
-    return float(seen.answered) if seen else None
+    """Return the answers as counted by the replica, else by the router."""
+    own_load = sample.replicas.get(name)
+    if own_load is not None:
+        return float(own_load.served)
+    router_load = sample.route.backends.get(name) if sample.route else None
+    return float(router_load.answered) if router_load else None
 
 
 def _leaks(points: Sequence[Point], least: float) -> Sequence[Point] | None:
-    """The looks over which memory grew steadily by that much: all of them, or those after the first half or three quarters."""
+    """Return the samples with steady growth of at least `least`: all of them, or the last half or quarter; else None."""
     for part in (0, len(points) // 2, 3 * len(points) // 4):
         tail = points[part:]
         if len(tail) >= _LOOKS and _is_steady(tail, least):
@@ -137,7 +141,7 @@ def _is_steady(points: Sequence[Point], least: float) -> bool:
 
 
 def _at(points: Sequence[Point], place: float) -> float:
-    """The second of a point at that place of the first, between two points in proportion."""
+    """Return the second coordinate at `place` of the first, by linear interpolation."""
     for (before, low), (after, high) in pairwise(points):
         if place <= after:
             return low + (high - low) * (place - before) / (after - before) if after > before else high
@@ -151,5 +155,7 @@ def _growth(name: str, points: Sequence[Point]) -> Growth:
 def _in_words(rollout: Rollout, mine: Growth, other: Growth | None, allowed: str, *, is_part: bool) -> str:
     what = "its memory" if is_part else f"what a replica of r{rollout.source} holds"
     grew = f"{mine.name} went from {mine.begin:.0%} to {mine.end:.0%} of {what} within {mine.answers:,.0f} answers"
-    beside = f"{other.name} from {other.begin:.0%} to {other.end:.0%} within {other.answers:,.0f}" if other else "none of the old"
-    return f"{grew}, and it does not level off; {beside}; allowed is {allowed} more"
+    comparison = (
+        f"{other.name} from {other.begin:.0%} to {other.end:.0%} within {other.answers:,.0f}" if other else "none of the old"
+    )
+    return f"{grew}, and it does not level off; {comparison}; allowed is {allowed} more"

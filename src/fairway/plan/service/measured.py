@@ -1,6 +1,6 @@
-"""What routers and replicas measured lately, and the rates that follow from it.
+"""Recent measurements of routers and replicas, and the rates computed from them.
 
-Counters only grow within one life of their process; a smaller value than before is a new life, counted from zero.
+Counters only grow during the lifetime of their process; a smaller value means a restarted process that counts from zero.
 """
 
 from __future__ import annotations
@@ -13,87 +13,87 @@ from fairway.state.load import LATENCY_BOUNDS, ReplicaLoad, ReplicaUse, Revision
 from fairway.units import number
 
 KEPT = 600.0
-"""Seconds that are remembered."""
+"""Seconds for which samples are kept."""
 _CLOSE = 10.0
-"""Looks of the last seconds are all kept."""
+"""Samples of the last seconds are all kept."""
 _APART = 5.0
-"""Older looks are kept this far apart."""
+"""Minimum distance of older samples, in seconds."""
 LEAST_RATE, MOST_RATE = 1e-9, 1e12
-"""Requests a busy second of one replica: what lies outside was measured wrong."""
+"""Plausible range of requests per busy second of one replica; other values are measurement errors."""
 _BARS = len(LATENCY_BOUNDS) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at the router and at the replicas."""
+    """One sample of the router and the replicas."""
 
     time: float
     route: RouteLoad | None
-    """None: the router could not be asked."""
+    """None when the router did not respond."""
     replicas: dict[str, ReplicaLoad] = field(default_factory=dict)
-    """By name; a server that is not ours says nothing."""
+    """By name; servers other than Fairway's own report nothing."""
     use: dict[str, ReplicaUse] = field(default_factory=dict)
-    """By name, of those that were ready; looked at more seldom than the rest, so the same look may stand in several samples."""
+    """By name, of ready replicas. Measured less often than the rest, so that several samples may contain the same measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The looks of about the last ten minutes, thinned, the newest last; never persisted."""
+    """The samples of about the last ten minutes, thinned, the newest last; never persisted."""
 
     samples: tuple[Sample, ...] = ()
 
     def add(self, sample: Sample) -> Measured:
-        """With one look more, and without those that nobody needs. A router's word that was heard before says nothing new."""
-        heard = next((one.route.time for one in reversed(self.samples) if one.route), None)
-        if sample.route and sample.route.time == heard and sample.time > heard:
+        """Return the measurements with one more sample and without obsolete ones. A repeated report of the router is dropped."""
+        last_report_time = next((older.route.time for older in reversed(self.samples) if older.route), None)
+        if sample.route and sample.route.time == last_report_time and sample.time > last_report_time:
             sample = replace(sample, route=None)
         kept: list[Sample] = []
-        for index, one in enumerate(self.samples):
-            if one.time < sample.time - KEPT or one.time >= sample.time:
+        for index, older in enumerate(self.samples):
+            if older.time < sample.time - KEPT or older.time >= sample.time:
                 continue
             after = self.samples[index + 1] if index + 1 < len(self.samples) else sample
-            is_old = one.time < sample.time - _CLOSE
+            is_old = older.time < sample.time - _CLOSE
             if is_old and kept and after.time - kept[-1].time < _APART:
                 continue
-            kept.append(one)
+            kept.append(older)
         return Measured((*kept, sample))
 
     @property
     def last(self) -> Sample | None:
-        """The newest look."""
+        """The newest sample."""
         return self.samples[-1] if self.samples else None
 
     def since(self, time: float) -> tuple[Sample, ...]:
-        """The looks from that time on, and the one before them, so that they cover it."""
+        """Return the samples after that time and the one before them, so that they cover the whole period."""
         first = next((index for index, sample in enumerate(self.samples) if sample.time > time), len(self.samples))
         return self.samples[max(0, first - 1) :]
 
 
 def grown(before: float, after: float) -> float:
-    """How far a counter went; a smaller value began at zero again."""
+    """Return the increase of a counter; a smaller value means that it restarted at zero."""
     return max(0, after - before if after >= before else after)
 
 
 def is_rate(value: object) -> bool:
-    """Whether this can be the rate of a replica."""
-    found = number.finite(value)
-    return found is not None and LEAST_RATE <= found <= MOST_RATE
+    """Return whether the value is a plausible rate of a replica."""
+    rate = number.finite(value)
+    return rate is not None and LEAST_RATE <= rate <= MOST_RATE
 
 
 def usable(rates: Mapping[int, float]) -> dict[int, float]:
-    """The rates that can be computed with. What an older version remembered may be zero or infinite."""
+    """Return the plausible rates. Rates stored by an older version may be zero or infinite."""
     return {revision: rate for revision, rate in rates.items() if is_rate(rate)}
 
 
 def arrival_rate(measured: Measured, window: float) -> float | None:
-    """Requests a second that came to the router over the window; None: too little was seen."""
+    """Return the requests per second that arrived at the router in the window; None without enough samples."""
     if measured.last is None:
         return None
-    looks = [sample for sample in measured.since(measured.last.time - window) if sample.route is not None]
-    if len(looks) < 2 or looks[-1].time - looks[0].time < 1.0:
+    samples = [sample for sample in measured.since(measured.last.time - window) if sample.route is not None]
+    if len(samples) < 2 or samples[-1].time - samples[0].time < 1.0:
         return None
-    total = sum(grown(*_arrived(before, after)) for before, after in pairwise(looks))
-    return number.ratio(total, looks[-1].time - looks[0].time)
+    total = sum(grown(*_arrived(before, after)) for before, after in pairwise(samples))
+    return number.ratio(total, samples[-1].time - samples[0].time)
 
 
 def _arrived(before: Sample, after: Sample) -> tuple[float, float]:
@@ -103,7 +103,7 @@ def _arrived(before: Sample, after: Sample) -> tuple[float, float]:
 
 
 def backlog(measured: Measured) -> int:
-    """Requests that wait: held by the router, or queued at replicas."""
+    """Return the number of waiting requests: held by the router, or queued at replicas."""
     last = measured.last
     if last is None:
         return 0
@@ -112,50 +112,52 @@ def backlog(measured: Measured) -> int:
 
 
 def is_quiet(measured: Measured) -> bool:
-    """Whether nothing arrived since the look before and nothing is under way. With one look, nobody knows: no."""
+    """Return whether nothing arrived since the previous sample and nothing is in flight; False with a single sample."""
     if len(measured.samples) < 2:
         return False
     before, after = measured.samples[-2:]
     if before.route is None or after.route is None:
         return False
-    under_way = after.route.held + sum(one.in_flight for one in after.route.backends.values()) + backlog(measured)
-    return not under_way and grown(*_arrived(before, after)) == 0
+    in_flight = after.route.held + sum(backend.in_flight for backend in after.route.backends.values()) + backlog(measured)
+    return not in_flight and grown(*_arrived(before, after)) == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What replicas did over a window."""
+    """The work of replicas in a window."""
 
     served: float = 0.0
     busy: float = 0.0
     """Busy seconds."""
     watched: float = 0.0
-    """Seconds of replicas that could have been busy."""
+    """Observed seconds, summed over replicas."""
 
     @property
     def rate(self) -> float | None:
-        """Requests a busy second of one replica; None: too little was seen, or the figures make no sense."""
-        found = number.ratio(self.served, self.busy) if self.busy > 0 and self.served > 0 else None
-        return found if is_rate(found) else None
+        """Requests per busy second of one replica; None without enough data, or if the result is implausible."""
+        value = number.ratio(self.served, self.busy) if self.busy > 0 and self.served > 0 else None
+        return value if is_rate(value) else None
 
     @property
     def utilisation(self) -> float | None:
-        """The part of the time in which they were busy."""
-        found = number.ratio(self.busy, self.watched) if self.watched > 0 else None
-        return None if found is None else min(1.0, max(0.0, found))
+        """The fraction of time in which they were busy."""
+        value = number.ratio(self.busy, self.watched) if self.watched > 0 else None
+        return None if value is None else min(1.0, max(0.0, value))
 
 
 def work(measured: Measured, names: frozenset[str], window: float) -> Work:
-    """What the named replicas did over the window: as they say themselves, else as the router saw them."""
+    """Return the work of the named replicas in the window: as they report it, else as the router measured it."""
     if measured.last is None:
         return Work()
-    seen = measured.since(measured.last.time - window)
-    done = [one for name in names for one in (_own_work(name, seen) or _seen_work(name, seen),) if one is not None]
-    return Work(sum(one.served for one in done), sum(one.busy for one in done), sum(one.watched for one in done))
+    samples = measured.since(measured.last.time - window)
+    work_list = [item for name in names for item in (_own_work(name, samples) or _seen_work(name, samples),) if item is not None]
+    return Work(
+        sum(item.served for item in work_list), sum(item.busy for item in work_list), sum(item.watched for item in work_list)
+    )
 
 
 def _own_work(name: str, seen: tuple[Sample, ...]) -> Work | None:
-    """A replica's name is never used twice, so that its counters never go back."""
+    """Return the work by the replica's own counters, which never decrease because a replica's name is never reused."""
     first = next((sample for sample in seen if name in sample.replicas), None)
     last = next((sample for sample in reversed(seen) if name in sample.replicas), None)
     if first is None or last is None or last.time <= first.time:
@@ -165,17 +167,19 @@ def _own_work(name: str, seen: tuple[Sample, ...]) -> Work | None:
 
 
 def _seen_work(name: str, seen: tuple[Sample, ...]) -> Work | None:
-    """As the router that lives now saw it."""
-    looks = [sample for sample in seen if sample.route and name in sample.route.backends]
-    looks = [sample for sample in looks if sample.route and looks[-1].route and sample.route.epoch == looks[-1].route.epoch]
-    if len(looks) < 2 or not looks[0].route or not looks[-1].route:
+    """Return the work as measured by the current router process."""
+    samples = [sample for sample in seen if sample.route and name in sample.route.backends]
+    samples = [
+        sample for sample in samples if sample.route and samples[-1].route and sample.route.epoch == samples[-1].route.epoch
+    ]
+    if len(samples) < 2 or not samples[0].route or not samples[-1].route:
         return None
-    old, new = looks[0].route.backends[name], looks[-1].route.backends[name]
-    return Work(new.answered - old.answered, new.busy_seconds - old.busy_seconds, looks[-1].time - looks[0].time)
+    old, new = samples[0].route.backends[name], samples[-1].route.backends[name]
+    return Work(new.answered - old.answered, new.busy_seconds - old.busy_seconds, samples[-1].time - samples[0].time)
 
 
 def difference(before: RevisionLoad, after: RevisionLoad) -> RevisionLoad:
-    """What was added between two looks of one epoch."""
+    """Return the increase between two samples of one epoch."""
     nothing = (0, 0.0, 0.0)
     return RevisionLoad(
         arrived=max(0, after.arrived - before.arrived),
@@ -189,16 +193,16 @@ def difference(before: RevisionLoad, after: RevisionLoad) -> RevisionLoad:
         mirror_failed=max(0, after.mirror_failed - before.mirror_failed),
         mirror_client_errors=max(0, after.mirror_client_errors - before.mirror_client_errors),
         outcomes={
-            name: (one[0] - was[0], one[1] - was[1], one[2] - was[2])
-            for name, one in after.outcomes.items()
-            for was in (before.outcomes.get(name, nothing),)
+            name: (after_sums[0] - before_sums[0], after_sums[1] - before_sums[1], after_sums[2] - before_sums[2])
+            for name, after_sums in after.outcomes.items()
+            for before_sums in (before.outcomes.get(name, nothing),)
         },
         outputs=after.outputs.since(before.outputs),
     )
 
 
 def histogram(measured: Measured, revision: int | None, window: float) -> tuple[int, ...]:
-    """Answers by `LATENCY_BOUNDS` over the window, of one revision or of all."""
+    """Return the answers in the window by `LATENCY_BOUNDS`, of one revision or of all."""
     total = [0] * _BARS
     if measured.last is None:
         return tuple(total)
@@ -206,25 +210,25 @@ def histogram(measured: Measured, revision: int | None, window: float) -> tuple[
         for which, load in after.revisions.items():
             if load.latency and revision in (None, which):
                 old = before.revisions.get(which, RevisionLoad()) if before else RevisionLoad()
-                total = [one + more for one, more in zip(total, _added(old.latency, load.latency), strict=True)]
+                total = [count + increase for count, increase in zip(total, _added(old.latency, load.latency), strict=True)]
     return tuple(total)
 
 
 def unsuccessful(measured: Measured, revision: int, window: float) -> float | None:
-    """The part of a revision's answers over the window that were client errors or failures; None without answers."""
+    """Return the fraction of a revision's answers in the window that were client errors or failures; None without answers."""
     if measured.last is None:
         return None
-    bad = total = 0
+    unsuccessful_count = total = 0
     for before, after in _lives([sample.route for sample in measured.since(measured.last.time - window) if sample.route]):
         old = before.revisions.get(revision, RevisionLoad()) if before else RevisionLoad()
         load = difference(old, after.revisions.get(revision, RevisionLoad()))
-        bad += load.client_errors + load.failed + load.mirror_client_errors + load.mirror_failed
+        unsuccessful_count += load.client_errors + load.failed + load.mirror_client_errors + load.mirror_failed
         total += load.answered + load.failed + load.mirrored
-    return number.ratio(bad, total) if total else None
+    return number.ratio(unsuccessful_count, total) if total else None
 
 
 def _lives(looks: list[RouteLoad]) -> Iterator[tuple[RouteLoad | None, RouteLoad]]:
-    """The first and the last look at each life of the router; no first one where it began within the looks."""
+    """Yield the first and last report of each router process; the first is None where the process started within the reports."""
     first: RouteLoad | None = looks[0] if looks else None
     for before, after in pairwise(looks):
         if after.epoch != before.epoch:
@@ -235,15 +239,15 @@ def _lives(looks: list[RouteLoad]) -> Iterator[tuple[RouteLoad | None, RouteLoad
 
 
 def _added(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...]:
-    """What was added to each bar, none of them less than nothing; bars that one side does not have are empty there."""
+    """Return the increase of each bar, never negative; bars missing on one side count as empty."""
     before, after = (side[:_BARS] + (0,) * (_BARS - len(side)) for side in (old, new))
-    return tuple(max(0, right - left) for left, right in zip(before, after, strict=True))
+    return tuple(max(0, new_count - old_count) for old_count, new_count in zip(before, after, strict=True))
 
 
 def percentile(bars: tuple[int, ...], part: float) -> float | None:
-    """The bound under which that part of the answers lies, by the upper end of its bar; None without answers.
+    """Return the upper bound of the bar that contains this quantile; None without answers.
 
-    What lies above all bars counts as the last of them.
+    Answers above all bounds count as the last bound.
     """
     total = sum(bars)
     if not total:
@@ -257,7 +261,7 @@ def percentile(bars: tuple[int, ...], part: float) -> float | None:
 
 
 def quantile(bars: tuple[int, ...], part: float) -> float | None:
-    """The same between the ends of its bar, in proportion to the answers in it."""
+    """Return the quantile, interpolated within its bar; None without answers."""
     total = sum(bars)
     if not total:
         return None
@@ -273,12 +277,12 @@ def quantile(bars: tuple[int, ...], part: float) -> float | None:
 
 
 def longer_than(bars: tuple[int, ...], bound: float) -> float:
-    """How many answers took longer than the bound; of the bar in which it lies, in proportion."""
-    found = 0.0
+    """Return how many answers took longer than the bound, interpolated within the bar that contains it."""
+    total = 0.0
     for index, count in enumerate(bars):
         begin = LATENCY_BOUNDS[index - 1] if index else 0.0
         if begin >= bound:
-            found += count
+            total += count
         elif index < len(LATENCY_BOUNDS) and bound < LATENCY_BOUNDS[index]:
-            found += count * (LATENCY_BOUNDS[index] - bound) / (LATENCY_BOUNDS[index] - begin)
-    return found
+            total += count * (LATENCY_BOUNDS[index] - bound) / (LATENCY_BOUNDS[index] - begin)
+    return total

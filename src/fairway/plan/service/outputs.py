@@ -1,7 +1,7 @@
-"""What guards say of outputs: numbers that are none, and answers to the same request that differ.
+"""Guards of outputs: answers with non-finite numbers, and answers to the same request that differ.
 
-Replicas count their answers with NaN or infinity; those of both revisions are compared like errors. The router of a shadow
-release compares the answers to copies with those that clients got.
+Replicas count their answers with NaN or infinity; the counts of both revisions are compared like errors. In a shadow release
+the router compares the answers to copies with those that clients received.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from fairway.units import number, quantity
 
 NON_FINITE = "non_finite"
 _PAIRED = "outputs.non_finite"
-"""Of answers that were compared: those with NaN or infinity where the client's answer has a number."""
+"""Mark: compared answers with NaN or infinity where the client's answer has a finite number."""
 _DIFFER = "outputs"
 _CLASSES = "outputs.classes"
 _SHOWN = ("relaid", "incomparable", "skipped")
 
 
 def count(marks: Marks, service: Service, rollout: Rollout, pair: tuple[Sample, Sample], found: OutputComparison) -> None:
-    """Count the outputs between two looks. `found`: how the answers to copies compared between them."""
+    """Count the outputs between two samples. `found`: the comparison of answers to copies between them."""
     guard = service.spec.rollout.guard
     allowed = quantity.percent(guard.non_finite)
     mine, old = (_non_finite(*pair, number) for number in (rollout.target, rollout.source))
     if any((*mine, *old)):
-        alone = max(allowed, evidence.part(marks, f"{NON_FINITE}.old"))
-        evidence.count_beside(marks, NON_FINITE, mine, old, allowed, same=True, alone=alone)
+        accepted = max(allowed, evidence.part(marks, f"{NON_FINITE}.old"))
+        evidence.count_beside(marks, NON_FINITE, mine, old, allowed, same=True, alone=accepted)
     if guard.outputs is None:
         return
-    # Were both alike, each would have the number where the other has none as often.
+    # If both were equal, each would equally often have a finite number where the other has none.
     lost, restored = (found.non_finite, found.compared), (found.restored, found.compared)
     evidence.count_beside(marks, _PAIRED, lost, restored, allowed, same=True, alone=allowed)
     evidence.count_above(marks, _DIFFER, (found.differing, found.compared), quantity.percent(guard.outputs.differ))
@@ -46,14 +46,14 @@ def count(marks: Marks, service: Service, rollout: Rollout, pair: tuple[Sample, 
 
 
 def _non_finite(before: Sample, after: Sample, revision: int) -> evidence.Count:
-    """Answers with NaN or infinity, of all successful ones that the replicas of a revision gave between two looks."""
+    """Return the answers with NaN or infinity, and all successful ones, of a revision's replicas between two samples."""
     events = total = 0
     for name, now in after.replicas.items():
-        then = before.replicas.get(name)
-        if then is None or revision_of(name) != revision:
+        earlier = before.replicas.get(name)
+        if earlier is None or revision_of(name) != revision:
             continue
-        events += max(0, now.non_finite - then.non_finite)
-        total += max(0, _succeeded(now) - _succeeded(then))
+        events += max(0, now.non_finite - earlier.non_finite)
+        total += max(0, _succeeded(now) - _succeeded(earlier))
     return min(events, total), total
 
 
@@ -62,12 +62,12 @@ def _succeeded(load: ReplicaLoad) -> int:
 
 
 def compared(marks: Mapping[str, float]) -> float:
-    """How many answers to copies were compared so far."""
+    """Return the number of compared answers so far."""
     return evidence.mark(marks, f"{_DIFFER}.n")
 
 
 def without_number(service: Service, rollout: Rollout, marks: Marks, sure: float = 1.0) -> Verdict | None:
-    """Whether too many answers hold NaN or infinity, by the replicas' own counts."""
+    """Return a verdict if too many answers contain NaN or infinity, by the replicas' own counts."""
     allowed = service.spec.rollout.guard.non_finite
     if not evidence.is_too_often(marks, NON_FINITE, f"{NON_FINITE}_allowed", allowed, sure):
         return None
@@ -75,46 +75,46 @@ def without_number(service: Service, rollout: Rollout, marks: Marks, sure: float
 
 
 def verdict(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
-    """The first guard of outputs that speaks: numbers that are none come before answers that differ for it."""
+    """Return the first verdict on outputs. Non-finite numbers are checked first, since they also cause differing answers."""
     guard = service.spec.rollout.guard
-    found = without_number(service, rollout, marks)
-    if found or guard.outputs is None:
-        return found
+    non_finite = without_number(service, rollout, marks)
+    if non_finite or guard.outputs is None:
+        return non_finite
     if evidence.is_too_often(marks, _PAIRED, f"{_PAIRED}_allowed", guard.non_finite):
         return Verdict(NON_FINITE, f"{_paired_in_words(rollout, marks)}; allowed is {guard.non_finite}")
     if evidence.is_above(marks, _CLASSES, guard.outputs.classes):
-        said = f"{_classes_in_words(rollout, marks)}; allowed is {guard.outputs.classes}"
-        return Verdict("outputs", f"{said}; {_differ_in_words(rollout, marks, guard.outputs)}")
+        text = f"{_classes_in_words(rollout, marks)}; allowed is {guard.outputs.classes}"
+        return Verdict("outputs", f"{text}; {_differ_in_words(rollout, marks, guard.outputs)}")
     if evidence.is_above(marks, _DIFFER, guard.outputs.differ):
-        said = f"{_differ_in_words(rollout, marks, guard.outputs)}; allowed is {guard.outputs.differ}"
+        text = f"{_differ_in_words(rollout, marks, guard.outputs)}; allowed is {guard.outputs.differ}"
         classes = f"; {_classes_in_words(rollout, marks)}" if evidence.mark(marks, f"{_CLASSES}.k") else ""
-        return Verdict("outputs", f"{said}{classes}")
+        return Verdict("outputs", f"{text}{classes}")
     return None
 
 
 def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
-    """What was seen so far, a sentence each."""
+    """Return the current findings, one sentence each."""
     marks, guard = rollout.marks, service.spec.rollout.guard
-    found: list[str] = []
+    sentences: list[str] = []
     if evidence.mark(marks, f"{NON_FINITE}.k"):
         sure = evidence.sureness(marks, NON_FINITE)
-        found.append(f"non-finite: {_non_finite_in_words(rollout, marks)}; allowed is {guard.non_finite}{sure}")
+        sentences.append(f"non-finite: {_non_finite_in_words(rollout, marks)}; allowed is {guard.non_finite}{sure}")
     outputs = guard.outputs
     if outputs is None or not rollout.source:
-        return tuple(found)
+        return tuple(sentences)
     sure = _sureness(marks, _DIFFER, outputs.differ)
-    found.append(f"outputs: {_differ_in_words(rollout, marks, outputs)}; allowed is {outputs.differ}{sure}")
+    sentences.append(f"outputs: {_differ_in_words(rollout, marks, outputs)}; allowed is {outputs.differ}{sure}")
     if evidence.mark(marks, f"{_CLASSES}.n"):
         sure = _sureness(marks, _CLASSES, outputs.classes)
-        found.append(f"outputs: {_classes_in_words(rollout, marks)}; allowed is {outputs.classes}{sure}")
+        sentences.append(f"outputs: {_classes_in_words(rollout, marks)}; allowed is {outputs.classes}{sure}")
     if evidence.mark(marks, f"{_PAIRED}.k"):
-        found.append(f"outputs: {_paired_in_words(rollout, marks)}; allowed is {guard.non_finite}")
+        sentences.append(f"outputs: {_paired_in_words(rollout, marks)}; allowed is {guard.non_finite}")
     not_compared = _not_compared(marks)
-    return (*found, f"outputs: not compared: {not_compared}") if not_compared else tuple(found)
+    return (*sentences, f"outputs: not compared: {not_compared}") if not_compared else tuple(sentences)
 
 
 def _sureness(marks: Mapping[str, float], name: str, allowed: str) -> str:
-    """How far a test is on the way to speaking; where all is allowed it never does."""
+    """Return the text about a test's progress; empty where all answers may differ."""
     return evidence.sureness(marks, name) if quantity.percent(allowed) < 1.0 else ""
 
 
@@ -142,11 +142,11 @@ def _differ_in_words(rollout: Rollout, marks: Mapping[str, float], guard: Output
     relaid = evidence.mark(marks, f"{_DIFFER}.relaid")
     layout = f", {relaid:.0f} by the names, types or shapes of their outputs" if relaid else ""
     largest = evidence.mark(marks, f"{_DIFFER}.largest")
-    far = f"; values lie at most {largest:.3g} apart as a part of the largest of their output, tolerance {guard.tolerance}"
-    return f"{mine} ({evidence.said(marks, _DIFFER)} compared{layout}{far if largest else ''})"
+    distance = f"; values lie at most {largest:.3g} apart as a part of the largest of their output, tolerance {guard.tolerance}"
+    return f"{mine} ({evidence.said(marks, _DIFFER)} compared{layout}{distance if largest else ''})"
 
 
 def _not_compared(marks: Mapping[str, float]) -> str:
-    strange, many = (evidence.mark(marks, f"{_DIFFER}.{name}") for name in ("incomparable", "skipped"))
-    parts = [f"{strange:.0f} answers in a form that is not comparable"] if strange else []
-    return ", ".join([*parts, f"{many:.0f} that came too fast"] if many else parts)
+    incomparable, skipped = (evidence.mark(marks, f"{_DIFFER}.{name}") for name in ("incomparable", "skipped"))
+    parts = [f"{incomparable:.0f} answers in a form that is not comparable"] if incomparable else []
+    return ", ".join([*parts, f"{skipped:.0f} that came too fast"] if skipped else parts)

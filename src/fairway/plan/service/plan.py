@@ -1,7 +1,7 @@
-"""One look at a service, and what follows: the number, its split, the routes. Pure and level-triggered.
+"""One planning cycle of a service: the number of replicas, its split, and the routes. Pure and level-triggered.
 
-Called again with the same world, `advance` asks for nothing twice: a replica that was asked for is in `replicas` at the next
-call, one that was drained is draining there. `stop` is said until the replica is gone; ending it twice is ending it once.
+Called again with the same state, `advance` requests nothing twice: a started replica is in `replicas` at the next call, and a
+drained one is draining there. `stop` is repeated until the replica is gone; stopping a replica is idempotent.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from fairway.state.service import Replica, ReplicaPhase, Scale, Service
 __all__ = ["LOOK", "Measured", "Rule", "Sample", "ServicePlan", "advance"]
 
 LOOK = 2.0
-"""Seconds until a service with replicas is looked at again."""
+"""Seconds between two cycles of a service with replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServicePlan:
-    """What is to be done for one service."""
+    """The result of a cycle for one service."""
 
     service: Service
-    """The new value to remember. Its `replicas_made` counts those of `start` already: they get the last numbers, in order."""
+    """The new value to record. Its `replicas_made` includes those of `start`: they get the last numbers, in order."""
     start: tuple[int, ...] = ()
-    """One revision number for each replica to be started."""
+    """The revision number of each replica to start."""
     drain: tuple[str, ...] = ()
-    """Names of replicas that get no new requests from now on; `routes` no longer has them."""
+    """Names of replicas that get no new requests from now on; `routes` no longer contains them."""
     stop: tuple[str, ...] = ()
-    """Names of replicas to be told to end: drained and idle, over their grace, or of no use."""
+    """Names of replicas to stop: drained and idle, past their grace period, or surplus and not ready."""
     routes: RoutePlan | None = None
-    """What the router is to know; None: the service is being deleted and has nothing left."""
+    """The router's configuration; None when the service is being deleted and has no replicas left."""
     events: tuple[tuple[str, str], ...] = ()
     """(reason, message)."""
     wake_at: float | None = None
 
 
 class Rule(Protocol):
-    """What sets the number of replicas over all revisions: `autoscale.decide`, or another one in a simulation."""
+    """The function that sets the number of replicas over all revisions: `autoscale.decide`, or another one in a simulation."""
 
     def __call__(
         self,
@@ -53,7 +53,7 @@ class Rule(Protocol):
         *,
         may_shrink: bool,
     ) -> Scale:
-        """The number with its reason."""
+        """Return the number with its reason."""
         ...
 
 
@@ -64,7 +64,7 @@ def advance(
     now: float,
     rule: Rule = autoscale.decide,
 ) -> ServicePlan:
-    """What a service does next, given its replicas and what was measured lately."""
+    """Return the next actions of a service, given its replicas and recent measurements."""
     if service.deleting:
         return _deleting(service, replicas, measured, now)
     before = service
@@ -72,8 +72,8 @@ def advance(
     service, events = rollout.judged(service, replicas, measured, now)
     under_way = rollout.is_active(service.rollout) and bool(service.stable)
     ready = fleet.ready_names(replicas)
-    coming = rollout.shares(service, now).coming
-    service = replace(service, scale=rule(service, ready, coming, measured, now, may_shrink=not under_way))
+    next_shares = rollout.shares(service, now).coming
+    service = replace(service, scale=rule(service, ready, next_shares, measured, now, may_shrink=not under_way))
     service, steps = rollout.stepped(service, replicas, now)
     shares = rollout.shares(service, now)
     parts = _placed(service, split.parts(service, shares), replicas, now)
@@ -97,9 +97,9 @@ def advance(
 
 
 def _placed(service: Service, parts: dict[int, split.Part], replicas: Sequence[Replica], now: float) -> dict[int, split.Part]:
-    """What each revision should have, where there is no room for more than the number.
+    """Return the targets of each revision, adapted where there is no capacity for surge replicas.
 
-    On the way back that is so as well when the good revision finds no room: what was sent back must not keep it out.
+    After a rollback the same applies when the good revision finds no capacity: the bad revision must not block it.
     """
     under_way = service.rollout if rollout.is_active(service.rollout) and service.stable else None
     newcomer = under_way.target if under_way else service.stable
@@ -109,11 +109,11 @@ def _placed(service: Service, parts: dict[int, split.Part], replicas: Sequence[R
 
 
 def _deleting(service: Service, replicas: Sequence[Replica], measured: Measured, now: float) -> ServicePlan:
-    """Everything is drained and ended; then there is nothing left."""
+    """Drain and stop all replicas of a service that is being deleted."""
     orders = fleet.orders(service, replicas, {}, measured, now)
-    left = any(replica.phase is not ReplicaPhase.GONE for replica in replicas)
-    routes = route.routes(service, (), split.Shares(), {}, 0) if left else None
-    return ServicePlan(service, (), orders.drain, orders.stop, routes, (), now + LOOK if left else None)
+    has_replicas = any(replica.phase is not ReplicaPhase.GONE for replica in replicas)
+    routes = route.routes(service, (), split.Shares(), {}, 0) if has_replicas else None
+    return ServicePlan(service, (), orders.drain, orders.stop, routes, (), now + LOOK if has_replicas else None)
 
 
 def _scaled(before: Service, after: Service) -> tuple[tuple[str, str], ...]:
@@ -124,15 +124,19 @@ def _scaled(before: Service, after: Service) -> tuple[tuple[str, str], ...]:
 
 
 def _message(service: Service, replicas: Sequence[Replica], parts: dict[int, split.Part], now: float) -> str:
-    """What is in its way, in words; empty when nothing is."""
+    """Return a text about what blocks the service; empty when nothing does."""
     for number in sorted(parts):
         revision = service.revision(number)
-        mine = [replica for replica in replicas if replica.revision == number]
-        if revision and revision.failures and sum(replica.phase is ReplicaPhase.READY for replica in mine) < parts[number].wanted:
-            gone = [replica for replica in mine if replica.phase is ReplicaPhase.GONE and replica.failed]
-            last = max(gone, key=lambda replica: (replica.since, replica.number), default=None)
-            said = f"{last.name}: {last.message}" if last else f"a replica of r{number} ended by itself"
-            return f"{said} ({revision.failures} in a row)"
+        members = [replica for replica in replicas if replica.revision == number]
+        if (
+            revision
+            and revision.failures
+            and sum(replica.phase is ReplicaPhase.READY for replica in members) < parts[number].wanted
+        ):
+            failed = [replica for replica in members if replica.phase is ReplicaPhase.GONE and replica.failed]
+            last = max(failed, key=lambda replica: (replica.since, replica.number), default=None)
+            text = f"{last.name}: {last.message}" if last else f"a replica of r{number} ended by itself"
+            return f"{text} ({revision.failures} in a row)"
         waiting = fleet.without_room(replicas, number, now)
         if waiting:
             return f"{waiting.name} waits: {waiting.message}{rollout.way_out(service, number)}"
@@ -140,6 +144,6 @@ def _message(service: Service, replicas: Sequence[Replica], parts: dict[int, spl
 
 
 def _wake(service: Service, replicas: Sequence[Replica], due: float | None, now: float) -> float | None:
-    live = any(replica.phase is not ReplicaPhase.GONE for replica in replicas)
-    times = [due, rollout.wake_at(service), now + LOOK if live or service.scale.wanted else None]
+    has_live = any(replica.phase is not ReplicaPhase.GONE for replica in replicas)
+    times = [due, rollout.wake_at(service), now + LOOK if has_live or service.scale.wanted else None]
     return min((time for time in times if time is not None and time > now), default=None)

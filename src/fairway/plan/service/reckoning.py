@@ -1,6 +1,6 @@
-"""Times of a recorded service that lie in the future: the wall clock went back between two boots of the machine.
+"""Clamp recorded times of a service that are in the future because the wall clock was set back between two boots.
 
-Pauses, steps and holds would last until the clock is there again. Such a time counts as now.
+Otherwise back-offs, steps and holds would last until the clock has caught up. Such a time counts as now.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fairway.state.service import Replica, Revision, Rollout, Scale, ServiceReco
 
 
 def not_later(record: ServiceRecord, now: float) -> ServiceRecord:
-    """The record without a time after `now`."""
+    """Return the record with all times limited to `now`."""
     service = record.service
     return ServiceRecord(
         replace(

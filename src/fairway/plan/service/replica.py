@@ -1,4 +1,4 @@
-"""A replica as a run: what it executes, with what, and how it is called."""
+"""A replica as a run: its command, resources and name."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from fairway.state.service import Replica, Revision, Service, ServiceKey
 from fairway.units import names, quantity
 
 OWN_NAMESPACE = ".services"
-"""Follows the service's namespace in that of its replicas. No document can name one with a dot, so they never mix."""
+"""Suffix of the service's namespace for its replicas' runs. Documents cannot name a namespace with a dot, so they never mix."""
 _NAME = re.compile(r"(.+)-r\d+-\d+")
 ROLE = "replica"
 READY_PATH = "/v2/health/ready"
 SERVICE_LABEL = "fairway.dev/service"
 REVISION_LABEL = "fairway.dev/revision"
 SAMPLES_LABEL = "fairway.dev/samples"
-"""The dataset that gets the requests which the replica samples."""
+"""The dataset that receives the requests sampled by the replica."""
 KEPT = "7d"
-"""How long logs and record of a replica stay after its end."""
+"""Retention of a replica's logs and record after its end."""
 
 
 def replica_key(service: ServiceKey, revision: int, number: int) -> JobKey:
-    """`default.services/mnist-r3-7`."""
+    """Return the key of a replica's run, `default.services/mnist-r3-7`."""
     return JobKey(f"{service.namespace}{OWN_NAMESPACE}", f"{service.name}-r{revision}-{number}")
 
 
 def service_of(run: JobKey) -> str:
-    """The service whose replica a run is; empty when it is a job."""
+    """Return the service of a replica's run; empty when the run is a job."""
     if not run.namespace.endswith(OWN_NAMESPACE):
         return ""
     match = _NAME.fullmatch(run.name)
@@ -39,23 +39,24 @@ def service_of(run: JobKey) -> str:
 
 
 def highest_number(service: ServiceKey, runs: Iterable[JobKey]) -> int:
-    """The highest number of a replica among these runs; 0 when none is the service's.
+    """Return the highest replica number among these runs; 0 when none belongs to the service.
 
-    Runs are kept after their service is gone. One that takes its name counts on from there, or it would meet their ends.
+    Runs are kept after their service is deleted. A new service of the same name continues the numbers, so that it does not
+    collide with finished runs.
     """
     namespace, pattern = f"{service.namespace}{OWN_NAMESPACE}", re.compile(rf"{re.escape(service.name)}-r\d+-(\d+)")
-    found = [pattern.fullmatch(run.name) for run in runs if run.namespace == namespace]
-    return max((int(match[1]) for match in found if match), default=0)
+    matches = [pattern.fullmatch(run.name) for run in runs if run.namespace == namespace]
+    return max((int(match[1]) for match in matches if match), default=0)
 
 
 def new_replica(service: Service, revision: int, number: int, now: float) -> Replica:
-    """A replica that is about to be made."""
+    """Return a new replica that has not been started yet."""
     key = replica_key(service.key, revision, number)
     return Replica(service.key, revision, number, key, since=now, created=now)
 
 
 def replica_run(service: Service, revision: Revision, replica: Replica, python: str) -> Job:
-    """The run that is the replica. `python` is the interpreter that has Fairway's own server."""
+    """Return the run of a replica. `python` is the interpreter in which Fairway's server is installed."""
     spec = revision.spec
     role = Role(
         replicas=Replicas(min=1, max=1),
@@ -66,7 +67,7 @@ def replica_run(service: Service, revision: Revision, replica: Replica, python: 
         limits=spec.limits,
         placement=spec.placement,
     )
-    asked = JobSpec(
+    spec_of_run = JobSpec(
         framework=Framework.COMMAND,
         code=spec.code,
         environment=spec.environment,
@@ -74,19 +75,19 @@ def replica_run(service: Service, revision: Revision, replica: Replica, python: 
         data={"model": f"model://{revision.model}"} if revision.model else {},
         roles={ROLE: role},
         grace=spec.grace,
-        # A replica that ends is replaced by another; it does not start again by itself.
+        # A replica that ends is replaced by a new one; its run is not restarted.
         restart=Restart(max=0),
         queue=spec.queue,
         priority=spec.priority,
         keep=Keep(logs=KEPT, record=KEPT),
-        # What a server prints is no training.
+        # The output of a server contains no training metrics.
         metrics=Metrics(auto=False),
     )
     return Job(
         key=replica.run,
         series=f"{service.key.name}-r{revision.number}",
         number=replica.number,
-        spec=asked,
+        spec=spec_of_run,
         origin=revision.origin,
         labels={SERVICE_LABEL: service.key.name, REVISION_LABEL: str(revision.number), **_sampled(service, spec)},
         created=replica.created,
@@ -94,7 +95,7 @@ def replica_run(service: Service, revision: Revision, replica: Replica, python: 
 
 
 def ready_path(spec: ServiceSpec) -> str:
-    """The path that answers 200 when a replica is ready."""
+    """Return the path that responds with 200 when a replica is ready."""
     return spec.ready or ("/" if spec.command else READY_PATH)
 
 
@@ -102,10 +103,10 @@ def _server(revision: Revision, python: str) -> tuple[str, ...]:
     spec = revision.spec
     name, _, version = revision.model.partition("@")
     words = [
-        # -I: the copy of the runtime library that every task has on its path must not hide the whole of Fairway.
+        # -I: the copy of the runtime library on every task's path must not shadow the full Fairway package.
         *(python, "-I", "-m", "fairway.serving.replica"),
         *("--folder", "{{data.model}}"),
-        # Requests name the model alone, whatever namespace it is of.
+        # Requests use the model's name without its namespace.
         *("--name", name.rpartition("/")[2]),
         *("--version", version),
         *("--format", revision.model_format),
@@ -116,13 +117,13 @@ def _server(revision: Revision, python: str) -> tuple[str, ...]:
         *("--deadline", quantity.show_number(quantity.seconds(spec.batching.deadline))),
     ]
     if spec.batching.mode != "auto":
-        # Left out where it is the default: a runtime image may hold an older server that does not know it.
+        # Left out where it is the default: a runtime image may contain an older server without this option.
         words += ["--batching", spec.batching.mode]
     if revision.model_format != IN_REPLICA:
-        # Consent was given when the version was registered; the registry keeps no such version without it.
+        # The user consented when the version was registered; the registry accepts no such version otherwise.
         words.append("--allow-pickle")
     if _needs_framework(revision):
-        # Found on the path of the run's environment.
+        # Resolved on the PATH of the run's environment.
         words += ["--python", "python"]
     rate = quantity.percent(spec.sampling.rate)
     if rate > 0:

@@ -1,7 +1,7 @@
-"""How a new revision comes in: by parts of the traffic, each taken only when enough replicas of it are ready.
+"""Release of a new revision: shift traffic in increasing shares, each only when enough new replicas are ready.
 
-Every strategy is a rising series of parts. A part is in force (`share` in the rollout's marks) or being prepared; replicas of
-the old revision go only after the part they served has moved.
+Every strategy is a rising series of shares. A share is in force (`share` in the rollout's marks) or being prepared; replicas
+of the old revision go only after the share that they served has moved.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from fairway.state.service import Replica, RevisionPhase, Rollout, RolloutPhase,
 from fairway.units import quantity
 
 SHARE = "share"
-"""The mark that holds the new revision's part of the traffic, 0 to 1."""
+"""Mark: the new revision's share of the traffic, 0 to 1."""
 SEEN = "step.seen"
-"""The mark that holds how many answers of the new revision there were when the step began."""
+"""Mark: the number of the new revision's answers when the step began."""
 SEEN_PAIRS = "step.seen_pairs"
-"""The mark that holds how many answers were compared with those of the old revision when the step began."""
+"""Mark: the number of compared answers when the step began."""
 ACCEPTED = "step.accepted"
-"""The mark that holds the step that may end without having been judged, because a person was asked."""
+"""Mark: the step that may end without a judgement, because it was paused for the user's decision."""
 MIRROR = "mirror"
-"""The mark that holds the part of the requests of which it gets copies."""
+"""Mark: the fraction of requests that are copied to the new revision."""
 PACE = 10.0
 """Seconds between two batches of a rolling release."""
 SURGE = 0.25
-"""The part of the replicas that a rolling release changes at once; at least one."""
+"""Fraction of the replicas that a rolling release replaces at a time; at least one."""
 BAKE = 60.0
-"""Seconds for which the guards go on looking after all traffic has moved."""
+"""Seconds for which the guards continue after all traffic has moved."""
 
 _DEFAULTS = {
     RolloutStrategy.CANARY: (RolloutStep(to="5%"), RolloutStep(to="50%")),
@@ -40,24 +40,24 @@ _DEFAULTS = {
     RolloutStrategy.AB: (RolloutStep(to="50%", for_="1h"),),
 }
 _KEEPING = (RolloutStrategy.BLUE_GREEN, RolloutStrategy.SHADOW)
-"""Strategies that keep the old replicas until the end."""
+"""Strategies that keep all old replicas until the end."""
 
 Events = tuple[tuple[str, str], ...]
 
 
 def is_active(rollout: Rollout | None) -> bool:
-    """Whether a release is under way, held ones included."""
+    """Return whether a release is under way, including a paused one."""
     return rollout is not None and rollout.phase in (RolloutPhase.STARTING, RolloutPhase.STEPPING, RolloutPhase.PAUSED)
 
 
 def steps(policy: RolloutPolicy) -> tuple[tuple[float, float], ...]:
-    """(part, seconds) of a canary, an A/B or a shadow release; the others have none."""
-    given = policy.steps or _DEFAULTS.get(policy.strategy, ())
-    return tuple((quantity.percent(step.to), quantity.seconds(step.for_)) for step in given)
+    """Return (share, seconds) of each step of a canary, A/B or shadow release; other strategies have none."""
+    configured = policy.steps or _DEFAULTS.get(policy.strategy, ())
+    return tuple((quantity.percent(step.to), quantity.seconds(step.for_)) for step in configured)
 
 
 def shares(service: Service, now: float) -> Shares:
-    """How traffic is shared now, and for what replicas are made."""
+    """Return the current traffic shares and the shares for which replicas are being prepared."""
     rollout = service.rollout
     if rollout is None or not is_active(rollout):
         return Shares({service.stable: 1.0}, {service.stable: 1.0}) if service.stable else Shares()
@@ -77,30 +77,30 @@ def shares(service: Service, now: float) -> Shares:
 
 
 def _shadowed(service: Service, rollout: Rollout, kept: int, *, is_due: bool) -> Shares:
-    """The shares of a shadow release before it takes over: the old revision serves, the new one gets copies."""
+    """Return the shares of a shadow release before the switch: the old revision serves, the new one gets copies."""
     serving, copied = {rollout.source: 1.0}, rollout.marks.get(MIRROR, 0.0)
     if not is_due:
         return Shares(serving, serving, (rollout.target, copied), kept)
     if _is_copy(service, rollout):
         return Shares(serving, serving, (rollout.target, max(copied, _next(service, rollout))), kept)
-    # Replicas for all of the traffic are made while the copies go on.
+    # Replicas for all of the traffic are started while copying continues.
     return Shares(serving, {rollout.source: 0.0, rollout.target: 1.0}, (rollout.target, copied), kept)
 
 
 def _is_copy(service: Service, rollout: Rollout) -> bool:
-    """Whether the next step of the release only copies requests."""
+    """Return whether the next step of the release only copies requests."""
     policy = service.spec.rollout
     return policy.strategy is RolloutStrategy.SHADOW and rollout.step + 1 < len(steps(policy))
 
 
 def _is_unmeasured(service: Service, rollout: Rollout) -> bool:
-    """Whether the new revision's speed is not known yet: until then it may need more replicas than the old one."""
+    """Return whether the new revision's speed is unknown: it may need more replicas than the old one."""
     rates = service.scale.service_rate
     return rollout.source in rates and rollout.target not in rates
 
 
 def _next(service: Service, rollout: Rollout) -> float:
-    """The part that comes after the one in force."""
+    """Return the share that follows the one in force."""
     policy, share = service.spec.rollout, rollout.marks.get(SHARE, 0.0)
     if policy.strategy is RolloutStrategy.ROLLING:
         number = service.scale.wanted
@@ -111,54 +111,54 @@ def _next(service: Service, rollout: Rollout) -> float:
 
 
 def _is_due(service: Service, rollout: Rollout, now: float) -> bool:
-    """Whether the next part may be prepared."""
+    """Return whether the next share may be prepared."""
     if rollout.phase is RolloutPhase.PAUSED or rollout.marks.get(SHARE, 0.0) >= 1.0:
         return False
     if rollout.step < 0:
         return True
-    over = rollout.step_since + _seconds(service, rollout)
+    due_at = rollout.step_since + _seconds(service, rollout)
     policy = service.spec.rollout
-    gives_up = policy.unjudged == "continue" and now >= over + quantity.seconds(policy.patience)
-    return now >= over and (gives_up or not unseen(service, rollout))
+    gives_up = policy.unjudged == "continue" and now >= due_at + quantity.seconds(policy.patience)
+    return now >= due_at and (gives_up or not unseen(service, rollout))
 
 
 def unseen(service: Service, rollout: Rollout) -> str:
-    """What the guards have not seen enough of to judge the part in force; empty: they have, or time alone counts."""
+    """Return what the guards still need to judge the share in force; empty when nothing, or if only time counts."""
     policy, marks = service.spec.rollout, rollout.marks
-    timed = 0 <= rollout.step < len(steps(policy)) and marks.get(SHARE, 0.0) < 1.0
-    if not timed or not policy.requests or marks.get(ACCEPTED) == rollout.step:
+    is_timed = 0 <= rollout.step < len(steps(policy)) and marks.get(SHARE, 0.0) < 1.0
+    if not is_timed or not policy.requests or marks.get(ACCEPTED) == rollout.step:
         return ""
-    seen = max(0.0, guards.answers(marks) - marks.get(SEEN, 0.0))
-    if seen < policy.requests:
-        return f"{policy.requests} answers of r{rollout.target}, has {seen:.0f}"
-    paired = max(0.0, outputs.compared(marks) - marks.get(SEEN_PAIRS, 0.0))
-    if policy.guard.outputs and paired < policy.requests:
-        return f"{policy.requests} compared answers of r{rollout.target}, has {paired:.0f}"
+    answer_count = max(0.0, guards.answers(marks) - marks.get(SEEN, 0.0))
+    if answer_count < policy.requests:
+        return f"{policy.requests} answers of r{rollout.target}, has {answer_count:.0f}"
+    pair_count = max(0.0, outputs.compared(marks) - marks.get(SEEN_PAIRS, 0.0))
+    if policy.guard.outputs and pair_count < policy.requests:
+        return f"{policy.requests} compared answers of r{rollout.target}, has {pair_count:.0f}"
     metric = policy.guard.metric
-    told = min(guards.reports(marks, side).count for side in ("new", "old"))
-    if metric and policy.strategy is not RolloutStrategy.SHADOW and told < policy.requests:
-        return f"{policy.requests} reports of {metric.name} of both revisions, has {told:.0f}"
+    report_count = min(guards.reports(marks, side).count for side in ("new", "old"))
+    if metric and policy.strategy is not RolloutStrategy.SHADOW and report_count < policy.requests:
+        return f"{policy.requests} reports of {metric.name} of both revisions, has {report_count:.0f}"
     return ""
 
 
 def _waiting(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
-    """A step whose time is over and that was not judged yet: it says so, and is held when that lasts too long."""
-    lacks = unseen(service, rollout)
-    over = rollout.step_since + _seconds(service, rollout)
-    if rollout.phase is RolloutPhase.PAUSED or not lacks or now < over:
+    """Process a step that is over but not judged yet: record the reason, and pause the release after `patience`."""
+    missing = unseen(service, rollout)
+    due_at = rollout.step_since + _seconds(service, rollout)
+    if rollout.phase is RolloutPhase.PAUSED or not missing or now < due_at:
         return service, ()
     policy = service.spec.rollout
-    if now < over + quantity.seconds(policy.patience):
-        return replace(service, rollout=replace(rollout, reason=f"waits for {lacks}")), ()
-    why = f"waited {policy.patience} longer than its step for {lacks}"
+    if now < due_at + quantity.seconds(policy.patience):
+        return replace(service, rollout=replace(rollout, reason=f"waits for {missing}")), ()
+    why = f"waited {policy.patience} longer than its step for {missing}"
     marks = {**rollout.marks, guards.PAUSED_AT: now, ACCEPTED: float(rollout.step)}
     reason = f"{why}; `fairway rollout resume` goes on without, `undo` goes back"
-    held = replace(rollout, phase=RolloutPhase.PAUSED, marks=marks, reason=reason)
-    return replace(service, rollout=held), (("RolloutPaused", f"r{rollout.target} {why}"),)
+    paused = replace(rollout, phase=RolloutPhase.PAUSED, marks=marks, reason=reason)
+    return replace(service, rollout=paused), (("RolloutPaused", f"r{rollout.target} {why}"),)
 
 
 def _seconds(service: Service, rollout: Rollout) -> float:
-    """How long the part in force stays."""
+    """Return the duration of the share in force, in seconds."""
     if rollout.marks.get(SHARE, 0.0) >= 1.0:
         return BAKE
     plan = steps(service.spec.rollout)
@@ -166,12 +166,12 @@ def _seconds(service: Service, rollout: Rollout) -> float:
 
 
 def judged(service: Service, replicas: Sequence[Replica], measured: Measured, now: float) -> tuple[Service, Events]:
-    """The release as the guards leave it: sent back, at its end, or as it was."""
+    """Apply the guards to the release: roll it back, finish it, or leave it unchanged."""
     rollout = service.rollout
     if rollout is None or not is_active(rollout):
         return service, ()
     if not rollout.source:
-        # The first revision has nothing to be compared with and nowhere to go back to.
+        # The first revision has no other revision to compare with or to return to.
         is_ready = rollout.target in fleet.ready_names(replicas)
         return _done(service, rollout, now) if is_ready else (service, ())
     rollout = guards.with_ends(rollout, replicas)
@@ -190,7 +190,7 @@ def judged(service: Service, replicas: Sequence[Replica], measured: Measured, no
 
 
 def _baking(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
-    """All traffic has moved; the old replicas go when the guards have looked for long enough and the new ones are enough."""
+    """Finish a release whose traffic has all moved, after `BAKE` seconds and if the new replicas are sufficient."""
     if rollout.phase is RolloutPhase.PAUSED:
         return service, ()
     slow = _too_slow(service, rollout)
@@ -200,37 +200,37 @@ def _baking(service: Service, rollout: Rollout, now: float) -> tuple[Service, Ev
 
 
 def stepped(service: Service, replicas: Sequence[Replica], now: float) -> tuple[Service, Events]:
-    """The next part comes in force when its time has come and enough replicas of the new revision are ready for it.
+    """Put the next share in force when it is due and enough replicas of the new revision are ready for it.
 
-    The number of replicas must have been decided for that part already.
+    The number of replicas must have been decided for that share already.
     """
     rollout = service.rollout
     if rollout is None or not is_active(rollout) or not rollout.source:
         return service, ()
     if not _is_due(service, rollout, now):
         return _waiting(service, rollout, now)
-    wanted = split.parts(service, shares(service, now))[rollout.target].wanted
-    there = len(fleet.ready_names(replicas).get(rollout.target, ()))
-    lacking = f"{there} of {wanted} replicas are ready" if there < wanted else ""
+    target_count = split.parts(service, shares(service, now))[rollout.target].wanted
+    ready_count = len(fleet.ready_names(replicas).get(rollout.target, ()))
+    lacking = f"{ready_count} of {target_count} replicas are ready" if ready_count < target_count else ""
     reason = _too_slow(service, rollout) or _unproven(service, rollout) or lacking
-    waiting = fleet.without_room(replicas, rollout.target, now) if there < wanted else None
+    waiting = fleet.without_room(replicas, rollout.target, now) if ready_count < target_count else None
     if waiting:
         reason += f"; {waiting.name} has no place: {waiting.message}{way_out(service, rollout.target)}"
     if reason:
         return replace(service, rollout=replace(rollout, reason=f"waits: {reason}")), ()
-    part = _next(service, rollout)
+    share = _next(service, rollout)
     is_copy = _is_copy(service, rollout)
-    marks = {**guards.without_metric(rollout.marks), **({MIRROR: part} if is_copy else {SHARE: part, MIRROR: 0.0})}
+    marks = {**guards.without_metric(rollout.marks), **({MIRROR: share} if is_copy else {SHARE: share, MIRROR: 0.0})}
     marks[SEEN] = guards.answers(marks)
     if service.spec.rollout.guard.outputs:
         marks[SEEN_PAIRS] = outputs.compared(marks)
-    on = replace(rollout, phase=RolloutPhase.STEPPING, step=rollout.step + 1, step_since=now, marks=marks, reason="")
-    what = f"answers copies of {part:.0%} of the requests" if is_copy else f"gets {part:.0%} of the traffic"
-    return replace(service, rollout=on), (("RolloutStep", f"r{rollout.target} {what}"),)
+    advanced = replace(rollout, phase=RolloutPhase.STEPPING, step=rollout.step + 1, step_since=now, marks=marks, reason="")
+    what = f"answers copies of {share:.0%} of the requests" if is_copy else f"gets {share:.0%} of the traffic"
+    return replace(service, rollout=advanced), (("RolloutStep", f"r{rollout.target} {what}"),)
 
 
 def way_out(service: Service, revision: int) -> str:
-    """What a person can do for a new revision that finds no room; nothing for another one, or where it was done."""
+    """Return advice for the user if the new revision finds no capacity; empty for other revisions or if already followed."""
     rollout = service.rollout
     if rollout is None or not is_active(rollout) or not rollout.source or rollout.target != revision:
         return ""
@@ -242,17 +242,17 @@ def way_out(service: Service, revision: int) -> str:
 
 
 def _unproven(service: Service, rollout: Rollout) -> str:
-    """A revision whose replicas ended by themselves takes no more until one was ready for a while since, or the guard speaks."""
+    """Return why the share must not grow: replicas ended by themselves, and none has been ready long enough since."""
     target = service.revision(rollout.target)
     if rollout.step < 0 or target is None or not target.failures:
         return ""
-    one = target.failures == 1
-    ended = f"{target.failures} replica{'' if one else 's'} of r{target.number} ended by {'itself' if one else 'themselves'}"
-    return f"{ended}; the next part comes when one has been ready for {fleet.PROVEN:.0f} s without another end"
+    single = target.failures == 1
+    text = f"{target.failures} replica{'' if single else 's'} of r{target.number} ended by {'itself' if single else 'themselves'}"
+    return f"{text}; the next part comes when one has been ready for {fleet.PROVEN:.0f} s without another end"
 
 
 def _too_slow(service: Service, rollout: Rollout) -> str:
-    """A slower revision takes no more while all replicas that the document allows would not be enough."""
+    """Return why the share must not grow: the new revision is slower, and even `replicas.max` would not be enough."""
     rates = usable(service.scale.service_rate)
     mine, old = rates.get(rollout.target), rates.get(rollout.source)
     if service.scale.rule != "max" or mine is None or old is None or mine >= old:
@@ -262,28 +262,30 @@ def _too_slow(service: Service, rollout: Rollout) -> str:
 
 
 def _done(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
-    done = replace(rollout, phase=RolloutPhase.DONE, finished=now, reason="nothing spoke against it" if rollout.source else "")
+    finished_rollout = replace(
+        rollout, phase=RolloutPhase.DONE, finished=now, reason="nothing spoke against it" if rollout.source else ""
+    )
     revisions = tuple(
         replace(revision, phase=RevisionPhase.GOOD, reason="") if revision.number == rollout.target else revision
         for revision in service.revisions
     )
-    whole = f"r{rollout.target} serves all of the traffic"
-    return replace(service, rollout=done, revisions=revisions, stable=rollout.target), (("RolledOut", whole),)
+    message = f"r{rollout.target} serves all of the traffic"
+    return replace(service, rollout=finished_rollout, revisions=revisions, stable=rollout.target), (("RolledOut", message),)
 
 
 def rolled_back(service: Service, rollout: Rollout, reason: str, now: float) -> tuple[Service, Events]:
-    """Back to the revision that served before; the new one is known as bad."""
+    """Roll back to the revision that served before, and mark the new one as bad."""
     back = replace(rollout, phase=RolloutPhase.ROLLED_BACK, finished=now, reason=reason)
     revisions = tuple(
         replace(revision, phase=RevisionPhase.BAD, reason=reason) if revision.number == rollout.target else revision
         for revision in service.revisions
     )
-    said = f"r{rollout.target} was sent back to r{rollout.source} by the guard {reason}"
-    return replace(service, rollout=back, revisions=revisions), (("RolledBack", said),)
+    message = f"r{rollout.target} was sent back to r{rollout.source} by the guard {reason}"
+    return replace(service, rollout=back, revisions=revisions), (("RolledBack", message),)
 
 
 def wake_at(service: Service) -> float | None:
-    """When the next step, or the end of a guard's patience, is due."""
+    """Return when the next step or the deadline of the `ready` guard is due."""
     rollout = service.rollout
     if rollout is None or not is_active(rollout) or rollout.phase is RolloutPhase.PAUSED:
         return None

@@ -1,6 +1,6 @@
-"""Where requests go: to ready replicas, by the parts of a release, never to fewer than the traffic needs.
+"""Routing of requests: to ready replicas, by the traffic shares of a release.
 
-A revision whose ready replicas are too few for its part gives the rest to replicas that are there beside it.
+A revision with too few ready replicas for its share passes the rest to surplus replicas of other revisions.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fairway.state.service import Replica, ReplicaPhase, Service
 from fairway.units import quantity
 
 METRICS = "/metrics"
-"""Where our own server shows its metrics."""
+"""Path of the metrics of Fairway's own server."""
 HOLD_LIMIT = 1_000
-"""Requests that may wait for the first replica."""
+"""Maximum number of requests that wait for the first replica."""
 
 
 def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts: Mapping[int, Part], target: int) -> RoutePlan:
-    """What the router is to know. `replicas`: those that may get requests; `target`: the revision on its way in, or 0."""
+    """Return the router's configuration. `replicas` may get requests; `target` is the revision being released, or 0."""
     backends = tuple(
         Backend(replica.name, replica.revision, replica.address, _protocol(service, replica.revision))
         for replica in sorted(replicas, key=lambda replica: replica.number)
@@ -50,15 +50,15 @@ def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts:
 
 
 def _protocol(service: Service, number: int) -> str:
-    """What the replicas of a revision speak; empty for our own server."""
+    """Return the protocol of a revision's replicas; empty for Fairway's own server."""
     revision = service.revision(number)
     return str(revision.spec.protocol) if revision is not None and revision.spec.command else ""
 
 
 def observed(service: Service, has_replicas: bool) -> RouteObservation:
-    """What the router shows of the service, and which requests wake it.
+    """Return what the router publishes about the service, and which requests wake it.
 
-    A service sleeps when it may have no replica and has none, and the revision that served did not fail.
+    A service sleeps when it may scale to zero and has no replica, and the revision that served has not failed.
     """
     spec = service.spec
     revision = service.revision(service.stable) if service.stable else None
@@ -81,51 +81,51 @@ def _tolerance(spec: ServiceSpec) -> float | None:
 
 
 def weights(service: Service, ready: Mapping[int, int], shares: Shares, parts: Mapping[int, Part]) -> tuple[tuple[int, int], ...]:
-    """(revision, parts of `WHOLE`), summing to `WHOLE`; nothing when nobody is ready."""
-    found, left = _own(service, ready, shares, parts)
-    beside = {
+    """Return (revision, weight) pairs that sum to `WHOLE`; empty when no replica is ready."""
+    carried, uncarried = _own(service, ready, shares, parts)
+    surplus = {
         number: speed(service, number) * (count - (parts[number].need if number in parts else 0))
         for number, count in ready.items()
     }
     mirrored = shares.mirror[0] if shares.mirror else None
-    beside = {number: spare for number, spare in beside.items() if spare > 0 and number != mirrored and _serves(number, shares)}
-    if left > 0 and beside:
-        able = sum(beside.values())
-        # They take what they can carry. What nobody can is shared by all, each as far as it can do more than the others.
+    surplus = {number: spare for number, spare in surplus.items() if spare > 0 and number != mirrored and _serves(number, shares)}
+    if uncarried > 0 and surplus:
+        capacity = sum(surplus.values())
+        # Surplus replicas take what they can serve. The excess is shared by all revisions in proportion to their weights.
         planned = sum(part.need * speed(service, number) for number, part in parts.items())
-        taken = min(left, able / planned) if planned and any(found.values()) else left
-        for number, spare in beside.items():
-            found[number] = found.get(number, 0.0) + taken * spare / able
-    total = sum(found.values())
+        taken = min(uncarried, capacity / planned) if planned and any(carried.values()) else uncarried
+        for number, spare in surplus.items():
+            carried[number] = carried.get(number, 0.0) + taken * spare / capacity
+    total = sum(carried.values())
     if total <= 0:
-        # Nobody of those who should serve is ready: whoever is, does.
-        found = {number: float(count) for number, count in ready.items() if number != mirrored}
-        total = sum(found.values())
-    return _whole({number: share / total for number, share in found.items() if share > 0}) if total else ()
+        # No revision that should serve is ready, so all ready ones serve.
+        carried = {number: float(count) for number, count in ready.items() if number != mirrored}
+        total = sum(carried.values())
+    return _whole({number: share / total for number, share in carried.items() if share > 0}) if total else ()
 
 
 def _serves(number: int, shares: Shares) -> bool:
-    """Whether a revision may take what others cannot: not one that has no part yet, on its way in."""
+    """Return whether a revision may take excess traffic: not a new one that has no share yet."""
     return number in shares.serving or number not in shares.coming
 
 
 def _own(service: Service, ready: Mapping[int, int], shares: Shares, parts: Mapping[int, Part]) -> tuple[dict[int, float], float]:
-    """Each revision's part as far as its ready replicas carry it, and what is left."""
-    strangers = [number for number in ready if number not in shares.serving and number not in shares.coming]
-    only_bad = bool(strangers) and all(fleet.is_bad(service, number) for number in strangers)
+    """Return each revision's share as far as its ready replicas can serve it, and the sum of the rest."""
+    unplanned = [number for number in ready if number not in shares.serving and number not in shares.coming]
+    only_bad = bool(unplanned) and all(fleet.is_bad(service, number) for number in unplanned)
     factor = fleet.stress(service) if only_bad else 1.0
-    found: dict[int, float] = {}
-    left = 0.0
+    shares_carried: dict[int, float] = {}
+    uncarried = 0.0
     for number, share in shares.serving.items():
         need = parts[number].need * factor if number in parts else 0
         carried = share * min(1.0, ready.get(number, 0) / need) if need else share * bool(ready.get(number))
-        found[number] = carried
-        left += share - carried
-    return found, left
+        shares_carried[number] = carried
+        uncarried += share - carried
+    return shares_carried, uncarried
 
 
 def _whole(parts: dict[int, float]) -> tuple[tuple[int, int], ...]:
-    """Whole weights that sum to `WHOLE`: what rounding leaves goes to the largest."""
+    """Return integer weights that sum to `WHOLE`; the rounding error is added to the largest."""
     rounded = {number: int(part * WHOLE) for number, part in parts.items()}
     largest = max(parts, key=lambda number: (parts[number], -number))
     rounded[largest] += WHOLE - sum(rounded.values())

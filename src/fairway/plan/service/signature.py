@@ -1,4 +1,4 @@
-"""What a new version of a model changes for its clients: names, types and shapes of inputs and outputs."""
+"""Compare the signatures of two model versions: names, types and shapes of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Change:
     text: str
     """`input image: FP32[any, 784] -> FP32[any, 1, 28, 28]`."""
     breaks: bool
-    """Whether requests that were answered before can be refused, or answers lack what they had."""
+    """Whether requests accepted before may be refused, or answers may lack content that they had."""
 
 
 def changes(before: Signature, after: Signature) -> tuple[Change, ...]:
-    """In what two signatures differ, inputs first. What one of them does not say is no difference.
+    """Return the differences between two signatures, inputs first. Unspecified parts are no difference.
 
-    An input or output that is gone, an input that is new, and another type, rank or length break clients. An output that is new
-    does not, nor does a length that was fixed and may be any now.
+    A removed input or output, a new input, and another type, rank or length break clients. A new output does not, nor does a
+    length that was fixed and is now arbitrary.
     """
     return (
         *_compared("input", before.inputs, after.inputs),
@@ -59,7 +59,7 @@ def _compared(what: str, before: Sequence[TensorSpec], after: Sequence[TensorSpe
 
 
 def _differ(old: TensorSpec, new: TensorSpec) -> bool:
-    """Whether what both say is different; an empty type or shape says nothing."""
+    """Return whether both differ; an empty type or shape is unspecified."""
     is_other_type = old.datatype and new.datatype and old.datatype != new.datatype
     return bool(is_other_type or (old.shape and new.shape and old.shape != new.shape))
 
@@ -75,7 +75,7 @@ def _breaks(old: TensorSpec, new: TensorSpec, *, is_input: bool) -> bool:
 
 
 def _narrows(before: int, after: int, *, is_input: bool) -> bool:
-    """Whether a length that a client used may be refused, or one that it relied on is another one."""
+    """Return whether a length that a client used may be refused, or one that it relied on has changed."""
     if before == after or after < 0:
         return False
     return before >= 0 or is_input

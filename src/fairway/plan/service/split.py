@@ -1,7 +1,7 @@
-"""The one number of replicas, split between revisions.
+"""Split the total number of replicas between revisions.
 
-While a release is under way, each revision gets as many replicas as its part of the traffic asks for, the slower revision more
-of them. The sum may be larger than the number (surge), never smaller.
+During a release each revision gets replicas for its share of the traffic, a slower revision proportionally more. The sum may
+exceed the number (surge), but is never smaller.
 """
 
 from __future__ import annotations
@@ -14,100 +14,100 @@ from fairway.state.service import Service
 from fairway.units import number as units
 
 _FACTOR = 4.0
-"""A revision counts as at most this many times slower or faster than the other."""
+"""Maximum factor by which a revision counts as slower or faster than the other."""
 _ROUNDING = 1e-6
 _MOST = 1_000_000
-"""Replicas of one revision."""
+"""Maximum number of replicas of one revision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How traffic is shared."""
+    """The shares of traffic."""
 
     serving: dict[int, float] = field(default_factory=dict)
-    """The part in force, by revision; sums to 1, or empty before the first revision was ready."""
+    """The share in force, by revision; sums to 1, or empty before the first revision is ready."""
     coming: dict[int, float] = field(default_factory=dict)
-    """The part for which replicas are made now."""
+    """The share for which replicas are being prepared."""
     mirror: tuple[int, float] | None = None
-    """The revision that answers copies, and the part of the requests that is copied."""
+    """The revision that gets copies, and the fraction of requests that are copied."""
     kept: int = 0
-    """A revision that keeps all of its replicas, whatever its part: the way back."""
+    """A revision that keeps all of its replicas, whatever its share, for a rollback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one revision should have."""
+    """The target of one revision."""
 
     wanted: int
-    """Replicas."""
+    """Target number of replicas."""
     need: int = 0
-    """Ready ones, without which its part of the traffic is not served as planned."""
+    """Number of ready replicas needed to serve its share of the traffic."""
     keeps: bool = False
-    """Whether those that it has beyond that stay."""
+    """Whether surplus replicas are kept."""
     makes_way: bool = False
-    """Whether those beyond that go at once, because others wait for their place."""
+    """Whether surplus replicas go at once, because others wait for their places."""
 
 
 def parts(service: Service, shares: Shares) -> dict[int, Part]:
-    """What each revision should have of the number that the autoscaler set; revisions not named should have nothing."""
+    """Return the target of each revision for the autoscaler's number; other revisions should have no replicas."""
     number = service.scale.wanted
     rates = usable(service.scale.service_rate)
     now, next_ = _work(shares.serving, rates), _work(shares.coming, rates)
-    found: dict[int, Part] = {}
+    targets: dict[int, Part] = {}
     for revision in {**shares.serving, **shares.coming}:
         need = _ceil(number * now.get(revision, 0.0))
-        coming = _ceil(number * next_.get(revision, 0.0))
+        next_need = _ceil(number * next_.get(revision, 0.0))
         if revision in shares.coming and revision not in shares.serving:
-            # Somebody must say whether it works, also while the service is at zero.
-            coming = max(1, coming)
-        found[revision] = Part(max(need, coming), need, keeps=revision == shares.kept)
+            # At least one replica must show whether the revision works, even while the service is at zero.
+            next_need = max(1, next_need)
+        targets[revision] = Part(max(need, next_need), need, keeps=revision == shares.kept)
     if shares.mirror:
         revision, share = shares.mirror
         copies = max(1, _ceil(number * share * _slowness(revision, shares, rates)))
-        # A revision that takes over next has replicas for its part as well.
-        found[revision] = Part(max(copies, found[revision].wanted if revision in found else 0))
-    return found
+        # A revision that takes over next also needs replicas for its share.
+        targets[revision] = Part(max(copies, targets[revision].wanted if revision in targets else 0))
+    return targets
 
 
 def in_place(service: Service, found: dict[int, Part], ready: Mapping[int, int], newcomer: int) -> dict[int, Part]:
-    """The same without room for more than the number: of the others, one makes way for each new one, and one at a time.
+    """Adapt the targets where there is no capacity for surge: old replicas make way for new ones, one at a time.
 
-    `newcomer` is the revision that should have more; of the others, those that are not wanted any more go first.
+    `newcomer` is the revision that should grow; of the others, revisions without a target shrink first.
     """
     others = {number: count for number, count in ready.items() if number != newcomer and count}
     if newcomer not in found or not others:
         return found
-    total, there = service.scale.wanted, ready.get(newcomer, 0)
-    allowed = min(found[newcomer].wanted, max(there + 1, total - sum(others.values())))
-    left = max(0, total - allowed)
-    beyond = max(0, sum(others.values()) - left)
+    total, ready_count = service.scale.wanted, ready.get(newcomer, 0)
+    allowed = min(found[newcomer].wanted, max(ready_count + 1, total - sum(others.values())))
+    remaining = max(0, total - allowed)
+    surplus = max(0, sum(others.values()) - remaining)
     parts = {newcomer: replace(found[newcomer], wanted=allowed)}
     for other in sorted({*others, *found} - {newcomer}, key=lambda number: (number in found, number)):
-        goes = min(beyond, others.get(other, 0))
-        stays = others.get(other, 0) - goes
-        beyond -= goes
-        # Of one that is wanted there may be more than are ready; of the rest nothing is made.
-        wanted = max(stays, min(found[other].wanted, left)) if other in found else stays
-        parts[other] = replace(found.get(other, Part(0)), wanted=wanted, keeps=False, makes_way=goes > 0)
-        left = max(0, left - wanted)
+        leaving = min(surplus, others.get(other, 0))
+        staying = others.get(other, 0) - leaving
+        surplus -= leaving
+        # A revision with a target may exceed its ready replicas; no new replicas of the others are started.
+        wanted = max(staying, min(found[other].wanted, remaining)) if other in found else staying
+        parts[other] = replace(found.get(other, Part(0)), wanted=wanted, keeps=False, makes_way=leaving > 0)
+        remaining = max(0, remaining - wanted)
     return parts
 
 
 def _work(shares: dict[int, float], rates: dict[int, float]) -> dict[int, float]:
-    """Parts of the work: parts of the traffic, the slower revision's weighing more."""
+    """Return fractions of the work: traffic shares with more weight for slower revisions."""
     fastest = max((rates[revision] for revision in shares if revision in rates), default=None)
     if fastest is None:
         return shares
-    weighed = {
+    weighted = {
         revision: share * min(_FACTOR, fastest / rates[revision]) if revision in rates else share
         for revision, share in shares.items()
     }
-    total = sum(weighed.values())
-    return {revision: weight / total for revision, weight in weighed.items()} if total else shares
+    total = sum(weighted.values())
+    return {revision: weight / total for revision, weight in weighted.items()} if total else shares
 
 
 def speed(service: Service, revision: int) -> float:
-    """Requests a busy second of one replica; one that was not measured counts as the slowest that was."""
+    """Return the requests per busy second of one replica; an unmeasured revision counts as the slowest measured one."""
     rates = usable(service.scale.service_rate)
     return rates.get(revision) or min(rates.values(), default=1.0)
 

@@ -1,10 +1,10 @@
-"""What replicas use of the machine: the guards of the number, and how busy a server is that says nothing of itself.
+"""Resource use of replicas: guards of the replica number, and the utilisation of servers without metrics of their own.
 
-    need = what all replicas use / what one is allowed
+need = use of all replicas / allowed use of one
 
-This is the rule of the Kubernetes HorizontalPodAutoscaler, for processors and for GPUs. Beside a measured rate it only guards:
-it adds replicas where the rate says that there are enough, and keeps those that are needed for it. Memory adds nothing: what
-a replica holds does not become less beside another one; but nothing goes while it is short.
+This is the rule of the Kubernetes HorizontalPodAutoscaler, for processors and for GPUs. With a measured rate it is only a
+guard: it adds replicas where the rate alone would require fewer, and keeps those that the use requires. Memory adds no
+replicas, since another replica does not reduce the memory of the first; but none is removed while memory is short.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from fairway.state.load import ReplicaUse
 from fairway.units import number, quantity
 
 WINDOW = 30.0
-"""Seconds over which use is averaged: a moment is none."""
+"""Seconds over which use is averaged, so that short peaks do not count."""
 _LOOKS = 3
-"""Fewer looks than this say nothing."""
+"""Minimum number of samples."""
 _SOON = 15.0
-"""Seconds over which requests at once are averaged: they come and go faster than processors tire."""
+"""Seconds over which concurrent requests are averaged: they change faster than the use of processors."""
 _NAMES = {"cpu": "cores", "gpu": "GPUs"}
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What ready replicas used lately, all together: 2 of `cpu` is all that two of them were given. None: too little was seen.
+    """Recent use of all ready replicas together: 2.0 of `cpu` is the full allotment of two. None without enough data.
 
-    It is the sum that counts, because it stays what it is when a replica comes or goes.
+    The sum is used because it does not change when a replica is added or removed.
     """
 
     cpu: float | None = None
     gpu: float | None = None
     at_once: float | None = None
-    """Requests under way, as the router sees them."""
+    """Requests in flight, as counted by the router."""
     memory: float | None = None
-    """Of each, on the average."""
+    """Average memory use of each replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strain:
-    """Replicas that something asks for, what it is, and the sentence."""
+    """The number of replicas that a resource requires, its rule, and the explanation."""
 
     need: float
     rule: str
@@ -51,17 +51,17 @@ class Strain:
 
 
 def of_replicas(measured: Measured, names: frozenset[str]) -> Use:
-    """What was used lately, and how much memory the named ones hold."""
+    """Return the recent use of all replicas, and the memory use of the named ones."""
     if measured.last is None:
         return Use()
-    looks: dict[float, dict[str, ReplicaUse]] = {}
+    uses_by_time: dict[float, dict[str, ReplicaUse]] = {}
     for sample in measured.since(measured.last.time - WINDOW):
         for name, use in sample.use.items():
-            looks.setdefault(use.time, {})[name] = use
-    if len(looks) < _LOOKS:
+            uses_by_time.setdefault(use.time, {})[name] = use
+    if len(uses_by_time) < _LOOKS:
         return Use(at_once=_at_once(measured))
-    totals = [_total(look) for look in looks.values()]
-    memory = _sound(use.memory for look in looks.values() for name, use in look.items() if name in names)
+    totals = [_total(uses) for uses in uses_by_time.values()]
+    memory = _sound(use.memory for uses in uses_by_time.values() for name, use in uses.items() if name in names)
     return Use(
         _average([cpu for cpu, _ in totals if cpu is not None]),
         _average([gpu for _, gpu in totals if gpu is not None]),
@@ -77,14 +77,14 @@ def _total(look: dict[str, ReplicaUse]) -> tuple[float | None, float | None]:
 
 
 def _sound(values: Iterable[float | None]) -> list[float]:
-    """Those that an engine can have measured."""
-    return [found for value in values if (found := number.finite(value)) is not None and found >= 0.0]
+    """Return the plausible values."""
+    return [finite for value in values if (finite := number.finite(value)) is not None and finite >= 0.0]
 
 
 def _at_once(measured: Measured) -> float | None:
     last = measured.last
-    seen = [sample.route for sample in measured.since(last.time - _SOON) if sample.route] if last else []
-    return _average([float(sum(max(0, backend.in_flight) for backend in route.backends.values())) for route in seen])
+    routes = [sample.route for sample in measured.since(last.time - _SOON) if sample.route] if last else []
+    return _average([float(sum(max(0, backend.in_flight) for backend in route.backends.values())) for route in routes])
 
 
 def _average(values: list[float]) -> float | None:
@@ -92,27 +92,29 @@ def _average(values: list[float]) -> float | None:
 
 
 def guard(scaling: Scaling, use: Use, ready: int) -> Strain | None:
-    """What processors or GPUs ask for, the larger of both; None: neither is known, or the document does not guard them."""
-    found = [
+    """Return the larger need of processors and GPUs; None if neither is known, or the document does not guard them."""
+    needs = [
         Strain(used / quantity.percent(allowed), rule, f"{_said(rule, used, ready)}, and {allowed} is the most they should")
         for rule, used, allowed in (("cpu", use.cpu, scaling.cpu), ("gpu", use.gpu, scaling.gpu))
         if used is not None and quantity.percent(allowed) > 0
     ]
-    return max(found, key=lambda strain: strain.need, default=None)
+    return max(needs, key=lambda strain: strain.need, default=None)
 
 
 def busy(scaling: Scaling, use: Use, ready: int) -> Strain | None:
-    """What keeps servers that say nothing of themselves as busy as they should be; None: nothing is known of them.
+    """Return the need of servers without metrics of their own, at the target utilisation; None without data.
 
-    They are as busy as their processors, their GPUs, or their requests at once, whichever is the most.
+    Their utilisation is that of their processors, their GPUs or their concurrent requests, whichever is highest.
     """
-    should = quantity.percent(scaling.utilisation) or 0.01
-    found = [(used, rule, _said(rule, used, ready)) for rule, used in (("cpu", use.cpu), ("gpu", use.gpu)) if used is not None]
+    target = quantity.percent(scaling.utilisation) or 0.01
+    utilisations = [
+        (used, rule, _said(rule, used, ready)) for rule, used in (("cpu", use.cpu), ("gpu", use.gpu)) if used is not None
+    ]
     if use.at_once is not None:
-        said = f"{use.at_once:.3g} requests at once, and a replica can have {scaling.concurrency}"
-        found.append((use.at_once / scaling.concurrency, "requests", said))
-    wished = [Strain(used / should, rule, f"{said}; it should be busy {should:.0%}") for used, rule, said in found]
-    return max(wished, key=lambda strain: strain.need, default=None)
+        text = f"{use.at_once:.3g} requests at once, and a replica can have {scaling.concurrency}"
+        utilisations.append((use.at_once / scaling.concurrency, "requests", text))
+    needs = [Strain(used / target, rule, f"{text}; it should be busy {target:.0%}") for used, rule, text in utilisations]
+    return max(needs, key=lambda strain: strain.need, default=None)
 
 
 def _said(rule: str, used: float, ready: int) -> str:
@@ -120,7 +122,7 @@ def _said(rule: str, used: float, ready: int) -> str:
 
 
 def short_of_memory(scaling: Scaling, use: Use) -> str:
-    """The sentence that keeps replicas; empty when memory is not short."""
+    """Return why memory prevents removing replicas; empty when memory is not short."""
     allowed = quantity.percent(scaling.memory)
     if not allowed or use.memory is None or use.memory < allowed:
         return ""

@@ -1,4 +1,4 @@
-"""What is free on nodes and devices, and where tasks go best."""
+"""Free resources of nodes and devices, and the choice of the best place for each task."""
 
 from __future__ import annotations
 

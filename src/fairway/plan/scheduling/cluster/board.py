@@ -1,7 +1,7 @@
-"""The scores of all nodes for all kinds of tasks, kept up to date where something changed.
+"""Score matrix: the scores of all nodes for all kinds of tasks, updated incrementally.
 
-A decision is one look for the highest number in a row. A change of a node makes one column anew, and columns of states seen
-before are found again.
+A decision takes the highest score of a row. A change of a node recomputes one column; columns of states seen before come from
+a cache.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fairway.plan.scheduling.shape import Shape
 
 
 class Board:
-    """Scores by kind of task (row) and node (column, in order of rank)."""
+    """Score matrix by kind of task (row) and node (column, in order of rank)."""
 
     def __init__(self, scorer: Scorer, machines: Sequence[Machine]) -> None:
         self._machines = machines
         self._keys: list[Key | None] = [None] * len(machines)
-        """The states of the nodes when they were scored last; none where no task may be added."""
+        """State keys of the nodes when they were scored last; None where no task may be added."""
         self.memory: NDArray[np.int64] = np.zeros(len(machines), np.int64)
         self._begin(scorer)
 
@@ -35,40 +35,40 @@ class Board:
 
     @property
     def policy(self) -> Policy:
-        """Whose scores they are."""
+        """The policy that computed the scores."""
         return self._scorer.policy
 
     def learn(self, scorer: Scorer) -> None:
-        """Another policy of the same class: all scores are made anew, once for each state that nodes are in."""
+        """Switch to another policy of the same class: recompute all scores, once for each distinct node state."""
         if scorer is self._scorer:
             return
         stale = self._stale
         self._begin(scorer)
-        alike: dict[Key, list[int]] = {}
+        positions_by_key: dict[Key, list[int]] = {}
         for at, key in enumerate(self._keys):
             if key is not None and at not in stale:
-                alike.setdefault(key, []).append(at)
+                positions_by_key.setdefault(key, []).append(at)
         count = len(scorer.specs.rows)
-        for positions in alike.values() if count else ():
+        for positions in positions_by_key.values() if count else ():
             column, _, _ = scorer.column(self._machines[positions[0]])
             self._scores[:count, positions] = column.scores[:, None]
         self._stale = stale
 
     def touch(self, at: int) -> None:
-        """Something changed on this node."""
+        """Note that something changed on this node."""
         self._stale.add(at)
 
     def row(self, shape: Shape) -> Ints:
-        """Scores of every node for the shape, as far as cores and devices go. A view: not to be written to."""
+        """Return the scores of all nodes for the shape, by cores and devices only. A view; must not be modified."""
         row = self._scorer.row(shape)
         if row is None:
             row = self._add(shape)
         self._refresh()
-        found: Ints = self._scores[row]
-        return found
+        scores: Ints = self._scores[row]
+        return scores
 
     def pick(self, at: int, shape: Shape) -> int | None:
-        """The device of the node that a share of one device goes to; None when the policy leaves it open."""
+        """Return the device that a share of one device gets on the node; None when the policy leaves it open."""
         row, machine = self._scorer.row(shape), self._machines[at]
         column, state, _ = self._scorer.column(machine)
         if column.picks is None or row is None:

@@ -1,4 +1,4 @@
-"""All nodes with what sits on them, and a log by which every change can be undone."""
+"""All nodes with the seats taken on them, and an undo log of all changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fairway.state.node import Node
 Positions = NDArray[np.intp]
 
 MOST_WHERES = 1000
-"""Explicit placements of which it is kept which nodes will do."""
+"""Maximum number of cached node selections (`Where`)."""
 
 
 class _Moved(NamedTuple):
@@ -38,9 +38,9 @@ class _Replaced(NamedTuple):
 
 
 class Floor:
-    """Nodes in order of rank, what is taken on them, and the scores that follow.
+    """Nodes in order of rank, what is taken on them, and the resulting scores.
 
-    What goes by position (`machines`, `where`, `racks`, `board`, `tables`) is up to date after `arrange`.
+    Attributes indexed by position (`machines`, `where`, `racks`, `board`, `tables`) are up to date after `arrange`.
     """
 
     def __init__(self, nodes: Iterable[Node], policy: str, mix: Mix, ranks: Mapping[str, int] | None) -> None:
@@ -52,7 +52,7 @@ class Floor:
         self._models: dict[Model, tuple[Model, int]] = {}
         self._load = 0
         self.renewed = 0
-        """How often a node came, went or changed."""
+        """Number of times that a node was added, removed or changed."""
         self._by_name: dict[str, Machine] = {}
         self._arranged = False
         self._learnt = False
@@ -62,7 +62,7 @@ class Floor:
         self.arrange()
 
     def arrange(self) -> None:
-        """Put everything that goes by position in order, if nodes came, went or changed in kind."""
+        """Rebuild everything that is indexed by position if nodes were added, removed or changed in kind."""
         if not self._arranged:
             self._arrange()
         elif not self._learnt:
@@ -84,14 +84,14 @@ class Floor:
         for at, machine in enumerate(self.machines):
             racks.setdefault(machine.node.rack, []).append(at)
         self.racks: list[Positions] = [np.array(racks[name], np.intp) for name in sorted(racks)]
-        """Positions of the nodes of each rack."""
+        """Node positions of each rack."""
         self.rack_of: Positions = np.zeros(len(self.machines), np.intp)
-        """The rack of each position."""
+        """Rack number of each position."""
         for number, positions in enumerate(self.racks):
             self.rack_of[positions] = number
 
     def _score(self) -> Scorer:
-        """What knows the scores for the mix and the nodes that there are; the one before where it would say the same."""
+        """Return the scorer for the mix and the current nodes; the previous one where it would give the same scores."""
         models = {model: self._counts[number] for model, number in self._models.values() if self._counts[number]}
         policy = make(self._name, self.mix, models)
         if self._scorer is not None and alike(policy, self._scorer.policy):
@@ -102,13 +102,13 @@ class Floor:
         return (0, name) if self._ranks is None else (self._ranks.get(name, len(self._ranks)), name)
 
     def learn(self, mix: Mix) -> None:
-        """Another mix: scores are made anew."""
+        """Set another mix; scores are recomputed."""
         if mix != self.mix:
             self.mix = mix
             self._learnt = False
 
     def change(self, seat: Seat, sign: int) -> None:
-        """Take a seat (1) or give it back (-1); nothing where the node is unknown."""
+        """Take a seat (1) or free it (-1); seats on unknown nodes are ignored."""
         machine = self._by_name.get(seat.node)
         if machine is None:
             return
@@ -127,7 +127,7 @@ class Floor:
             self._rooms.touch(at)
 
     def put(self, node: Node) -> None:
-        """A new node, or another capacity."""
+        """Add a node or change its properties."""
         before = self._by_name.get(node.name)
         if before is not None and before.node == node:
             return
@@ -136,11 +136,11 @@ class Floor:
         self._set(node.name, before.changed(node, model, number) if before else Machine(node, model, number))
 
     def node(self, name: str) -> Node:
-        """The node of that name."""
+        """Return the node of that name."""
         return self._by_name[name].node
 
     def drop(self, name: str) -> None:
-        """A node goes, with what was taken on it."""
+        """Remove a node together with what was taken on it."""
         if name in self._by_name:
             self._set(name, None)
 
@@ -162,40 +162,40 @@ class Floor:
             self._arranged = False
 
     def undo(self, mark: int) -> None:
-        """Back to where the log had this length."""
+        """Undo changes until the log has this length."""
         logging, self.logging = self.logging, False
         while len(self.log) > mark:
-            done = self.log.pop()
-            if isinstance(done, _Moved):
-                self.change(done.seat, -done.sign)
+            change = self.log.pop()
+            if isinstance(change, _Moved):
+                self.change(change.seat, -change.sign)
             else:
-                self._set(done.name, done.before)
+                self._set(change.name, change.before)
         self.logging = logging
 
     def admitted(self, shape: Shape) -> Flags | None:
-        """Which nodes will do at all, by name, label and taint; None means all of them."""
+        """Return which nodes the shape allows by name, label and taint; None means all."""
         if shape.where not in self._admitted:
-            found = np.fromiter((machine.admits(shape) for machine in self.machines), np.bool_, len(self.machines))
+            flags = np.fromiter((machine.admits(shape) for machine in self.machines), np.bool_, len(self.machines))
             if len(self._admitted) > MOST_WHERES:
                 self._admitted.clear()
-            self._admitted[shape.where] = None if found.all() else found
+            self._admitted[shape.where] = None if flags.all() else flags
         return self._admitted[shape.where]
 
     def room(self, shape: Shape) -> int:
-        """How many tasks of the shape would fit now, each alone."""
+        """Return how many tasks of the shape would fit now."""
         return self._rooms.total(shape)
 
     def rooms(self, shape: Shape) -> Counts:
-        """The same for each node. A view: not to be written to."""
+        """Return how many tasks would fit on each node. A view; must not be modified."""
         return self._rooms.counts(shape)
 
     def room_by_rack(self, shape: Shape) -> Counts:
-        """The same for each rack."""
-        # Sums of whole numbers that are this small are exact.
+        """Return how many tasks would fit in each rack."""
+        # Float sums of integers this small are exact.
         return np.bincount(self.rack_of, self.rooms(shape), len(self.racks)).astype(np.int64)
 
     def best(self, shape: Shape, within: Positions | None = None, without: Collection[int] = ()) -> int | None:
-        """The position of the best node for one more task; None when it fits nowhere."""
+        """Return the position of the best node for one more task; None when it fits nowhere."""
         row = self.board.row(shape)
         if not len(row):
             return None
@@ -219,21 +219,21 @@ class Floor:
             row[at] = NEVER
 
     def choose(self, row: Ints) -> int:
-        """The position of the best of these scores."""
+        """Return the position of the best of these scores."""
         return self.board.policy.pick(row, self._load)
 
     def open(self, shape: Shape, row: Ints, within: Positions | None) -> Ints:
-        """A row to write in, without the nodes that lack memory or will not do."""
-        ok = self.board.memory >= shape.memory
+        """Return a writable copy of the row, with `NEVER` for nodes that lack memory or are not allowed."""
+        usable = self.board.memory >= shape.memory
         admitted = self.admitted(shape)
         if admitted is not None:
-            ok &= admitted
+            usable &= admitted
         if within is not None:
             inside = np.zeros(len(row), np.bool_)
             inside[within] = True
-            ok &= inside
-        found: Ints = np.where(ok, row, NEVER)
-        return found
+            usable &= inside
+        result: Ints = np.where(usable, row, NEVER)
+        return result
 
 
 def _place(node: Node) -> object:

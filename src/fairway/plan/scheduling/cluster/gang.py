@@ -1,4 +1,4 @@
-"""Places for tasks that start together: all of them, or none."""
+"""Place the tasks of a gang, which start together: all of them, or none."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fairway.plan.scheduling.shape import Gang, Part, Seat, Shape
 
 
 class Stuck(NamedTuple):
-    """Where a gang got stuck."""
+    """Where the placement of a gang failed."""
 
     part: Part
     placed: int
-    """Tasks of the gang that had found a place."""
+    """Number of the gang's tasks that could be placed before."""
     rule: str = ""
-    """`together`, `apart` or `rack` when a task alone would have found a place."""
+    """`together`, `apart` or `rack` when only this rule prevented the placement."""
 
 
 class Missing(NamedTuple):
@@ -30,38 +30,38 @@ class Missing(NamedTuple):
     part: Part
     indexes: tuple[int, ...]
     used: tuple[int, ...]
-    """Positions of the nodes where others of the part sit."""
+    """Positions of the nodes of the part's placed tasks."""
 
 
 def place(floor: Floor, gang: Gang, sizes: Mapping[str, int] | None, running: Sequence[Seat]) -> list[Seat] | Stuck:
-    """Seats for what is missing, all taken; or where it got stuck, with nothing changed."""
-    wanted = [each for each in (_missing(floor, part, sizes, running) for part in gang.parts) if each.indexes]
-    if len(wanted) > 1:
-        wanted.sort(key=_hardest_first)
-    if sum(len(each.indexes) for each in wanted) > 1:
-        for each in wanted:
-            room = floor.room(each.part.shape)
-            if room < len(each.indexes):
-                return Stuck(each.part, room)
-    if not wanted:
+    """Take and return seats for the missing tasks; or return where placement failed, with nothing changed."""
+    missing_parts = [missing for missing in (_missing(floor, part, sizes, running) for part in gang.parts) if missing.indexes]
+    if len(missing_parts) > 1:
+        missing_parts.sort(key=_hardest_first)
+    if sum(len(missing.indexes) for missing in missing_parts) > 1:
+        for missing in missing_parts:
+            room = floor.room(missing.part.shape)
+            if room < len(missing.indexes):
+                return Stuck(missing.part, room)
+    if not missing_parts:
         return []
     stuck: Stuck | None = None
-    for within in _grounds(floor, gang, wanted, running):
-        found = _place_within(floor, wanted, within)
-        if isinstance(found, list):
-            return _in_order(found, gang)
-        stuck = found
-    return stuck or Stuck(wanted[0].part, 0, "rack")
+    for within in _grounds(floor, gang, missing_parts, running):
+        result = _place_within(floor, missing_parts, within)
+        if isinstance(result, list):
+            return _in_order(result, gang)
+        stuck = result
+    return stuck or Stuck(missing_parts[0].part, 0, "rack")
 
 
 def _missing(floor: Floor, part: Part, sizes: Mapping[str, int] | None, running: Sequence[Seat]) -> Missing:
     size = part.least if sizes is None else sizes.get(part.role, part.least)
     if not running:
         return Missing(part, tuple(range(size)), ())
-    sitting = [seat for seat in running if seat.role == part.role]
-    there = {seat.index for seat in sitting}
-    used = tuple(sorted({floor.where[seat.node] for seat in sitting if seat.node in floor.where}))
-    return Missing(part, tuple(index for index in range(size) if index not in there), used)
+    placed = [seat for seat in running if seat.role == part.role]
+    placed_indexes = {seat.index for seat in placed}
+    used = tuple(sorted({floor.where[seat.node] for seat in placed if seat.node in floor.where}))
+    return Missing(part, tuple(index for index in range(size) if index not in placed_indexes), used)
 
 
 def _hardest_first(missing: Missing) -> tuple[bool, int, int, int]:
@@ -77,30 +77,30 @@ def _in_order(seats: list[Seat], gang: Gang) -> list[Seat]:
 
 
 def _grounds(floor: Floor, gang: Gang, wanted: Sequence[Missing], running: Sequence[Seat]) -> Iterator[Positions | None]:
-    """Where to try, best first: one rack if it must be one; else as few racks as have the room, then everywhere."""
+    """Yield sets of nodes to try, best first: single racks if required; else the fewest racks with capacity, then all nodes."""
     lone = not running and len(wanted) == 1 and len(wanted[0].indexes) == 1
     if len(floor.racks) < 2 or (lone and not gang.same_rack):
         yield None
         return
     by_rack = np.array([floor.room_by_rack(each.part.shape) for each in wanted])
     need = np.array([[len(each.indexes)] for each in wanted])
-    home = np.zeros(len(floor.racks), np.bool_)
-    home[[floor.rack_of[floor.where[seat.node]] for seat in running if seat.node in floor.where]] = True
-    # Of those that are alike, the first: it is a stable sort, by the last of these keys first.
-    order = np.lexsort([*(-by_rack[::-1]), ~home])
+    current_racks = np.zeros(len(floor.racks), np.bool_)
+    current_racks[[floor.rack_of[floor.where[seat.node]] for seat in running if seat.node in floor.where]] = True
+    # The sort is stable, so ties go to the first rack. The last key is the primary one.
+    order = np.lexsort([*(-by_rack[::-1]), ~current_racks])
     if gang.same_rack:
-        suits: Flags = np.all(by_rack >= need, axis=0) & (home == home.any())
+        suits: Flags = np.all(by_rack >= need, axis=0) & (current_racks == current_racks.any())
         yield from (floor.racks[rack] for rack in order if suits[rack])
         return
     enough: Flags = np.all(by_rack[:, order].cumsum(axis=1) >= need, axis=0)
     count = int(enough.argmax()) + 1
     if enough[count - 1]:
-        yield floor.racks[order[0]] if count == 1 else np.sort(np.concatenate([floor.racks[each] for each in order[:count]]))
+        yield (floor.racks[order[0]] if count == 1 else np.sort(np.concatenate([floor.racks[each] for each in order[:count]])))
     yield None
 
 
 def _place_within(floor: Floor, wanted: Sequence[Missing], within: Positions | None) -> list[Seat] | Stuck:
-    """One task after the other, each where it is best; when that leads nowhere, a short search for another way."""
+    """Place one task after another, each on its best node; when that fails, run a bounded search."""
     logging, floor.logging = floor.logging, True
     mark = len(floor.log)
     seats: list[Seat] = []
@@ -113,9 +113,11 @@ def _place_within(floor: Floor, wanted: Sequence[Missing], within: Positions | N
     if stuck is not None:
         floor.undo(mark)
         crowded = len(wanted) > 1 or (wanted[0].part.shape.shares and wanted[0].part.shape.gpus > 1)
-        found = search.place(floor, [(each.part, each.indexes, each.used) for each in wanted], within) if crowded else None
-        seats = found or []
-        stuck = None if found else stuck
+        search_result = (
+            search.place(floor, [(entry.part, entry.indexes, entry.used) for entry in wanted], within) if crowded else None
+        )
+        seats = search_result or []
+        stuck = None if search_result else stuck
     floor.logging = logging
     if not logging:
         floor.log.clear()
@@ -123,7 +125,7 @@ def _place_within(floor: Floor, wanted: Sequence[Missing], within: Positions | N
 
 
 def _place_part(floor: Floor, missing: Missing, within: Positions | None, seats: list[Seat]) -> str | None:
-    """Add seats for the tasks of one part; None when all found one, else the rule that stood in the way, if any."""
+    """Add seats for the tasks of one part; return None on success, else the rule that prevented it, or an empty string."""
     part, shape = missing.part, missing.part.shape
     if part.together:
         at = _one_node(floor, missing, within)
@@ -131,7 +133,7 @@ def _place_part(floor: Floor, missing: Missing, within: Positions | None, seats:
             return "together"
         for index in missing.indexes:
             if floor.machines[at].devices(shape) is None:
-                # Those before it lie badly; the search may find another way.
+                # The previous tasks occupy unfavourable devices; the search may find another way.
                 return "together"
             sit(floor, seats, part.role, index, shape, at)
         return None
@@ -161,7 +163,7 @@ def _one_node(floor: Floor, missing: Missing, within: Positions | None) -> int |
 
 
 def sit(floor: Floor, seats: list[Seat], role: str, index: int, shape: Shape, at: int) -> None:
-    """Take the best devices of the node."""
+    """Take a seat on the best devices of the node."""
     machine = floor.machines[at]
     lone_share = shape.gpus == 1 and shape.shares and not shape.where.devices
     positions = machine.devices(shape, floor.board.pick(at, shape) if lone_share else None)

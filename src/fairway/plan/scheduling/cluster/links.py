@@ -1,4 +1,4 @@
-"""Which devices of a node work best together."""
+"""Choice of the devices of a node with the best links between them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from fairway.state.node import Device
 
 
 def closest(devices: Sequence[Device], positions: Sequence[int], count: int) -> tuple[int, ...]:
-    """`count` of the positions: on one island of direct links if one has room, else on one NUMA node, else the first.
+    """Return `count` of the positions: on one island of direct links if possible, else on one NUMA node, else the first.
 
-    Among islands the one with least to spare, so that the others stay whole. Devices of unknown place count as alike.
+    Of several islands the smallest one that suffices is taken, so that larger ones stay whole. Devices of unknown island or NUMA
+    node count as equal.
     """
     if count >= len(positions) or count < 2:
         return tuple(positions[:count])
@@ -29,8 +30,8 @@ def _numa(devices: Sequence[Device], positions: Sequence[int]) -> list[list[int]
 
 
 def _groups(positions: Sequence[int], names: Sequence[str]) -> list[list[int]]:
-    found: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = {}
     for at, name in zip(positions, names, strict=True):
         if name:
-            found.setdefault(name, []).append(at)
-    return list(found.values())
+            groups.setdefault(name, []).append(at)
+    return list(groups.values())

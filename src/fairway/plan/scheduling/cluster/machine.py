@@ -1,4 +1,4 @@
-"""One node: what is taken, what is free, which devices a task would get."""
+"""One node: what is taken, what is free, and which devices a task would get."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fairway.plan.scheduling.shape import ANYWHERE, WHOLE, Seat, Shape, device_m
 from fairway.state.node import Device, Node
 
 ANY_NUMBER = 1 << 30
-"""Tasks on a node without a limit, and tasks that take nothing."""
+"""Stands for an unlimited number of tasks."""
 
 
 class Machine:
-    """Capacity less what is taken; exact, also when more is taken than there is: then what is free counts as nothing."""
+    """A node's capacity and what is taken. Over-commitment is tracked exactly, and counts as nothing free."""
 
     __slots__ = (
         "_capacity",
@@ -40,14 +40,14 @@ class Machine:
         self.number = number
         """Equal models have equal numbers."""
         self.taken = 0
-        """Tasks that sit here."""
+        """Number of tasks on the node."""
         self.load = 0
-        """A number that what is taken makes, in whatever order it was taken."""
+        """A checksum of what is taken, independent of the order."""
         self.tags: dict[str, int] = {}
         self._held: dict[str, int] = {}
         self._other: dict[str, int] = {}
         self.cpu, self.memory = round(node.cpu * 1000), node.memory >> 20
-        """Free; below zero when more is taken than there is."""
+        """Free amounts; negative when over-committed."""
         self._furnish(node)
 
     def _furnish(self, node: Node) -> None:
@@ -58,7 +58,7 @@ class Machine:
         self._needs: dict[Shape, list[int]] = {}
 
     def changed(self, node: Node, model: Model, number: int) -> Machine:
-        """The same with another capacity; what is taken stays taken."""
+        """Return a machine with another capacity and the same seats taken."""
         other = Machine(node, model, number)
         other.load = self.load
         other.taken, other.tags, other._held, other._other = self.taken, dict(self.tags), dict(self._held), dict(self._other)
@@ -72,7 +72,7 @@ class Machine:
         return max(0, min(self._capacity[at], self._capacity[at] - used))
 
     def change(self, seat: Seat, sign: int) -> None:
-        """Take a seat (1) or give it back (-1)."""
+        """Take a seat (1) or free it (-1)."""
         shape = seat.shape
         self.cpu -= sign * shape.cpu
         self.memory -= sign * shape.memory
@@ -90,25 +90,25 @@ class Machine:
                 self.free[at] = self._left(at)
 
     def state(self) -> State:
-        """What the policies see."""
+        """Return the state that the policies use."""
         return State(self.model, max(0, self.cpu), tuple(self.free), frozenset(self.tags))
 
     def needs(self, shape: Shape) -> list[int]:
-        """Thousandths of each device that the task would take; `NOWHERE` where it may not go."""
-        found = self._needs.get(shape)
-        if found is None:
-            found = [need_on(shape, kind) for kind in self.model.kinds]
-            wanted = shape.where.devices
-            if wanted:
-                named = [device.uuid in wanted or str(device.index) in wanted for device in self.node.devices]
-                found = [need if ok else NOWHERE for need, ok in zip(found, named, strict=True)]
+        """Return the thousandths of each device that a task would take; `NOWHERE` where it is not allowed."""
+        milli = self._needs.get(shape)
+        if milli is None:
+            milli = [need_on(shape, kind) for kind in self.model.kinds]
+            allowed_devices = shape.where.devices
+            if allowed_devices:
+                allowed = [device.uuid in allowed_devices or str(device.index) in allowed_devices for device in self.node.devices]
+                milli = [need if ok else NOWHERE for need, ok in zip(milli, allowed, strict=True)]
             if len(self._needs) > 256:
                 self._needs.clear()
-            self._needs[shape] = found
-        return found
+            self._needs[shape] = milli
+        return milli
 
     def admits(self, shape: Shape) -> bool:
-        """Whether the node will do at all: its name, labels and taints."""
+        """Return whether the shape allows the node by name, labels and taints."""
         where, node = shape.where, self.node
         if where is ANYWHERE and not node.taints:
             return True
@@ -119,23 +119,23 @@ class Machine:
         return not node.taints or "*" in where.tolerates or all(taint in where.tolerates for taint in node.taints)
 
     def other_left(self, name: str) -> int:
-        """What is free of another resource."""
+        """Return the free amount of another resource."""
         return max(0, self.node.other.get(name, 0) - self._other.get(name, 0))
 
     def holds(self, shape: Shape) -> bool:
-        """Whether one more task fits now, apart from cores and devices."""
+        """Return whether one more task fits now, without regard to cores and devices."""
         if shape.memory > max(0, self.memory) or self.taken >= self.tasks:
             return False
         return all(self.other_left(name) >= count for name, count in shape.other)
 
     def count(self, shape: Shape, needs: Sequence[int] | None = None) -> int:
-        """How many tasks of the shape would fit now, on a node that admits it; `needs` are its needs where one knows them."""
+        """Return how many tasks of the shape would fit now if the node is allowed; `needs` may be passed to save computing it."""
         if self.taken >= self.tasks:
             return 0
         most = self.tasks - self.taken
-        for left, need in ((self.cpu, shape.cpu), (self.memory, shape.memory)):
+        for free, need in ((self.cpu, shape.cpu), (self.memory, shape.memory)):
             if need:
-                most = min(most, max(0, left) // need)
+                most = min(most, max(0, free) // need)
         for name, need in shape.other:
             if need:
                 most = min(most, self.other_left(name) // need)
@@ -144,14 +144,14 @@ class Machine:
         return min(most, count_on_devices(self.free, needs if needs is not None else self.needs(shape), shape.gpus))
 
     def fits(self, shape: Shape) -> bool:
-        """Whether one more task fits now, in every respect."""
+        """Return whether one more task fits now, in every respect."""
         return self.holds(shape) and shape.cpu <= max(0, self.cpu) and self.devices(shape) is not None and self.admits(shape)
 
     def devices(self, shape: Shape, pick: int | None = None) -> tuple[int, ...] | None:
-        """Positions of the devices that a task would get; None when there are too few.
+        """Return the positions of the devices that a task would get; None when there are too few.
 
-        One share goes to `pick`, if given, else to the fullest device that has room; several shares to the fullest ones;
-        whole devices to those with the best links.
+        A single share goes to `pick`, if given, else to the fullest device where it fits; several shares go to the fullest
+        devices; whole devices are chosen by their links.
         """
         if not shape.gpus:
             return ()
@@ -167,7 +167,7 @@ class Machine:
         return tuple(sorted(fitting[: shape.gpus]))
 
     def seat(self, role: str, index: int, shape: Shape, positions: tuple[int, ...]) -> Seat:
-        """The seat on these devices."""
+        """Return the seat on these devices."""
         if not positions:
             return Seat(role, index, shape, self.node.name)
         needs, devices = self.needs(shape), self.node.devices
@@ -176,21 +176,21 @@ class Machine:
 
 
 def model_of(node: Node) -> Model:
-    """What the node has in common with others."""
+    """Return the node's model: its device kinds and cores."""
     return Model(tuple(kind_of(device) for device in node.devices), round(node.cpu * 1000))
 
 
 def kind_of(device: Device) -> Kind:
-    """What the device has in common with others."""
+    """Return the device's kind: its type and memory."""
     return Kind(device.type, device_memory(device))
 
 
 def count_on_devices(free: Sequence[int], needs: Sequence[int], gpus: int) -> int:
-    """How many tasks fit that each take their need of `gpus` different devices.
+    """Return how many tasks fit that each take their need of `gpus` different devices.
 
-    t tasks fit exactly if the devices together have room for t x gpus pieces, at most t of them on one device.
+    t tasks fit exactly if the devices together can hold t x gpus pieces, at most t of them on one device.
     """
-    room = [left // need for left, need in zip(free, needs, strict=True) if need <= left] if gpus else []
+    room = [free_milli // need for free_milli, need in zip(free, needs, strict=True) if need <= free_milli] if gpus else []
     most = sum(room) // gpus
     while most and sum(min(pieces, most) for pieces in room) < most * gpus:
         most = sum(min(pieces, most) for pieces in room) // gpus
@@ -198,8 +198,8 @@ def count_on_devices(free: Sequence[int], needs: Sequence[int], gpus: int) -> in
 
 
 def _count(counts: dict[str, int], name: str, change: int) -> None:
-    left = counts.get(name, 0) + change
-    if left:
-        counts[name] = left
+    remaining = counts.get(name, 0) + change
+    if remaining:
+        counts[name] = remaining
     else:
         counts.pop(name, None)

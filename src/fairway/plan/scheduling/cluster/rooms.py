@@ -1,4 +1,4 @@
-"""How many tasks of a shape would fit on each node, kept up to date where something changed since one last asked."""
+"""Cached numbers of tasks of a shape that would fit on each node, updated for the nodes that changed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fairway.plan.scheduling.shape import Shape
 Counts = NDArray[np.int64]
 
 MOST_SHAPES = 512
-"""Shapes whose counts are kept."""
+"""Maximum number of shapes with cached counts."""
 MANY = 12
-"""From so many changed nodes on it is faster to count all of them at once."""
+"""From this number of changed nodes on, counting them as arrays is faster."""
 
 
 class _Kept:
-    """Counts as they were when the log of changes had some length."""
+    """The counts of a shape, valid up to position `at` of the change log."""
 
     __slots__ = ("admitted", "at", "counts", "needs", "total")
 
@@ -30,18 +30,18 @@ class _Kept:
             counts[~admitted] = 0
         self.counts = counts
         self.admitted = admitted
-        """Which nodes will do at all; None: all of them."""
+        """Nodes that the shape allows; None: all."""
         self.needs: dict[int, list[int]] = {}
-        """What a task takes of each device, by model of node."""
+        """What a task takes of each device, by node model."""
         self.total = int(counts.sum())
         self.at = at
 
 
 class Rooms:
-    """Counts by shape and node."""
+    """Counts of tasks that would fit, by shape and node."""
 
     def __init__(self, machines: Sequence[Machine], tables: Tables, admitted: Callable[[Shape], Flags | None]) -> None:
-        """`admitted` says which nodes will do for a shape (None: all of them); it does not change."""
+        """`admitted` returns the nodes that a shape allows (None: all); its results must not change."""
         self._machines = machines
         self._tables = tables
         self._admitted = admitted
@@ -49,18 +49,18 @@ class Rooms:
         self._kept: dict[Shape, _Kept] = {}
 
     def touch(self, at: int) -> None:
-        """Something changed on this node."""
+        """Note that something changed on this node."""
         self._changed.append(at)
         if len(self._changed) > 4 * len(self._machines) + 1000:
             self._changed.clear()
             self._kept.clear()
 
     def total(self, shape: Shape) -> int:
-        """How many would fit on all nodes together."""
+        """Return how many tasks would fit on all nodes together."""
         return self._fresh(shape).total
 
     def counts(self, shape: Shape) -> Counts:
-        """How many would fit on each node. A view: not to be written to."""
+        """Return how many tasks would fit on each node. A view; must not be modified."""
         return self._fresh(shape).counts
 
     def _fresh(self, shape: Shape) -> _Kept:
@@ -88,10 +88,10 @@ class Rooms:
             kept.counts[at] = count
 
     def _needs(self, kept: _Kept, shape: Shape, machine: Machine) -> list[int]:
-        found = kept.needs.get(machine.number)
-        if found is None:
-            found = kept.needs[machine.number] = machine.needs(shape)
-        return found
+        needs = kept.needs.get(machine.number)
+        if needs is None:
+            needs = kept.needs[machine.number] = machine.needs(shape)
+        return needs
 
     def _count_at_once(self, kept: _Kept, shape: Shape, changed: NDArray[np.intp]) -> None:
         counts = self._tables.count(shape, changed)

@@ -1,4 +1,4 @@
-"""What a policy says of states of nodes, kept and used again."""
+"""Cache of a policy's scores for node states."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from fairway.plan.scheduling.placement.specs import Specs, State, spec_of
 from fairway.plan.scheduling.shape import Shape
 
 MOST_ROWS = 512
-"""Kinds of tasks whose scores are kept; when there are more, it begins anew."""
+"""Maximum number of kinds of tasks with cached scores; beyond it the cache is rebuilt."""
 MOST_COLUMNS = 30_000
-"""States whose scores are kept."""
+"""Maximum number of node states with cached scores."""
 
 Key = tuple[int, int, tuple[int, ...], frozenset[str]]
 
 
 class Scorer:
-    """Scores by kind of task (row) and state of a node; independent of which nodes there are."""
+    """Scores by kind of task (row) and node state; independent of the set of nodes."""
 
     def __init__(self, policy: Policy, expected: Sequence[Shape] = ()) -> None:
-        """`expected` are kinds of tasks that will come: scores made together cost less than one by one."""
+        """`expected` are kinds of tasks that are likely to come: computing scores together is cheaper than one by one."""
         self.policy = policy
         self.specs = Specs()
         self._rows: dict[Shape, int] = {spec: self.specs.add(spec) for spec in expected[:MOST_ROWS]}
@@ -29,7 +29,7 @@ class Scorer:
         self._sorts: dict[int, bool] = {}
 
     def row(self, shape: Shape) -> int | None:
-        """The row of a shape; None when it was not seen before."""
+        """Return the row of a shape; None for a new shape."""
         row = self._rows.get(shape)
         if row is None:
             row = self._rows.get(spec_of(shape))
@@ -39,11 +39,11 @@ class Scorer:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to begin anew."""
+        """Whether the scorer is full and must be replaced."""
         return len(self.specs.rows) >= MOST_ROWS
 
     def add(self, shape: Shape) -> int:
-        """A shape that was not seen before; its row."""
+        """Add a new shape; return its row."""
         spec = spec_of(shape)
         row = self.specs.add(spec)
         self._columns.clear()
@@ -57,9 +57,9 @@ class Scorer:
         self._rows[shape] = row
 
     def column(self, machine: Machine) -> tuple[Column, State, Key]:
-        """What the node is worth to each row, and the state that stands for its own: devices may be in another order.
+        """Return the node's scores for each row, the canonical form of its state (devices may be reordered), and its key.
 
-        Nodes with equal keys are worth the same.
+        Nodes with equal keys have equal scores.
         """
         key, state = self._key(machine)
         column = self._columns.get(key)
@@ -70,33 +70,33 @@ class Scorer:
         return column, state, key
 
     def scores(self, row: int, machines: Sequence[Machine]) -> list[int]:
-        """What each node is worth to one row. Nodes in equal states are looked at once."""
+        """Return the score of each node for one row. Each distinct state is computed once."""
         spec = self.specs.rows[row]
-        alone = Specs()
-        alone.add(spec)
-        seen: dict[Key, int] = {}
-        found = []
+        single_spec = Specs()
+        single_spec.add(spec)
+        scores_by_key: dict[Key, int] = {}
+        result = []
         for machine in machines:
             if max(0, machine.cpu) < spec.cpu or machine.taken >= machine.tasks or machine.devices(spec) is None:
-                found.append(int(NEVER))
+                result.append(int(NEVER))
                 continue
             key, state = self._key(machine)
-            if key not in seen:
-                seen[key] = int(self.policy.column(alone, state).scores[0])
-            found.append(seen[key])
-        return found
+            if key not in scores_by_key:
+                scores_by_key[key] = int(self.policy.column(single_spec, state).scores[0])
+            result.append(scores_by_key[key])
+        return result
 
     def _key(self, machine: Machine) -> tuple[Key, State]:
         number = machine.number
-        sort = self._sorts.get(number)
-        if sort is None:
-            sort = self._sorts[number] = machine.model.uniform and not self.policy.ordered
-        free = tuple(sorted(machine.free)) if sort else tuple(machine.free)
+        is_sortable = self._sorts.get(number)
+        if is_sortable is None:
+            is_sortable = self._sorts[number] = machine.model.uniform and not self.policy.ordered
+        free = tuple(sorted(machine.free)) if is_sortable else tuple(machine.free)
         tags = frozenset(machine.tags) if self.policy.tagged else frozenset()
         cpu = max(0, machine.cpu)
         return (number, cpu, free, tags), State(machine.model, cpu, free, tags)
 
 
 def alike(one: Policy, other: Policy) -> bool:
-    """Whether they score alike."""
+    """Return whether both policies give equal scores."""
     return type(one) is type(other) and one.key == other.key

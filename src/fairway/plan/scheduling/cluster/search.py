@@ -1,4 +1,4 @@
-"""Another way to seat a gang of several shapes, when one task after the other got stuck: a bounded search."""
+"""Bounded search for places of a gang of several shapes, for when placing one task after another has failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairway.plan.scheduling.cluster.floor import Floor, Positions
 from fairway.plan.scheduling.shape import Part, Seat, Shape
 
 PATIENCE = 4000
-"""Looks at nodes before it gives up. On a handful of nodes that is enough for certainty."""
+"""Maximum number of node visits before the search gives up. For a handful of nodes that makes it exhaustive."""
 
 Task = tuple[Part, int, tuple[int, ...]]
 
@@ -16,14 +16,14 @@ Task = tuple[Part, int, tuple[int, ...]]
 def place(
     floor: Floor, wanted: Sequence[tuple[Part, Sequence[int], tuple[int, ...]]], within: Positions | None
 ) -> list[Seat] | None:
-    """Seats for all, taken; None, with nothing changed, when none were found in time. The floor's log must be on."""
+    """Take and return seats for all tasks; None, with nothing changed, when the search fails. The floor's log must be on."""
     tasks = [(part, index, used) for part, indexes, used in wanted for index in indexes]
     nodes = range(len(floor.machines)) if within is None else [int(at) for at in within]
     return _Search(floor, tasks, nodes).run()
 
 
 class _Search:
-    """Depth first. Of nodes in equal states only the first is tried, and equal tasks go to nodes in ascending order."""
+    """Depth-first search. Of nodes in equal states only the first is tried, and equal tasks go to nodes in ascending order."""
 
     def __init__(self, floor: Floor, tasks: Sequence[Task], nodes: Sequence[int]) -> None:
         self._floor = floor
@@ -57,7 +57,7 @@ class _Search:
     def _ways(self, number: int) -> Iterator[tuple[int, tuple[int, ...]]]:
         part, _, used = self._tasks[number]
         peers = [at for at, task in zip(self._at, self._tasks, strict=False) if task[0] is part]
-        seen: set[object] = set()
+        tried_keys: set[object] = set()
         for at in self._nodes:
             machine = self._floor.machines[at]
             if (peers and at < peers[-1]) or not _allowed(part, at, {*used, *peers}):
@@ -65,15 +65,15 @@ class _Search:
             self._left -= 1
             if self._left < 0:
                 return
-            # Named devices, labels and other resources make nodes differ in ways that the state does not show.
+            # Named devices, labels and other resources distinguish nodes in ways that the state does not contain.
             key = (
                 at
                 if part.apart or part.together
                 else (machine.state(), machine.memory, machine.taken, machine.node.name if _special(part.shape) else "")
             )
-            if key in seen or not machine.fits(part.shape):
+            if key in tried_keys or not machine.fits(part.shape):
                 continue
-            seen.add(key)
+            tried_keys.add(key)
             for positions in _choices(machine.free, machine.needs(part.shape), part.shape, machine.devices(part.shape)):
                 yield at, positions
 
@@ -89,7 +89,7 @@ def _special(shape: Shape) -> bool:
 
 
 def _choices(free: Sequence[int], needs: Sequence[int], shape: Shape, usual: tuple[int, ...] | None) -> Iterator[tuple[int, ...]]:
-    """Devices worth trying: one of each remainder for a lone share, the usual ones and the emptiest ones else."""
+    """Yield devices worth trying: for a single share one device of each free amount; else the usual and the emptiest ones."""
     if not shape.shares:
         yield usual or ()
         return
@@ -98,5 +98,5 @@ def _choices(free: Sequence[int], needs: Sequence[int], shape: Shape, usual: tup
         yield usual or ()
         yield tuple(sorted(sorted(fitting, key=lambda at: -free[at])[: shape.gpus]))
         return
-    for left in sorted({free[at] for at in fitting}):
-        yield (next(at for at in fitting if free[at] == left),)
+    for free_amount in sorted({free[at] for at in fitting}):
+        yield (next(at for at in fitting if free[at] == free_amount),)

@@ -1,4 +1,4 @@
-"""What keeps a gang from its places, in numbers."""
+"""Compute why a gang does not fit, in numbers."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from fairway.plan.scheduling.shape import WHOLE, Shape, Shortfall
 
 
 def explain(floor: Floor, stuck: Stuck, size: int) -> Shortfall:
-    """The binding constraint. `size` is how many tasks of the part want a place; the numbers are those of now."""
+    """Return the binding constraint with current numbers. `size` is the number of the part's tasks that need a seat."""
     part, shape = stuck.part, stuck.part.shape
     if not floor.machines:
         return Shortfall("nodes", part.role)
     admitted = floor.admitted(shape)
-    ok = np.ones(len(floor.machines), np.bool_) if admitted is None else admitted
-    named = shape.where.devices and not (floor.tables.needs(shape)[ok] < NOWHERE).any()
-    if named or not ok.any():
+    allowed = np.ones(len(floor.machines), np.bool_) if admitted is None else admitted
+    no_named_device = shape.where.devices and not (floor.tables.needs(shape)[allowed] < NOWHERE).any()
+    if no_named_device or not allowed.any():
         return Shortfall("placement", part.role, placed=stuck.placed)
     if stuck.rule in ("apart", "rack"):
         return Shortfall("rack" if stuck.rule == "rack" else "placement", part.role, placed=stuck.placed)
-    times = size if part.together else 1
-    what = _binding(floor, shape, ok, times)
-    free = _free(floor, what, shape)[ok]
+    task_count = size if part.together else 1
+    what = _binding(floor, shape, allowed, task_count)
+    free = _free(floor, what, shape)[allowed]
     return Shortfall(
         what,
         part.role,
-        asked=_asked(what, shape) * times,
+        asked=_asked(what, shape) * task_count,
         most_on_a_node=int(free.max()),
         free=int(free.sum()),
         placed=stuck.placed,
-        total=int(_total(floor, what, shape)[ok].sum()),
+        total=int(_total(floor, what, shape)[allowed].sum()),
     )
 
 
 def _binding(floor: Floor, shape: Shape, ok: Flags, times: int) -> str:
-    """What no node has enough of for `times` tasks; else that without which some node would do.
+    """Return the resource that no node has enough of for `times` tasks; else one whose lack alone excludes some node.
 
-    When one more would fit somewhere and it is the number of them that does not: what is used up first.
+    When single tasks would fit but not this number of them: the resource that is exhausted first.
     """
     names = [name for name in ("gpu", "cpu", "memory", *dict(shape.other)) if _asked(name, shape)] + ["tasks"]
     counts = np.array([_count(floor, name, shape)[ok] for name in names])
@@ -58,31 +58,31 @@ def _binding(floor: Floor, shape: Shape, ok: Flags, times: int) -> str:
 
 
 def _count(floor: Floor, what: str, shape: Shape) -> Wholes:
-    """How many tasks each node has enough of it for."""
+    """Return how many tasks each node has enough of the resource for."""
     if what == "gpu":
         return floor.tables.count_gpus(shape)
     return floor.tables.free(what) // _asked(what, shape)
 
 
 def _asked(what: str, shape: Shape) -> int:
-    asked = {"gpu": shape.gpus * shape.gpu_milli, "cpu": shape.cpu, "memory": shape.memory, "tasks": 1}
-    return asked[what] if what in asked else dict(shape.other)[what]
+    amounts = {"gpu": shape.gpus * shape.gpu_milli, "cpu": shape.cpu, "memory": shape.memory, "tasks": 1}
+    return amounts[what] if what in amounts else dict(shape.other)[what]
 
 
 def _free(floor: Floor, what: str, shape: Shape) -> Wholes:
-    """Of GPUs: on devices that will do, and on idle ones only when it asks for whole ones."""
+    """Return the free amounts. For GPUs only allowed devices count, and for whole GPUs only idle ones."""
     if what != "gpu":
         return floor.tables.free(what)
     devices = floor.tables.devices()
     usable = floor.tables.needs(shape) < NOWHERE
     if not shape.shares:
         usable = usable & (devices == WHOLE)
-    found: Wholes = np.where(usable, devices, 0).sum(axis=1)
-    return found
+    free: Wholes = np.where(usable, devices, 0).sum(axis=1)
+    return free
 
 
 def _total(floor: Floor, what: str, shape: Shape) -> Wholes:
     if what != "gpu":
         return floor.tables.total(what)
-    found: Wholes = ((floor.tables.needs(shape) < NOWHERE) & floor.tables.sound()).sum(axis=1) * WHOLE
-    return found
+    total: Wholes = ((floor.tables.needs(shape) < NOWHERE) & floor.tables.sound()).sum(axis=1) * WHOLE
+    return total

@@ -1,4 +1,4 @@
-"""What is free on every node as arrays, for questions about all of them at once."""
+"""Free resources of all nodes as arrays, for vectorized queries."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fairway.plan.scheduling.shape import Shape
 
 Wholes = NDArray[np.int64]
 Some = slice | NDArray[np.intp]
-"""Which nodes are meant."""
+"""Selection of nodes."""
 ALL = slice(None)
 
 
 class Tables:
-    """One line for each node, in order of rank; brought up to date when asked."""
+    """Arrays with one row for each node, in order of rank; updated on demand."""
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self._machines = machines
@@ -36,11 +36,11 @@ class Tables:
                 self._kind[at, slot] = self._kinds.setdefault(kind, len(self._kinds))
 
     def touch(self, at: int) -> None:
-        """Something changed on this node."""
+        """Note that something changed on this node."""
         self._stale.add(at)
 
     def refresh(self) -> None:
-        """Look again at the nodes that changed."""
+        """Update the rows of changed nodes."""
         for at in self._stale:
             machine = self._machines[at]
             self._cpu[at] = max(0, machine.cpu)
@@ -51,15 +51,15 @@ class Tables:
         self._stale.clear()
 
     def free(self, what: str, where: Some = ALL) -> Wholes:
-        """What is free of `cpu`, `memory`, `tasks` or another resource, on these nodes."""
+        """Return the free amount of `cpu`, `memory`, `tasks` or another resource on these nodes."""
         self.refresh()
-        known = {"cpu": self._cpu, "memory": self._memory, "tasks": self._tasks}
-        if what in known:
-            return known[what][where]
+        arrays = {"cpu": self._cpu, "memory": self._memory, "tasks": self._tasks}
+        if what in arrays:
+            return arrays[what][where]
         return np.array([machine.other_left(what) for machine in self._machines], np.int64)[where]
 
     def total(self, what: str) -> Wholes:
-        """What there would be if nothing ran."""
+        """Return the total amount on each node if nothing ran."""
         if what == "cpu":
             return np.array([machine.model.cpu for machine in self._machines], np.int64)
         if what == "memory":
@@ -69,28 +69,28 @@ class Tables:
         return np.array([machine.node.other.get(what, 0) for machine in self._machines], np.int64)
 
     def devices(self) -> Wholes:
-        """Free thousandths of every device: a line for each node."""
+        """Return the free thousandths of every device: a row for each node."""
         self.refresh()
         return self._free
 
     def sound(self) -> Flags:
-        """Which devices are healthy: a line for each node."""
+        """Return which devices are healthy: a row for each node."""
         self.refresh()
         return self._sound
 
     def needs(self, shape: Shape, where: Some = ALL) -> Wholes:
-        """Thousandths that a task takes of each device; `NOWHERE` where it may not go."""
+        """Return the thousandths that a task takes of each device; `NOWHERE` where it is not allowed."""
         by_kind = np.array([*(need_on(shape, kind) for kind in self._kinds), NOWHERE], np.int64)
         if not shape.where.devices:
-            found: Wholes = by_kind[self._kind[where]]
-            return found
+            result: Wholes = by_kind[self._kind[where]]
+            return result
         needs: Wholes = by_kind[self._kind]
         for at, machine in enumerate(self._machines):
             needs[at, : len(machine.free)] = machine.needs(shape)
         return needs[where]
 
     def count(self, shape: Shape, where: Some = ALL) -> Wholes:
-        """How many tasks of the shape would fit on each of these nodes, whether or not the node will do."""
+        """Return how many tasks of the shape would fit on each of these nodes, without checking that the node is allowed."""
         most = self.free("tasks", where).copy()
         for what, need in (("cpu", shape.cpu), ("memory", shape.memory), *shape.other):
             if need:
@@ -98,7 +98,7 @@ class Tables:
         return np.minimum(most, self.count_gpus(shape, where))
 
     def count_gpus(self, shape: Shape, where: Some = ALL) -> Wholes:
-        """How many tasks of the shape the devices alone have room for (`machine.count_on_devices` says how)."""
+        """Return how many tasks of the shape fit on the devices alone (see `machine.count_on_devices`)."""
         if not shape.gpus:
             return np.full(len(self._tasks[where]), ANY_NUMBER, np.int64)
         pieces = self.devices()[where] // self.needs(shape, where)

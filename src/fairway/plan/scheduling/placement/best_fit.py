@@ -1,4 +1,4 @@
-"""Best fit: the node that would have least left, cores and GPUs weighing the same."""
+"""Best fit: the node with the least capacity left, with equal weight of cores and GPUs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MOST_CPU, MOST_GPU = 128_000.0, 8_000.0
 
 
 class BestFit(Scored):
-    """As published with the FGD experiment: in whole percents."""
+    """As published with the FGD experiment: scores in whole percents."""
 
     def column(self, specs: Specs, state: State) -> Column:
-        """What would be left, turned round."""
+        """Score nodes by the remaining capacity, inverted."""
         cpu = (state.cpu - specs.cpu) / MOST_CPU * 0.5
         gpu = (sum(state.free) - specs.asked) / MOST_GPU * 0.5
         scores = ((1.0 - (cpu + gpu)) * 100.0).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Bundle: keep large idle nodes whole. Nodes in use first, then the node that would have least left."""
+"""Bundle: keep large idle nodes whole. Nodes in use come first, then the node with the least capacity left."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MOST_LEFT = 90_000
 
 
 class Bundle(Scored):
-    """Whether the node is in use decides first, then free GPUs, then free cores (in tenths)."""
+    """Compares use of the node first, then free GPUs, then free cores (in tenths)."""
 
     def column(self, specs: Specs, state: State) -> Column:
-        """Less left is better; an idle node is broken last."""
+        """Score nodes by the remaining capacity, less is better; idle nodes come last."""
         in_use = state.cpu < state.model.cpu or any(free < WHOLE for free in state.free)
         gpu = np.minimum(sum(state.free) - specs.asked, MOST_LEFT)
         cpu = np.minimum((state.cpu - specs.cpu) // 100, GPU - 1)

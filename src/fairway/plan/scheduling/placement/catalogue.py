@@ -1,4 +1,4 @@
-"""The policies by name."""
+"""The placement policies by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairway.plan.scheduling.placement.spread import Spread
 from fairway.plan.scheduling.shape import Shape
 
 UNKNOWN = Mix(((Shape(gpus=1), 1),))
-"""What is expected when nothing is known: tasks that want a GPU to themselves."""
+"""The assumed mix without data: tasks that each use one whole GPU."""
 
 POLICIES: dict[str, Callable[[Mix, Mapping[Model, int]], Policy]] = {
     "best-fit": lambda _mix, _models: BestFit(),
@@ -35,9 +35,9 @@ POLICIES: dict[str, Callable[[Mix, Mapping[Model, int]], Policy]] = {
 
 
 def make(name: str, mix: Mix, models: Mapping[Model, int]) -> Policy:
-    """The policy of that name. Some look ahead with the mix, and at the models that there are, with how many nodes of each.
+    """Return the policy of that name. Some policies use the mix, and the numbers of nodes of each model.
 
-    `random:7` draws with the seed 7.
+    `random:7` uses the seed 7.
     """
     kind, _, seed = name.partition(":")
     if kind == "random" and seed:

@@ -1,4 +1,4 @@
-"""Dot product: the node whose free cores and GPUs point least in the direction of what is asked (after Tetris)."""
+"""Dot product: the node whose free cores and GPUs have the smallest dot product with the request (after Tetris)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fairway.plan.scheduling.placement.specs import Specs, State
 
 
 class DotProduct(Scored):
-    """As published with the FGD experiment: in whole percents."""
+    """As published with the FGD experiment: scores in whole percents."""
 
     def column(self, specs: Specs, state: State) -> Column:
-        """The product, turned round."""
+        """Score nodes by the dot product, inverted."""
         cpu = (state.cpu / MOST_CPU) * (specs.cpu / MOST_CPU)
         gpu = (sum(state.free) / MOST_GPU) * (specs.asked / MOST_GPU)
         scores = (100.0 * (1.0 - (cpu + gpu) / 2.0)).astype(np.int64)

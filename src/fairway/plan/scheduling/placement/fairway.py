@@ -1,8 +1,8 @@
-"""Price-guided descent, the default: fragments, the worth of what is left of a GPU, cores that GPUs need, and sought-after types.
+"""Price-guided descent, the default: fragmentation, value of GPU remainders, cores for GPUs, and GPU types in demand.
 
-A place costs what it adds to the GPUs that typical tasks could not use (as in `fgd`), what it spoils of better fillings of a GPU
-(`prices`), the GPUs it leaves without cores, and the use of a type that others ask for by name. Costs are rounded, so that
-places that are about as good go to the fuller node, and among those to the first.
+The cost of a place is the sum of: the GPU capacity that typical tasks can no longer use (as in `fgd`), the loss of better
+fillings of a GPU (`prices`), GPUs left without cores, and the use of a GPU type that other tasks request by name. Costs are
+rounded, so that of places that are about equally good the fuller node wins, and then the first.
 """
 
 from __future__ import annotations
@@ -25,69 +25,69 @@ from fairway.plan.scheduling.shape import WHOLE
 Wholes = NDArray[np.int64]
 
 STEP = 40.0
-"""Thousandths of a GPU that places may differ by and still be as good."""
+"""Thousandths of a GPU by which equally good places may differ."""
 SPOILT = 6.0
-"""Weight of a spoilt filling."""
+"""Weight of a lost better filling."""
 STRANDED = 1.0
-"""Weight of GPUs without cores."""
+"""Weight of GPUs left without cores."""
 SOUGHT = 2.0
-"""Weight of types that are asked for by name."""
+"""Weight of GPU types that are requested by name."""
 FULLER = 0.75
-"""Steps that a node with eight idle GPUs is behind one with none."""
+"""Steps by which a node with eight idle GPUs is worse than one with none."""
 LARGE = 0.5
-"""Power of the number of GPUs by which a task weighs more than a task of one."""
+"""Exponent of the number of GPUs in the weight of a task."""
 CORES = 0.92
-"""Part of the cores that the mix asks for with a GPU, on the average, below which an idle GPU has too few."""
+"""Fraction of the mix's average cores per GPU below which an idle GPU has too few cores."""
 CLOSE = 0.5
-"""Less than this is the noise of adding up."""
+"""Tolerance for rounding errors of sums."""
 FEWEST = 1e-3
-"""Cores for each GPU that are as good as none."""
+"""Cores per GPU when the mix requests none."""
 IMPOSSIBLE = 1e9
 TIE = 10_000
-"""A step, in the numbers that scores are made of: what is below it breaks ties."""
+"""Score of one step; smaller differences break ties."""
 
 
 class _Ways(NamedTuple):
-    """Ways to take something from devices, whatever else the node has: one line for each."""
+    """Ways to take capacity from devices, independent of the rest of the node: one array row for each way."""
 
     rows: NDArray[np.intp]
-    """Rows of `Specs` that may go one of these ways."""
+    """Rows of `Specs` to which one of these ways applies."""
     lines: NDArray[np.intp]
-    """Which way each of them goes."""
+    """The way for each of these rows."""
     hosts: Wholes
-    """Change in the number of devices with room, for each typical task."""
+    """Change in the number of suitable devices, for each typical task."""
     usable: Wholes
     """Change in free thousandths on such devices."""
     taken: Numbers
     cost: Numbers
-    """Of spoilt fillings and sought-after types."""
+    """Cost of lost fillings and GPU types in demand."""
 
 
 class _Plan(NamedTuple):
-    """What can happen to the devices of a node, whatever its cores, for each device (first index) and row of `Specs`."""
+    """Outcomes for a node's devices, independent of its cores, for each device (first index) and row of `Specs`."""
 
     recovered: NDArray[np.float32]
-    """Usable thousandths after each outcome, added up over typical tasks in order of cores; flat."""
+    """Usable thousandths after each outcome, summed cumulatively over typical tasks in order of cores; flattened."""
     start: NDArray[np.intp]
-    """Where the sums of the outcome begin; how many typical tasks have the cores is to be added."""
+    """Start index of the outcome's sums; add the number of typical tasks that have enough cores."""
     taken: Numbers
     gain: Numbers
-    """What is taken, less what that costs whatever the cores; far below zero where it does not fit."""
+    """Taken amount less the cost that is independent of cores; a large negative value where it does not fit."""
     slots: NDArray[np.int32]
-    """The position of each of those devices."""
+    """The position of each device."""
 
 
 class _Cores(NamedTuple):
-    """What a number of free cores means to each row of `Specs`."""
+    """The effect of a number of free cores on each row of `Specs`."""
 
     enough: NDArray[np.intp]
-    """How many typical tasks would still have the cores."""
+    """Number of typical tasks for which the remaining cores are enough."""
     served: Numbers
-    """Thousandths of GPUs that would still have cores; below zero where the cores do not suffice."""
+    """Thousandths of GPUs that would still have cores; negative where the cores do not suffice."""
 
 
 class Fairway(Scored):
-    """Ours."""
+    """Fairway's own policy."""
 
     def __init__(self, mix: Mix, models: Mapping[Model, int]) -> None:
         self._mix = mix
@@ -106,38 +106,38 @@ class Fairway(Scored):
         self._nothing = _Ways(none, none, unchanged, unchanged, np.zeros(1), np.zeros(1))
         self._sought = scarcity(mix, models)
         self._per_gpu = CORES * cores_per_gpu(mix)
-        """Cores that an idle GPU is taken to need; the same in thousandths of each."""
+        """Cores that an idle GPU is assumed to need; the same number in thousandths of a core per thousandth of a GPU."""
 
     @property
     def key(self) -> Hashable:
-        """The mix, and how sought after the types of these nodes are."""
+        """The mix, and the demand for the GPU types of these nodes."""
         return (self._mix, tuple(sorted(self._sought.items())))
 
     def column(self, specs: Specs, state: State) -> Column:
-        """The descent, in whole steps, and the fuller node among equals."""
+        """Score nodes by the descent in whole steps, with preference for fuller nodes among equals."""
         plan = specs.plans.get((state.model, state.free))
         if not isinstance(plan, _Plan):
             plan = self._plan(specs, state)
             specs.keep((state.model, state.free), plan)
         cores = self._cores(specs, state.cpu)
-        left = float(sum(state.free))
+        free = float(sum(state.free))
         now = plan.recovered[self._cpu.searchsorted(state.cpu, side="right")]
-        stranded = np.maximum(left - plan.taken - cores.served, 0.0)
+        stranded = np.maximum(free - plan.taken - cores.served, 0.0)
         gain = plan.gain + plan.recovered.take(plan.start + cores.enough)
         gain -= STRANDED * stranded
         best = gain.max(axis=0)
         fits = (cores.served >= 0) & (best > -IMPOSSIBLE / 2)
-        best += STRANDED * max(left - state.cpu / self._per_gpu, 0.0) - now
-        scores = np.floor((best + CLOSE) / STEP) * TIE - round(FULLER * TIE * left / 8000.0)
+        best += STRANDED * max(free - state.cpu / self._per_gpu, 0.0) - now
+        scores = np.floor((best + CLOSE) / STEP) * TIE - round(FULLER * TIE * free / 8000.0)
         return Column(np.where(fits, scores, float(NEVER)).astype(np.int32), plan.slots[gain.argmax(axis=0)])
 
     def _cores(self, specs: Specs, cpu: int) -> _Cores:
-        found = specs.plans.get(cpu)
-        if not isinstance(found, _Cores):
-            left = cpu - specs.cpu
-            found = _Cores(self._cpu.searchsorted(left, side="right"), left / self._per_gpu)
-            specs.keep(cpu, found)
-        return found
+        cores = specs.plans.get(cpu)
+        if not isinstance(cores, _Cores):
+            free = cpu - specs.cpu
+            cores = _Cores(self._cpu.searchsorted(free, side="right"), free / self._per_gpu)
+            specs.keep(cpu, cores)
+        return cores
 
     def _plan(self, specs: Specs, state: State) -> _Plan:
         devices = tally(state)
@@ -165,16 +165,16 @@ class Fairway(Scored):
         return _Plan(recovered.ravel(), outcome * width, taken[outcome], (taken - cost)[outcome], slots)
 
     def _need(self, kind: Kind) -> Wholes:
-        found = self._needs.get(kind)
-        if found is None:
-            found = self._needs[kind] = self._typical.need(kind)[self._order]
-        return found
+        need = self._needs.get(kind)
+        if need is None:
+            need = self._needs[kind] = self._typical.need(kind)[self._order]
+        return need
 
     def _shares(self, specs: Specs, kind: Kind, free: int) -> _Ways:
-        """Shares of one device of this kind with so much free."""
-        found = specs.plans.get((kind, free))
-        if isinstance(found, _Ways):
-            return found
+        """Return the ways to place shares of one device of this kind with this much free."""
+        cached = specs.plans.get((kind, free))
+        if isinstance(cached, _Ways):
+            return cached
         need = specs.need(kind)
         rows = np.flatnonzero(specs.single & (need <= free))
         sizes, lines = np.unique(need[rows], return_inverse=True)
@@ -188,8 +188,8 @@ class Fairway(Scored):
         return ways
 
     def _others(self, specs: Specs, state: State) -> list[_Ways]:
-        """Tasks without GPUs, whole devices and several shares: there is one way for each."""
-        found = []
+        """Return the ways for tasks without GPUs, with whole devices and with several shares: one for each."""
+        ways_list = []
         for members in specs.groups():
             first = specs.rows[members[0]]
             devices = tuple(devices_of(first, specs, int(members[0]), state)) if first.gpus else ()
@@ -199,8 +199,8 @@ class Fairway(Scored):
                 if not isinstance(ways, _Ways):
                     ways = self._one_way(members, devices)
                     specs.keep(key, ways)
-                found.append(ways)
-        return found
+                ways_list.append(ways)
+        return ways_list
 
     def _one_way(self, rows: NDArray[np.intp], devices: Sequence[tuple[Kind, int, int]]) -> _Ways:
         way = self._nothing._replace(rows=rows, lines=rows * 0)
@@ -215,12 +215,12 @@ class Fairway(Scored):
 
 
 def _weighted(mix: Mix) -> Mix:
-    """The mix with tasks of several GPUs weighing more: few as they are, a node broken up for others costs them many GPUs."""
+    """Return the mix with more weight of tasks with several GPUs: these are few, but a fragmented node costs them many GPUs."""
     return Mix.of({shape: round(100 * count * max(1, shape.gpus) ** LARGE) for shape, count in mix.counts})
 
 
 def cores_per_gpu(mix: Mix) -> float:
-    """Cores that tasks with GPUs ask for, for each GPU, on the average; next to none when they ask for none."""
+    """Return the average cores per GPU that tasks with GPUs request; `FEWEST` when they request none."""
     milli = sum(count * shape.gpus * shape.gpu_milli for shape, count in mix.counts)
     cpu = sum(count * shape.cpu for shape, count in mix.counts if shape.gpus)
     return max(cpu / milli, FEWEST) if milli else FEWEST

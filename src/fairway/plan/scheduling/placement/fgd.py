@@ -1,7 +1,7 @@
-"""Fragmentation gradient descent: the place where the share of GPUs that typical tasks could not use grows least.
+"""Fragmentation gradient descent: the place with the least increase of GPU capacity that typical tasks cannot use.
 
-Exactly as published ("Beware of Fragmentation", USENIX ATC 2023), down to the order in which numbers are added: its whole
-percents and its ties make the result, and a sum in another order falls on the other side of a percent now and then.
+Exactly as published ("Beware of Fragmentation", USENIX ATC 2023), down to the order of additions: results depend on whole
+percents and ties, and a sum in another order occasionally rounds to another percent.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Wholes = NDArray[np.int64]
 
 
 class _Places(NamedTuple):
-    """States that a node could be in next, side by side."""
+    """Possible next states of a node, as arrays."""
 
     rows: Wholes
-    """The row of `Specs` that would lead there; -1 for the state as it is."""
+    """The row of `Specs` that leads to the state; -1 for the current state."""
     slots: Wholes
-    """The device it would take."""
+    """The device that the task would take."""
     cpu: Wholes
     left: Wholes
     """Free thousandths of GPUs."""
     hosts: Wholes
-    """Devices with room for each typical task: one line each."""
+    """Number of suitable devices for each typical task: one row each."""
     usable: Wholes
-    """Free thousandths on those devices."""
+    """Free thousandths on these devices."""
 
 
 class Fgd(Scored):
@@ -52,7 +52,7 @@ class Fgd(Scored):
         return self._mix
 
     def column(self, specs: Specs, state: State) -> Column:
-        """The gradient; for shares that of the best device, and which one that is."""
+        """Score by the gradient; for shares by that of the best device, which is returned in `picks`."""
         count = len(specs.rows)
         scores: Ints = np.full(count, NEVER, np.int32)
         picks: Ints = np.zeros(count, np.int32)
@@ -60,7 +60,7 @@ class Fgd(Scored):
         if len(places.rows) > 1:
             waste = self._fragments(state, places)
             gain = (1.0 / (1.0 + np.exp(-(waste[0] - waste[1:]) / 1000.0)) * 100.0).astype(np.int32)
-            # The last write wins: better places are written later, and among equals the first device last.
+            # The last write wins, so better places are written later, and among equals the first device last.
             order = np.lexsort((-places.slots[1:], gain))
             rows = places.rows[1:][order]
             scores[rows] = gain[order]
@@ -68,7 +68,7 @@ class Fgd(Scored):
         return Column(scores, picks)
 
     def _places(self, specs: Specs, state: State) -> _Places:
-        """The state as it is, then every way to take one more task."""
+        """Return the current state, then the states after each way to take one more task."""
         devices = tally(state)
         needs = {kind: self._typical.need(kind) for kind, _ in devices}
         hosts = sum((times * (needs[kind] <= free) for (kind, free), times in devices.items()), np.zeros_like(self._typical.cpu))
@@ -76,13 +76,13 @@ class Fgd(Scored):
             (times * free * (needs[kind] <= free) for (kind, free), times in devices.items()), np.zeros_like(self._typical.cpu)
         )
         fits = specs.fit(state)
-        here = [np.array([each], np.int64) for each in (-1, 0, state.cpu, sum(state.free))]
+        here = [np.array([value], np.int64) for value in (-1, 0, state.cpu, sum(state.free))]
         now = _Places(here[0], here[1], here[2], here[3], hosts[:, None], usable[:, None])
         blocks = [now, *self._shares(specs, state, fits, now), *self._others(specs, state, fits, now)]
         return _Places(*(np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True)))
 
     def _shares(self, specs: Specs, state: State, fits: NDArray[np.bool_], now: _Places) -> list[_Places]:
-        """Shares of one device, on each device that differs from those before it."""
+        """Return the states after shares of one device, for each distinct device."""
         blocks = []
         for kind, free in tally(state):
             rows = np.flatnonzero(fits & specs.single & (specs.need(kind) <= free))
@@ -98,39 +98,39 @@ class Fgd(Scored):
         return blocks
 
     def _others(self, specs: Specs, state: State, fits: NDArray[np.bool_], now: _Places) -> list[_Places]:
-        """Whole devices, several shares, and tasks without GPUs: there is one way for each."""
+        """Return the states after whole devices, several shares, and tasks without GPUs: one way for each."""
         blocks = []
         for members in specs.groups():
             rows = members[fits[members]]
             if not len(rows):
                 continue
-            hosts, usable, left = now.hosts, now.usable, now.left
+            hosts, usable, free_after = now.hosts, now.usable, now.left
             for kind, free, taken in devices_of(specs.rows[rows[0]], specs, int(rows[0]), state):
                 need = self._typical.need(kind)[:, None]
                 after = free - taken
                 hosts = hosts - (need <= free) + (need <= after)
                 usable = usable - free * (need <= free) + after * (need <= after)
-                left = left - taken
+                free_after = free_after - taken
             shape = (len(hosts), len(rows))
             full = np.broadcast_to(hosts, shape), np.broadcast_to(usable, shape)
-            blocks.append(_Places(rows, rows * 0, state.cpu - specs.cpu[rows], rows * 0 + left, *full))
+            blocks.append(_Places(rows, rows * 0, state.cpu - specs.cpu[rows], rows * 0 + free_after, *full))
         return blocks
 
     def _fragments(self, state: State, places: _Places) -> Numbers:
-        """Thousandths of GPUs that a task drawn from the mix could not use, for each of at least two places.
+        """Return the thousandths of GPUs that a task drawn from the mix could not use, for each of at least two places.
 
-        One sum for each reason, over the typical tasks in order (numpy adds up lines one after the other); then their sum.
+        One sum for each reason, over the typical tasks in order (numpy adds rows one after another); then the sum of these.
         """
-        typical, left = self._typical, places.left
+        typical, free = self._typical, places.left
         gpu = typical.gpus > 0
         open_to = np.zeros_like(gpu)
         for kind in set(state.model.kinds):
             open_to |= typical.need(kind) < NOWHERE
         lacks_cpu = places.cpu < typical.cpu[:, None]
-        waste = typical.share[:, None] * left
+        waste = typical.share[:, None] * free
         able = np.flatnonzero(gpu & open_to)
         no_cpu, no_gpu = lacks_cpu[able], places.hosts[able] < typical.gpus[able, None]
-        partly = typical.share[able, None] * (left - places.usable[able])
+        partly = typical.share[able, None] * (free - places.usable[able])
         plain = np.flatnonzero(~gpu)
         reasons = (
             np.where(no_gpu & no_cpu, waste[able], 0.0),
@@ -140,14 +140,14 @@ class Fgd(Scored):
             np.where(lacks_cpu[plain], waste[plain], 0.0),
             waste[np.flatnonzero(gpu & ~open_to)],
         )
-        total = np.zeros(len(left))
+        total = np.zeros(len(free))
         for reason in reasons:
             total += np.add.reduce(reason, axis=0)
         return total
 
 
 def devices_of(spec: Shape, specs: Specs, row: int, state: State) -> list[tuple[Kind, int, int]]:
-    """The devices that a task takes that does not share one: their kind, what is free, what it takes."""
+    """Return the devices that a task takes, other than a share of one device: kind, free amount, taken amount."""
     fitting = []
     for kind, free in zip(state.model.kinds, state.free, strict=True):
         need = int(specs.need(kind)[row])

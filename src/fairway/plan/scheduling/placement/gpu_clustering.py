@@ -1,4 +1,4 @@
-"""GPU clustering: tasks of a kind (shares, 1 GPU, 2 GPUs ...) go where others of the kind sit (after Gandiva)."""
+"""GPU clustering: place tasks of one kind (shares, 1 GPU, 2 GPUs ...) next to others of the kind (after Gandiva)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MOST_GPU = 8_000
 
 
 class GpuClustering(Scored):
-    """As published with the FGD experiment: the class of node first, then the fuller node."""
+    """As published with the FGD experiment: by class of node, then the fuller node."""
 
     tagged = True
 
     def column(self, specs: Specs, state: State) -> Column:
-        """75 where only its kind sits, 50 where its kind sits too, 25 on an idle node, 0 among others; fuller nodes first."""
+        """Score 75 with tasks of its kind only, 50 with its kind and others, 25 on an idle node, 0 with others; plus fullness."""
         fullness = 25 * max(0, MOST_GPU - sum(state.free)) // MOST_GPU
         classes = [self._class(tag, state.tags) + fullness if tag else 0 for tag in specs.tags]
         return Column(masked(np.array(classes, np.int64), specs.fit(state)))

@@ -9,14 +9,14 @@ from fairway.plan.scheduling.placement.specs import Specs, State
 from fairway.plan.scheduling.shape import WHOLE
 
 SHARED, USED, IDLE = 100, 50, 33
-"""The most a shared GPU, an idle GPU of a node in use, and an idle node are worth."""
+"""Maximum scores of a shared GPU, of an idle GPU on a node in use, and of an idle node."""
 
 
 class GpuPacking(Scored):
     """As published with the FGD experiment."""
 
     def column(self, specs: Specs, state: State) -> Column:
-        """The rank of the class of place, less what it would break."""
+        """Score by the class of the place, less the idle GPUs that it would break."""
         idle = state.free.count(WHOLE)
         if idle == len(state.free):
             scores = np.full(len(specs.rows), max(IDLE - idle, idle), np.int64)
@@ -26,12 +26,12 @@ class GpuPacking(Scored):
         return Column(masked(scores, specs.fit(state)))
 
     def _on_used_node(self, specs: Specs, state: State) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        wanted = specs.gpus.copy()
-        broken = np.zeros_like(wanted)
-        spare = np.zeros_like(wanted)
+        missing = specs.gpus.copy()
+        broken = np.zeros_like(missing)
+        spare = np.zeros_like(missing)
         for free, kind in sorted(zip(state.free, state.model.kinds, strict=True)):
-            goes = (specs.need(kind) <= free) & (wanted > 0)
-            wanted -= goes
+            goes = (specs.need(kind) <= free) & (missing > 0)
+            missing -= goes
             broken += goes & (free == WHOLE)
             spare += goes * (free * 100 // WHOLE)
         return np.where(broken > 0, np.maximum(USED - broken, IDLE), np.maximum(SHARED - spare // 10, USED))

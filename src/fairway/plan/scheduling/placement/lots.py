@@ -1,4 +1,4 @@
-"""Random: any node that fits, drawn by lot. What other policies are measured against."""
+"""Random: any node that fits. The baseline for other policies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BITS = (1 << 64) - 1
 
 
 class Random(Scored):
-    """Equal seeds and equal states draw equal lots."""
+    """Equal seeds and equal states give equal choices."""
 
     ordered = True
 
@@ -27,7 +27,7 @@ class Random(Scored):
         return self._seed
 
     def column(self, specs: Specs, state: State) -> Column:
-        """Nothing to choose by; a share goes to any device that has room."""
+        """Give all nodes the same score; a share goes to a random device where it fits."""
         count = len(specs.rows)
         picks = np.zeros(count, np.int32)
         free = np.array(state.free, np.int64)
@@ -39,7 +39,7 @@ class Random(Scored):
         return Column(masked(np.zeros(count, np.int64), specs.fit(state)), picks)
 
     def pick(self, row: Ints, salt: int) -> int:
-        """Any node that fits."""
+        """Return a random node that fits."""
         fitting = np.flatnonzero(row != NEVER)
         return int(fitting[self._lot(salt, len(fitting))]) if len(fitting) else 0
 

@@ -1,4 +1,4 @@
-"""The workload mix: which kinds of tasks come, and how often. What some policies look ahead with."""
+"""The workload mix: kinds of tasks and their frequencies, which some policies use to look ahead."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from fairway.plan.scheduling.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Kinds of tasks and how many of each came; the commonest first. A plain value: it can be kept and compared."""
+    """Kinds of tasks with their counts, the most frequent first. A plain value: it can be stored and compared."""
 
     counts: tuple[tuple[Shape, int], ...] = ()
 
     @classmethod
     def of(cls, shapes: Iterable[Shape] | Mapping[Shape, int]) -> Mix:
-        """From tasks one by one, or from tasks and their number."""
+        """Create a mix from single tasks, or from tasks with their counts."""
         pairs = shapes.items() if isinstance(shapes, Mapping) else ((shape, 1) for shape in shapes)
-        found: dict[Shape, int] = {}
+        counts: dict[Shape, int] = {}
         for shape, count in pairs:
             spec = spec_of(shape)
-            found[spec] = found.get(spec, 0) + count
-        # Equal counts in the order of the published experiment, which its last digits depend on.
-        return cls(tuple(sorted(found.items(), key=lambda item: (item[1], *_order(item[0])), reverse=True)))
+            counts[spec] = counts.get(spec, 0) + count
+        # Equal counts are in the order of the published experiment, on which its last digits depend.
+        return cls(tuple(sorted(counts.items(), key=lambda item: (item[1], *_order(item[0])), reverse=True)))
 
     @property
     def total(self) -> int:
-        """Tasks in all."""
+        """Total number of tasks."""
         return sum(count for _, count in self.counts)
 
     def __bool__(self) -> bool:
@@ -40,9 +40,9 @@ def _order(shape: Shape) -> tuple[int, int, int, str, int]:
 
 
 class Learner:
-    """Counts what comes, and says when enough has come to look at the mix anew: at twice as many tasks each time.
+    """Counts tasks, and returns a new mix each time their number has doubled.
 
-    All it knows is in `counts` and `learnt_at`: made from those it goes on where it was.
+    Its whole state is `counts` and `learnt_at`: a learner created from them continues where this one was.
     """
 
     FIRST = 32
@@ -50,11 +50,11 @@ class Learner:
     def __init__(self, counts: Mapping[Shape, int] | None = None, learnt_at: int = 0) -> None:
         self.counts: dict[Shape, int] = dict(counts or {})
         self.learnt_at = learnt_at
-        """How many tasks had come when the mix was last made."""
+        """Number of tasks when the mix was last computed."""
         self._total = sum(self.counts.values())
 
     def see(self, shape: Shape, count: int = 1) -> Mix | None:
-        """So many tasks of a shape came; the mix, when it is time for a new one."""
+        """Count tasks of a shape; return a new mix when it is due, else None."""
         spec = spec_of(shape)
         self.counts[spec] = self.counts.get(spec, 0) + count
         self._total += count

@@ -1,4 +1,4 @@
-"""What a policy is."""
+"""The interface of placement policies."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ NEVER = np.int32(-(2**31))
 
 
 class Column(NamedTuple):
-    """What a node in some state is worth to each row of `Specs`."""
+    """The scores of one node state for each row of `Specs`."""
 
     scores: Ints
     picks: Ints | None = None
-    """For shares of one device: the position of that device. None means the fullest that fits."""
+    """For shares of one device: the position of the chosen device. None means the fullest that fits."""
 
 
 class Policy(Protocol):
-    """Scores places; the highest wins, and among equals the node that comes first.
+    """Scores places; the highest score wins, and among equals the first node.
 
-    The scores of a state never change: they are kept and used again.
+    The scores of a state never change, so they are cached.
     """
 
     ordered: bool
-    """Whether the order of equal devices matters. If not, states that differ only in it share their scores."""
+    """Whether the order of equal devices matters. If not, states that differ only in the order share their scores."""
     tagged: bool
     """Whether the kinds of tasks on the node matter."""
 
     @property
     def key(self) -> Hashable:
-        """Policies of one class with equal keys score alike."""
+        """Policies of one class with equal keys give equal scores."""
 
     def column(self, specs: Specs, state: State) -> Column:
-        """What the node is worth to each of `specs`; `NEVER` where it does not fit."""
+        """Return the node's score for each of `specs`; `NEVER` where it does not fit."""
 
     def pick(self, row: Ints, salt: int) -> int:
-        """Which node, given the scores of all in order of rank. `salt` is a number that the cluster's state makes."""
+        """Return the chosen node, given all scores in order of rank. `salt` is a checksum of the cluster's state."""
 
 
 class Scored:
-    """A policy that needs nothing but scores."""
+    """A policy defined by its scores alone."""
 
     ordered = False
     tagged = False
 
     @property
     def key(self) -> Hashable:
-        """Nothing sets it apart from others of its class."""
+        """The empty key: all policies of the class are equal."""
         return ()
 
     def pick(self, row: Ints, salt: int) -> int:
-        """The highest; the first among equals."""
+        """Return the position of the highest score, the first among equals."""
         return int(row.argmax())
 
 
 def masked(scores: np.ndarray[tuple[int], np.dtype[np.int64]], fits: Flags) -> Ints:
-    """Scores with `NEVER` where it does not fit."""
+    """Return the scores with `NEVER` where the task does not fit."""
     return np.where(fits, scores, NEVER).astype(np.int32)

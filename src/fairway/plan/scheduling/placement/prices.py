@@ -1,8 +1,8 @@
-"""What shares of a GPU are worth: the prices at which the mix fills GPUs without loss.
+"""Prices of GPU shares: the dual prices at which the mix fills GPUs without loss.
 
-To pack the shares of the mix on as few GPUs as can be is a linear programme over the ways to fill one GPU. Its dual gives a price
-to every size, such that no filling is worth more than one GPU. The most that a remainder can still be worth follows, and with
-it the loss when a task goes where it spoils a better filling.
+Packing the shares of the mix on the fewest GPUs is a linear programme over the ways to fill one GPU. Its dual assigns a price to
+every size, such that no filling is worth more than one GPU. From the prices follow the maximum value of a remainder, and the
+loss when a task prevents a better filling.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from fairway.plan.scheduling.shape import WHOLE
 Numbers = NDArray[np.float64]
 
 MOST_SIZES = 64
-"""The commonest sizes are priced; the others weigh too little."""
+"""Maximum number of sizes with prices, the most frequent ones; the others have too little weight."""
 MOST_ROUNDS = 400
 CLOSE = 1e-6
 
 
 class Prices:
-    """The worth of every size and every remainder, in GPUs."""
+    """The value of every size and every remainder, in GPUs."""
 
     def __init__(self, demand: Mapping[int, float]) -> None:
-        """`demand` is how many shares of each size (thousandths) there are."""
+        """`demand` is the number of shares of each size (in thousandths)."""
         common = sorted(demand, key=lambda size: (-demand[size] * size, size))[:MOST_SIZES]
         self._sizes = sorted(common, reverse=True)
         prices = _solve(self._sizes, np.array([demand[size] for size in self._sizes], np.float64))
         self.remainder, _ = _best_filling(self._sizes, prices)
-        """The most that each remainder, 0 to 1000 thousandths, can be worth."""
+        """The maximum value of each remainder, 0 to 1000 thousandths."""
         self._prices = dict(zip(self._sizes, prices.tolist(), strict=True))
 
     def of(self, size: int) -> float:
-        """The price of a share; of a size that is not priced, what it could hold itself."""
+        """Return the price of a share; for a size without a price, the value of what it could hold itself."""
         price = self._prices.get(size)
         return float(self.remainder[size]) if price is None else price
 
     def loss(self, free: int, need: int) -> float:
-        """What is lost when a share goes to a device with so much free, in GPUs; never below zero."""
+        """Return the loss, in GPUs, of placing a share on a device with this much free; never negative."""
         return max(0.0, float(self.remainder[free] - self.remainder[free - need]) - self.of(need))
 
 
 def _solve(sizes: list[int], demand: Numbers) -> Numbers:
-    """Prices by column generation: the revised simplex method, with the best filling as the next column."""
+    """Compute prices by column generation: the revised simplex method, with the best filling as the next column."""
     count = len(sizes)
     if not count:
         return np.zeros(0)
@@ -70,7 +70,7 @@ def _solve(sizes: list[int], demand: Numbers) -> Numbers:
 
 
 def _best_filling(sizes: list[int], prices: Numbers) -> tuple[Numbers, Numbers]:
-    """The most that each remainder can be worth, and how many of each size make the best of a whole GPU."""
+    """Return the maximum value of each remainder, and the number of each size in the best filling of a whole GPU."""
     worth = np.zeros(WHOLE + 1)
     last = np.full(WHOLE + 1, -1)
     for number, (size, price) in enumerate(zip(sizes, prices.tolist(), strict=True)):
@@ -83,11 +83,11 @@ def _best_filling(sizes: list[int], prices: Numbers) -> tuple[Numbers, Numbers]:
             worth[size:][better] = (worth[:-size] + price)[better]
             last[size:][better] = number
     filling = np.zeros(len(sizes))
-    left = WHOLE
-    while left > 0:
-        if last[left] < 0 or worth[left] <= worth[left - 1] + CLOSE / 100:
-            left -= 1
+    remaining = WHOLE
+    while remaining > 0:
+        if last[remaining] < 0 or worth[remaining] <= worth[remaining - 1] + CLOSE / 100:
+            remaining -= 1
             continue
-        filling[last[left]] += 1
-        left -= sizes[last[left]]
+        filling[last[remaining]] += 1
+        remaining -= sizes[last[remaining]]
     return np.maximum.accumulate(worth), filling

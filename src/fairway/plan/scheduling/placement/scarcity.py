@@ -1,4 +1,4 @@
-"""How sought after each type of GPU is."""
+"""The demand for each GPU type by name."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from fairway.plan.scheduling.shape import WHOLE
 
 
 def scarcity(mix: Mix, models: Mapping[Model, int]) -> dict[str, float]:
-    """For each type, the part of it that tasks ask for by name when the mix fills the cluster, less the least such part.
+    """Return, by type, the fraction that tasks request by name when the mix fills the cluster, less the smallest such fraction.
 
-    Zero everywhere when nobody names types, and on the type that is best left to those who name none.
+    It is zero for all types when no task names a type, and for the type in least demand, which tasks without a type should use.
     """
     capacity: dict[str, int] = {}
     for model, nodes in models.items():
         for kind in model.kinds:
             capacity[kind.type] = capacity.get(kind.type, 0) + WHOLE * nodes
-    asked = sum(count * shape.gpus * shape.gpu_milli for shape, count in mix.counts)
-    if not asked or not capacity:
+    requested = sum(count * shape.gpus * shape.gpu_milli for shape, count in mix.counts)
+    if not requested or not capacity:
         return dict.fromkeys(capacity, 0.0)
     named = dict.fromkeys(capacity, 0.0)
-    scale = sum(capacity.values()) / asked
+    scale = sum(capacity.values()) / requested
     for shape, count in mix.counts:
         choice = {name: capacity[name] for name in shape.gpu_types if name in capacity}
         for name, have in choice.items():
             named[name] += scale * count * shape.gpus * shape.gpu_milli * have / sum(choice.values())
-    sought = {name: named[name] / capacity[name] for name in capacity}
-    least = min(sought.values())
-    return {name: part - least for name, part in sought.items()}
+    demand = {name: named[name] / capacity[name] for name in capacity}
+    least = min(demand.values())
+    return {name: part - least for name, part in demand.items()}

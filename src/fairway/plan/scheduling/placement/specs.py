@@ -1,4 +1,4 @@
-"""What the policies look at: the needs that make a score (`Specs`) and the state of one node (`State`)."""
+"""Inputs of the policies: the needs that determine a score (`Specs`) and the state of one node (`State`)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Ints = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 
 NOWHERE = 1 << 20
-"""More thousandths than any device has: it does not run there."""
+"""More thousandths than any device has: the task cannot run there."""
 
 
 MOST_PLANS = 4_000
-"""Things that a policy may keep about the rows of `Specs`."""
+"""Maximum number of results that a policy may cache in `Specs.plans`."""
 
 
 class Kind(NamedTuple):
-    """Devices that are alike."""
+    """A class of equal devices."""
 
     type: str
     memory: int
@@ -31,7 +31,7 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Nodes that are alike in what matters to a score: their devices, in order, and their cores."""
+    """A class of nodes that are equal for scoring: their devices, in order, and their cores."""
 
     kinds: tuple[Kind, ...]
     cpu: int
@@ -39,30 +39,30 @@ class Model:
 
     @property
     def uniform(self) -> bool:
-        """Whether all devices are alike: then their order does not matter to a score."""
+        """Whether all devices are equal: then their order does not affect scores."""
         return len(set(self.kinds)) <= 1
 
 
 class State(NamedTuple):
-    """What is free on one node."""
+    """The free resources of one node."""
 
     model: Model
     cpu: int
     free: tuple[int, ...]
-    """Thousandths of each device; a sick or busy one has none."""
+    """Free thousandths of each device; 0 for an unhealthy device or one in foreign use."""
     tags: frozenset[str]
-    """The kinds of GPU tasks that sit there (`tag_of`)."""
+    """The kinds of GPU tasks on the node (`tag_of`)."""
 
 
 def spec_of(shape: Shape) -> Shape:
-    """The needs of a task that make its score. The rest only decides whether it may go somewhere."""
+    """Return the needs that determine a task's score. The others only decide whether a node is allowed."""
     if shape.memory or shape.other or shape.where is not ANYWHERE:
         return replace(shape, memory=0, other=(), where=ANYWHERE)
     return shape
 
 
 def need_on(shape: Shape, kind: Kind) -> int:
-    """Thousandths that it takes of such a device; `NOWHERE` when it may not or cannot run there."""
+    """Return the thousandths that a task takes of such a device; `NOWHERE` when it may not or cannot run there."""
     if shape.gpu_types and kind.type not in shape.gpu_types:
         return NOWHERE
     milli = milli_on(shape, kind.memory)
@@ -70,14 +70,14 @@ def need_on(shape: Shape, kind: Kind) -> int:
 
 
 def tag_of(shape: Shape) -> str:
-    """The kind of a GPU task for those who keep kinds together: shares, or so many whole GPUs."""
+    """Return the kind of a GPU task for policies that cluster kinds: `share`, or the number of whole GPUs."""
     if not shape.gpus:
         return ""
     return "share" if shape.shares else f"{shape.gpus}"
 
 
 class Specs:
-    """All needs seen so far, as columns of numbers; it only grows."""
+    """All distinct needs so far, as columns of numbers; it only grows."""
 
     def __init__(self) -> None:
         self.rows: list[Shape] = []
@@ -85,16 +85,16 @@ class Specs:
         self.cpu: NDArray[np.int64] = np.zeros(0, np.int64)
         self.gpus: NDArray[np.int64] = np.zeros(0, np.int64)
         self.asked: NDArray[np.int64] = np.zeros(0, np.int64)
-        """Thousandths of GPUs in all."""
+        """Total thousandths of GPUs."""
         self.single: Flags = np.zeros(0, np.bool_)
-        """Shares of one device: the policy chooses which."""
+        """Whether it is a share of one device, which the policy chooses."""
         self.plans: dict[object, object] = {}
-        """What a policy worked out for these rows; gone when there is another, and now and then."""
+        """A policy's cached results for these rows; cleared when a row is added or the cache is full."""
         self._needs: dict[Kind, NDArray[np.int64]] = {}
         self._groups: list[NDArray[np.intp]] | None = None
 
     def add(self, spec: Shape) -> int:
-        """One more; its row."""
+        """Add needs; return their row."""
         self.rows.append(spec)
         self.tags.append(tag_of(spec))
         self.cpu = np.append(self.cpu, spec.cpu)
@@ -107,15 +107,15 @@ class Specs:
         return len(self.rows) - 1
 
     def need(self, kind: Kind) -> NDArray[np.int64]:
-        """`need_on` for each row; nothing where no GPU is asked for."""
-        found = self._needs.get(kind)
-        if found is None:
-            found = np.array([need_on(spec, kind) if spec.gpus else 0 for spec in self.rows], np.int64)
-            self._needs[kind] = found
-        return found
+        """Return `need_on` for each row; 0 where no GPU is requested."""
+        needs = self._needs.get(kind)
+        if needs is None:
+            needs = np.array([need_on(spec, kind) if spec.gpus else 0 for spec in self.rows], np.int64)
+            self._needs[kind] = needs
+        return needs
 
     def groups(self) -> list[NDArray[np.intp]]:
-        """Rows that take the same devices, cores aside; without shares of one device, where the policy chooses."""
+        """Return groups of rows that take the same devices, without shares of one device, which the policy chooses."""
         if self._groups is None:
             groups: dict[object, list[int]] = {}
             for row in np.flatnonzero(~self.single).tolist():
@@ -126,13 +126,13 @@ class Specs:
         return self._groups
 
     def keep(self, key: object, plan: object) -> None:
-        """Remember what was worked out, within bounds."""
+        """Cache a result, within bounds."""
         if len(self.plans) >= MOST_PLANS:
             self.plans.clear()
         self.plans[key] = plan
 
     def fit(self, state: State) -> Flags:
-        """Which of them the node could take, as far as cores and devices go."""
+        """Return which rows the node could take, by cores and devices only."""
         fits: Flags = self.cpu <= state.cpu
         count: NDArray[np.int64] = np.zeros(len(self.rows), np.int64)
         for (kind, free), times in tally(state).items():
@@ -142,8 +142,8 @@ class Specs:
 
 
 def tally(state: State) -> dict[tuple[Kind, int], int]:
-    """How many devices of each kind have how much free, in order of the first of each."""
-    found: dict[tuple[Kind, int], int] = {}
+    """Return the number of devices of each kind and free amount, in order of first appearance."""
+    counts: dict[tuple[Kind, int], int] = {}
     for pair in zip(state.model.kinds, state.free, strict=True):
-        found[pair] = found.get(pair, 0) + 1
-    return found
+        counts[pair] = counts.get(pair, 0) + 1
+    return counts

@@ -12,10 +12,10 @@ SCALE = 10_000
 
 
 class Spread(Scored):
-    """For tasks with GPUs the free part of the GPUs decides first, then that of the cores; for others the cores alone."""
+    """Compares the free fraction of GPUs first, then of cores; only of cores for tasks without GPUs."""
 
     def column(self, specs: Specs, state: State) -> Column:
-        """More left is better."""
+        """Score nodes by the free capacity, more is better."""
         cpu = SCALE * state.cpu // max(1, state.model.cpu)
         gpu = SCALE * sum(state.free) // max(1, WHOLE * len(state.free))
         scores = np.where(specs.gpus > 0, gpu * SCALE + cpu, cpu)

@@ -1,4 +1,4 @@
-"""The common tasks of a mix, as numbers to measure fragments with."""
+"""The most frequent tasks of a mix, as arrays for measuring fragmentation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fairway.plan.scheduling.shape import Shape
 Numbers = NDArray[np.float64]
 
 POPULAR = 95.0
-"""Percent of the tasks that the typical ones make up at least."""
+"""Minimum percentage of tasks that the typical ones cover."""
 
 
 class Typical:
-    """The most popular kinds of tasks of a mix, with their shares of it."""
+    """The most frequent kinds of tasks of a mix, with their shares of it."""
 
     def __init__(self, mix: Mix) -> None:
         total, covered = float(mix.total), 0.0
@@ -37,15 +37,15 @@ class Typical:
         self._needs: dict[Kind, NDArray[np.int64]] = {}
 
     def need(self, kind: Kind) -> NDArray[np.int64]:
-        """Thousandths that each takes of such a device; `NOWHERE` also for those that need no GPU."""
-        found = self._needs.get(kind)
-        if found is None:
+        """Return the thousandths that each task takes of such a device; `NOWHERE` also for tasks without GPUs."""
+        need_array = self._needs.get(kind)
+        if need_array is None:
             needs = [need_on(shape, kind) if shape.gpus else NOWHERE for shape in self.shapes]
-            found = self._needs[kind] = np.array(needs, np.int64)
-        return found
+            need_array = self._needs[kind] = np.array(needs, np.int64)
+        return need_array
 
     def fragments(self, state: State) -> float:
-        """Thousandths of GPUs on the node that a task drawn from the mix could not use, on the average."""
+        """Return the average thousandths of GPUs on the node that a task drawn from the mix could not use."""
         hosts = np.zeros_like(self.gpus)
         usable = np.zeros_like(self.gpus)
         for (kind, free), times in tally(state).items():
