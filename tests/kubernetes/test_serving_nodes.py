@@ -393,8 +393,8 @@ def test_the_operator_asks_pods_over_tls_and_those_of_before_as_before_until_the
         wait_for("the record", lambda: available(place.cluster.plane), PATIENCE, place.why)
 
     def ports() -> set[str]:
-        """The names of ports of the service's pods."""
-        pods = json.loads(place.kubectl("get", "pods", "-l", "fairway.dev/service=secret", "-o", "json"))["items"]
+        """The names of the ports of the pods of all services: the capture below hears those of earlier tests too."""
+        pods = json.loads(place.kubectl("get", "pods", "-l", "fairway.dev/service", "-o", "json"))["items"]
         containers = [one for pod in pods for part in ("containers", "initContainers") for one in pod["spec"].get(part, ())]
         return {port["name"] for one in containers for port in one.get("ports", ())}
 
