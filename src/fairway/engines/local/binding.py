@@ -134,11 +134,12 @@ class Binder:
         known_ports = read_ports(folder)
         if alone and not known_ports and task.key.attempt > 0:
             known_ports = read_ports(self._home.attempt(replace(task.key, attempt=task.key.attempt - 1)))
+        needed = ports_needed(max(task.processes, task.slots))
         with crash.reach("engine.lock"):
-            lease = self._ports.take(ports_needed(max(task.processes, task.slots)), known_ports)
+            lease = self._ports.take(needed, known_ports)
         if lease is None:
-            message = f"no {ports_needed(task.processes)} free ports are left for {task.key.task}"
-            raise RefusedError(message, fix="end other programs that listen on ports")
+            message = f"{task.key.task} needs {needed} ports, but fewer are free"
+            raise RefusedError(message, fix="stop other programs that listen on ports")
         return lease
 
     def _topology(self, action: BindGang, held: Sequence[Held]) -> Topology:
