@@ -141,7 +141,7 @@ def test_after_the_kill_of_a_supervisor_the_truth_is_told_and_nothing_is_left(ho
     kill(supervisor)
     view = home.until_phase(run, "Failed")
     assert (view["outcome"]["reason"], view["outcome"]["task"]) == ("Lost", "worker-0")
-    assert "nobody knows" in view["outcome"]["message"]
+    assert "its exit status is unknown" in view["outcome"]["message"]
     tasks = {task["name"]: task for task in view["tasks"]}
     assert (tasks["worker-0"]["phase"], tasks["worker-0"]["exit_code"]) == ("Lost", None)
     assert not any(is_alive(pid) for pid in pids.values())

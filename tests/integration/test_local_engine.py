@@ -330,7 +330,7 @@ async def test_a_task_that_another_holds_back_is_pending_and_starts_in_the_end(e
     assert (await engine.observe([task.key]))[0].phase is TaskPhase.PENDING
     (report,) = await engine.perform([BindGang(job, (task,))])
     assert (report.phase, report.ready) == (TaskPhase.PENDING, True)
-    assert "being started elsewhere" in (report.message or "")
+    assert "being started by another process" in (report.message or "")
     locks.release(held)
     (report,) = await engine.perform([BindGang(job, (task,))])
     assert report.phase is TaskPhase.RUNNING

@@ -139,7 +139,7 @@ async def test_a_killed_process_is_told_by_its_signal(playground: Playground) ->
         (["./trian.sh"], 127, "did you mean './train.sh'?"),
         (["./train.sh"], 126, "'./train.sh' is not executable; make it so with chmod +x"),
         (["./plain.sh"], 126, "'./plain.sh' is no program and has no #! line"),
-        (["./ok", "zero\0byte"], 126, "hold a zero byte"),
+        (["./ok", "zero\0byte"], 126, "contain a zero byte"),
         (["./ok", "x" * 4_000_000], 126, "longer than the system allows"),
         (["./broken.sh"], 127, "'./broken.sh' exists but its interpreter (the #! line) does not"),
     ],

@@ -220,7 +220,7 @@ async def test_a_nursery_that_does_not_answer_is_replaced(engine: LocalEngine, m
         await asyncio.sleep(0.005)
     (report,) = await engine.perform([BindGang(job, tasks)])
     assert report.phase is TaskPhase.PENDING
-    assert "started again" in (report.message or "")
+    assert "restarted" in (report.message or "")
     monkeypatch.undo()
     (report,) = await engine.perform([BindGang(job, tasks)])
     assert report.phase is TaskPhase.RUNNING

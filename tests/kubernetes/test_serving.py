@@ -80,7 +80,7 @@ def test_an_endpoint_with_keys_and_tls_has_a_router_that_reads_secrets(services:
     assert f"adds.{services.namespace}.svc" in json.loads(plan)["guarded"]["hosts"]
 
     services.apply("adds", model="adds@1", endpoint={"bind": "0.0.0.0", "public": True, "tls": {"mode": "self-signed"}})
-    said = ("bind 0.0.0.0 is for one machine", "tls self-signed is for one machine")
+    said = ("bind 0.0.0.0 is for a single machine", "tls self-signed is for a single machine")
     services.until("adds", "says why", lambda status: all(words in status.get("message", "") for words in said))
 
 

@@ -53,7 +53,7 @@ class LocalArtifacts:
                     await asyncio.to_thread(file.write, piece)
             self._publish(shelf, parts, aside)
         except OSError as problem:
-            message = f"{path!r} could not be kept: {problem.strerror}"
+            message = f"{path!r} could not be stored: {problem.strerror}"
             raise RefusedError(
                 message, fix="choose a path that is not taken by a file or folder, or free some space"
             ) from problem
@@ -81,7 +81,7 @@ class LocalArtifacts:
         target = self._within(shelf, _parts(path))
         if not target.exists():
             message = f"there is no artifact {path!r} of {shelf.name}"
-            raise NotFoundError(message, fix="list what there is")
+            raise NotFoundError(message, fix="list the artifacts")
         return target
 
     def list(self, shelf: Shelf, path: str) -> builtins.list[ArtifactEntry]:
@@ -125,7 +125,7 @@ def _parts(path: str) -> tuple[str, ...]:
     parts = tuple(part for part in path.split("/") if part)
     odd = path.startswith("/") or "\\" in path or any(ord(letter) < 32 for letter in path)
     if odd or len(path) > _LONGEST or any(part in (".", "..") or len(part.encode()) > 255 for part in parts):
-        message = f"{path[:80]!r} is no path of an artifact"
+        message = f"{path[:80]!r} is not a valid path of an artifact"
         raise UsageError(message, fix="use a relative path of plain names, without ..")
     return parts
 
@@ -141,4 +141,4 @@ def _check_inside(root: Path, path: Path) -> None:
     """Raise if the path leads out of the root through a symbolic link that a program has made."""
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
         message = f"{path.name!r} leads out of the folder of artifacts"
-        raise UsageError(message, fix="log files, not links")
+        raise UsageError(message, fix="log the file itself, not a link")

@@ -108,8 +108,8 @@ class Binder:
         with crash.reach("engine.lock"):
             attempt = locks.take(folder / LOCK)
         if attempt is None:
-            message = f"{task.key.task} is being started elsewhere"
-            raise RefusedError(message, fix="wait for it")
+            message = f"{task.key.task} is being started by another process"
+            raise RefusedError(message, fix="wait until it has started")
         stack.callback(locks.release, attempt)
         if os.path.exists(f"{folder}/{record.STARTED}") or os.path.exists(f"{folder}/{record.EXIT}"):
             message = f"{task.key.task} has been started before"
@@ -125,7 +125,7 @@ class Binder:
         if descriptors is None:
             holder = self._devices.foreign_holder(uuid) or "another task"
             message = f"device {uuid} is held by {holder}"
-            raise RefusedError(message, fix="wait until it is free, or ask for another one")
+            raise RefusedError(message, fix="wait until it is free, or request another one")
         stack.callback(locks.release, *descriptors)
         return descriptors
 
@@ -134,11 +134,12 @@ class Binder:
         known_ports = read_ports(folder)
         if alone and not known_ports and task.key.attempt > 0:
             known_ports = read_ports(self._home.attempt(replace(task.key, attempt=task.key.attempt - 1)))
+        needed = ports_needed(max(task.processes, task.slots))
         with crash.reach("engine.lock"):
-            lease = self._ports.take(ports_needed(max(task.processes, task.slots)), known_ports)
+            lease = self._ports.take(needed, known_ports)
         if lease is None:
-            message = f"no {ports_needed(task.processes)} free ports are left for {task.key.task}"
-            raise RefusedError(message, fix="end other programs that listen on ports")
+            message = f"{task.key.task} needs {needed} ports, but fewer are free"
+            raise RefusedError(message, fix="stop other programs that listen on ports")
         return lease
 
     def _topology(self, action: BindGang, held: Sequence[Held]) -> Topology:
@@ -246,7 +247,7 @@ def _cleanup(launch: Launch, prepared: Prepared, container: str) -> list[Sequenc
 
 def _member(task: Task, ports: tuple[int, ...]) -> Member:
     if not ports:
-        message = f"{task.key.task} runs, but its ports are not known any more"
+        message = f"{task.key.task} runs, but the record of its ports is missing"
         raise FairwayError(message, fix="stop the run and start it again")
     return Member(
         role=task.key.role,
@@ -282,7 +283,7 @@ def _write_files(folder: Path, launch: Launch) -> None:
     for name, text in launch.files.items():
         path = folder / name
         if not Path(os.path.normpath(path)).is_relative_to(folder):
-            message = f"the file {name!r} leaves the task's folder"
+            message = f"the file {name!r} leads out of the task's folder"
             raise RefusedError(message, fix="use a relative path without ..")
         make_private(path.parent)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

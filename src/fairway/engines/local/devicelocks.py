@@ -162,7 +162,7 @@ class DeviceLocks:
             if descriptor is None or not is_locked(descriptor) or _mark(descriptor).get("home") == self._home:
                 return ""
             user = name_of(os.fstat(descriptor).st_uid)
-            return f"another fairway home, by the lock file {self._folder.path / _name(uuid)} of user {user}"
+            return f"another fairway home (lock file {self._folder.path / _name(uuid)} of user {user})"
 
     @contextlib.contextmanager
     def _earlier(self, uuid: str) -> Iterator[int | None]:

@@ -86,7 +86,7 @@ class Evictor:
         lock = locks.take(folder / LOCK)
         if lock is None:
             # A supervisor waits for the go-ahead; without it the supervisor exits.
-            return TaskReport(key, TaskPhase.PENDING, message="it is being started or given up")
+            return TaskReport(key, TaskPhase.PENDING, message="it is being started or cancelled")
         try:
             if (folder / record.STARTED).exists():
                 return TaskReport(key, TaskPhase.RUNNING)

@@ -52,7 +52,7 @@ class Home:
         path = Path(os.path.realpath(path))
         kind = file_system_of(path)
         if kind in NETWORK_FILE_SYSTEMS:
-            message = f"the home {path} lies on a network file system ({kind}), where locks cannot be trusted"
+            message = f"the home {path} is on a network file system ({kind}), where locks are unreliable"
             fix = f"set FAIRWAY_HOME to a folder on a local disk, such as /var/tmp/fairway-{os.getuid()}"
             raise RefusedError(message, fix=fix)
         make_private(path)
@@ -193,6 +193,6 @@ def file_system_of(path: Path, mounts: str | None = None) -> str:
 def _plain(name: str) -> str:
     """Return the name if it is safe as the name of a folder. Names are validated earlier; this is the last check."""
     if not name or "/" in name or name in (".", "..") or "\0" in name:
-        message = f"{name!r} is no name for a folder"
+        message = f"{name!r} is not a valid folder name"
         raise BugError(message)
     return name

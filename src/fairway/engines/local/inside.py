@@ -38,7 +38,7 @@ class Insides:
         try:
             answer = control.ask(str(self._home.attempt(key)), {"op": "environment"}, PATIENCE)
         except OSError as error:
-            message = f"{key.task} of {key.job} does not run now, so there is no inside"
+            message = f"{key.task} of {key.job} is not running"
             raise ConflictError(message, fix=f"its files are in {self._home.job(key.run)}") from error
         env = answer.get("env")
         return TaskInside(str(answer.get("cwd", "")), dict(env) if isinstance(env, dict) else {})
@@ -47,7 +47,7 @@ class Insides:
         try:
             answer = control.ask(str(self._home.attempt(key)), request, PATIENCE)
         except OSError as error:
-            message = f"{key.task} of {key.job} does not listen: it has ended, or not begun"
+            message = f"{key.task} of {key.job} cannot be reached: it has ended or has not started"
             raise UnavailableError(message, fix=f"see `fairway get {key.job}`") from error
         if not answer.get("ok"):
             raise ConflictError(str(answer.get("error") or f"{key.task} has no terminal"))

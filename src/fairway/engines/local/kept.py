@@ -62,7 +62,7 @@ class RunRecords:
                 os.replace(aside, folder / RECORD)
             (folder / MARK).unlink(missing_ok=True)
         except OSError as error:
-            log.warning("the record of %s cannot be kept in its folder: %s", job.key, error)
+            log.warning("the record of %s cannot be written to its folder: %s", job.key, error)
             return
         self._written[job.key] = state
 
@@ -110,7 +110,7 @@ class LocalKept:
             message = f"{RECORD} cannot be read: {str(error).splitlines()[0]}"
             raise UnreadableRunError(message) from error
         if job.key != key:
-            message = f"{RECORD} is that of {job.key}"
+            message = f"{RECORD} belongs to {job.key}"
             raise UnreadableRunError(message)
         return job
 

@@ -201,7 +201,7 @@ class MachineFolder:
         if owner == user:
             return descriptor
         os.close(descriptor)
-        self.warn(path, f"it is named for user {user} and belongs to user {owner}")
+        self.warn(path, f"it is named after user {user} but belongs to user {owner}")
         return None
 
     def _make(self) -> Path:
@@ -219,12 +219,12 @@ class MachineFolder:
                 path = Path(f"{base}{os.getuid()}-{secrets.token_hex(4)}")
                 continue
             except OSError as problem:
-                message = f"the folder {path} for locks that all users of this machine read cannot be made: {problem.strerror}"
+                message = f"the folder {path} for locks shared by all users of this machine cannot be created: {problem.strerror}"
                 fix = "set FAIRWAY_MACHINE_DIR to a path in a folder that all users can write, such as /var/tmp/fairway-machine"
                 raise RefusedError(message, fix=fix) from problem
             path.chmod(0o755)
             return path
-        message = f"no name for a folder beside {self.path} is free"
+        message = f"all names tried for a folder beside {self.path} are taken"
         raise RefusedError(message, fix="set FAIRWAY_MACHINE_DIR to a path in another folder that all users can write")
 
 

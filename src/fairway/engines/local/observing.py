@@ -25,8 +25,8 @@ from fairway.units.quantity import show_bytes
 HOST = "127.0.0.1"
 LAST_WORDS = "supervisor.log"
 """The file with the error of a supervisor that failed."""
-KILLED = "its supervisor was killed, so nobody knows how it ended; what was left of it was ended"
-WENT_DOWN = "the machine went down while it ran, so nobody knows how it ended"
+KILLED = "its supervisor was killed, so its exit status is unknown; its remaining processes were ended"
+WENT_DOWN = "the machine went down while it ran, so its exit status is unknown"
 BAD = "bad"
 """Marks an end record that replaces an unusable one."""
 _HIGHEST_PORT = 65_535
@@ -66,19 +66,19 @@ class Observer:
         if (ended is None or BAD in ended) and os.path.lexists(f"{folder}/{record.STARTED}"):
             ended = await asyncio.to_thread(self._bury, folder)
             if ended is None:
-                return self._running(key, folder, "its supervisor was killed; what is left of it cannot be ended yet")
+                return self._running(key, folder, "its supervisor was killed; its remaining processes cannot be ended yet")
         if ended is not None:
             return Sight(over_report(key, ended))
         if folder.is_dir():
             return Sight(TaskReport(key, TaskPhase.PENDING))
-        return Sight(TaskReport(key, TaskPhase.LOST, message="nothing is known of it: its folder is gone"))
+        return Sight(TaskReport(key, TaskPhase.LOST, message="its state is unknown: its folder does not exist"))
 
     def _running(self, key: TaskKey, folder: Path, message: str = "") -> Sight:
         try:
             started_record = record.load_record(str(folder), record.STARTED)
         except record.BadRecordError as problem:
             # The supervisor holds its lock, so that the task runs, whatever has happened to its record.
-            started_record, message = {}, message or f"{problem}; the task wrote over it"
+            started_record, message = {}, message or f"{problem}; the task overwrote it"
         if started_record is None:
             # The supervisor waits for the go-ahead, perhaps of a daemon that died: nothing has been started, and may never be.
             return Sight(TaskReport(key, TaskPhase.PENDING))
@@ -225,7 +225,7 @@ def _why_lost(folder: Path, begun: dict[str, object]) -> str:
     except (OSError, record.BadRecordError):
         return KILLED
     last = words.splitlines()[-1][:_LONGEST_LINE] if words else ""
-    return f"its supervisor failed, so nobody knows how it ended; see {folder / LAST_WORDS}: {last}"
+    return f"its supervisor failed, so its exit status is unknown; see {folder / LAST_WORDS}: {last}"
 
 
 def _failure_words(key: TaskKey, ended: dict[str, object]) -> str:

@@ -56,7 +56,9 @@ class Ports:
             try:
                 leased = _search(files, count, preferred)
             except _SpoiledError:
-                self._folder.warn(self._folder.own() / _FILE, "another user holds shared locks on it; leases get own files")
+                self._folder.warn(
+                    self._folder.own() / _FILE, "another user holds shared locks on it; leases use files of their own"
+                )
                 own, locked = self._private_file(files, count)
                 opened.callback(os.close, own)
                 files = replace(files, own=own)

@@ -99,7 +99,7 @@ def _checked_value(name: str, value: str) -> bytes:
         message = f"secret {name} is empty"
         raise UsageError(message, fix="give it a value, or delete it")
     if b"\0" in data:
-        message = f"secret {name} holds a NUL byte, which no environment variable can carry"
+        message = f"secret {name} contains a NUL byte, which an environment variable cannot hold"
         raise UsageError(message, fix="encode it, for example with base64")
     if len(data) > VALUE_LIMIT:
         message = f"secret {name} has {len(data)} bytes; an environment variable takes at most {VALUE_LIMIT}"

@@ -229,7 +229,7 @@ class _Line:
 def _problem(word: str) -> str:
     if word == "ready":
         return ""
-    return word.removeprefix("error ") if word else "the process that starts tasks died; it is started again"
+    return word.removeprefix("error ") if word else "the process that starts tasks died; it is being restarted"
 
 
 def _answer(word: str) -> Answer:

@@ -44,8 +44,8 @@ class LocalSubmissions:
         """Check the code's folder; take a snapshot of it unless the run works in place."""
         for name in submission.files:
             if Path(name).name != name:
-                message = f"the file name {name!r} leaves its folder"
-                raise RefusedError(message, fix="send plain file names")
+                message = f"the file name {name!r} leads out of its folder"
+                raise RefusedError(message, fix="send file names without a folder")
         code, origin = submission.document.spec.code, submission.origin
         _check_conditions(origin.conditions)
         origin = replace(origin, keeps_environment=submission.environment is not None)
@@ -101,7 +101,7 @@ def _check_conditions(given: Conditions | None) -> None:
         if wrong or len(numbers) > _MOST_CPUS:
             shown = wrong[0] if wrong else f"{len(numbers)} numbers"
             message = f"origin.conditions.{name} has {shown}; it must be between {least} and {most}"
-            raise RefusedError(message, fix="send what the process has, or leave it out")
+            raise RefusedError(message, fix="send the value of the caller's process, or leave the field out")
 
 
 def _source(code: Code, origin: Origin) -> Path | None:
@@ -110,7 +110,7 @@ def _source(code: Code, origin: Origin) -> Path | None:
     source = Path(origin.folder, code.path or ".")
     if not source.is_dir():
         message = f"code.path is {code.path!r}: there is no folder {source}"
-        raise RefusedError(message, fix="name a folder, relative to where the command is typed")
+        raise RefusedError(message, fix="name a folder, relative to the folder in which the command is run")
     return source
 
 

@@ -91,8 +91,8 @@ class SimulatedEngine:
     async def inside(self, key: TaskKey) -> TaskInside:
         """Return a placeholder: there is no folder, and the environment only names the task."""
         if self._cluster.look(key).phase is not TaskPhase.RUNNING:
-            message = f"{key.task} of {key.job} does not run"
-            raise ConflictError(message, fix=f"see what does with: fairway get {key.job}")
+            message = f"{key.task} of {key.job} is not running"
+            raise ConflictError(message, fix=f"see its state with: fairway get {key.job}")
         return TaskInside("/", {"FAIRWAY_TASK": key.task})
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:

@@ -1,9 +1,46 @@
-"""What a launch adds to the environment that a task has anyway."""
+"""How a task is bound: the ports that it needs, and what a launch adds to the environment that it has anyway."""
 
 from __future__ import annotations
 
-from fairway.engines.local.binding import added_variables
-from fairway.launch.topology import Process
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from fairway.engines.local.binding import Binder, added_variables
+from fairway.engines.local.folders import Home
+from fairway.engines.local.ports import Ports
+from fairway.engines.local.provision.prepare import Prepared
+from fairway.errors import RefusedError
+from fairway.launch.topology import Process, ports_needed
+from fairway.plan.action import BindGang
+from fairway.state.task import Task, TaskKey
+from fairway.testing.builders import a_job
+
+KEY = TaskKey("default", "mnist-1", "worker", 0, 0)
+
+
+class NoPorts:
+    """Has no free ports, and records how many were requested."""
+
+    def __init__(self) -> None:
+        self.requested: list[int] = []
+
+    def take(self, count: int, _preferred: Sequence[int] = ()) -> None:
+        self.requested.append(count)
+
+
+@pytest.mark.parametrize(("processes", "slots"), [(1, 1), (1, 4), (2, 1)])
+def test_the_error_names_as_many_ports_as_were_requested(tmp_path: Path, processes: int, slots: int) -> None:
+    home, ports, unused = Home.open(tmp_path / "home"), NoPorts(), cast("Any", None)
+    home.make_attempt(KEY)
+    binder = Binder(home, unused, unused, cast("Ports", ports), unused, unused, 0, unused, unused, unused)
+    action = BindGang(a_job(), (Task(KEY, processes=processes, slots=slots),))
+    with pytest.raises(RefusedError, match=f"worker-0 needs {ports_needed(max(processes, slots))} ports"):
+        asyncio.run(binder.bind(action, cast("Prepared", unused)))
+    assert ports.requested == [ports_needed(max(processes, slots))]
 
 
 def test_defaults_give_way_and_the_rest_does_not() -> None:

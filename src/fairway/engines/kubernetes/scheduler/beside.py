@@ -61,7 +61,7 @@ def _not_in(key: str, taken: Collection[str]) -> Callable[[Node], bool]:
 def _kept_away(pod: Pod, company: Company) -> Iterator[Check]:
     for term, where in company.keeping_away(pod):
         taken = company.domains(term.key, where)
-        yield Check("pods that lie there do not want it beside them", _not_in(term.key, taken))
+        yield Check("the anti-affinity of pods there excludes it", _not_in(term.key, taken))
 
 
 def _affinity(pod: Pod, company: Company) -> Iterator[Check]:
@@ -80,13 +80,13 @@ def _affinity(pod: Pod, company: Company) -> Iterator[Check]:
             return False
         return first or all(value in domains[key] for key, value in values)
 
-    yield Check("the pods that it must lie beside are elsewhere", admits)
+    yield Check("the pods that its affinity requires are elsewhere", admits)
 
 
 def _anti_affinity(pod: Pod, company: Company) -> Iterator[Check]:
     for term in repelled(pod):
         taken = company.domains(term.key, company.where(Question((term.kin,))))
-        yield Check("pods that it must not lie beside are there", _not_in(term.key, taken))
+        yield Check("pods that its anti-affinity excludes are there", _not_in(term.key, taken))
 
 
 def _spread(pod: Pod, company: Company) -> Iterator[Check]:
@@ -115,7 +115,7 @@ def _even(pod: Pod, one: TopologySpread, company: Company, counted: list[Node]) 
         value = _label(node, one.topology_key)
         return value is not None and by_domain.get(value, 0) + own_count - least <= one.max_skew
 
-    return Check(f"more pods than elsewhere would lie in one {one.topology_key}", admits)
+    return Check(f"its topology spread over {one.topology_key} would exceed maxSkew", admits)
 
 
 def _selector(one: TopologySpread, pod: Pod) -> LabelSelector | None:

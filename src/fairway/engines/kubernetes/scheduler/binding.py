@@ -112,6 +112,6 @@ class Binder:
         except errors.NotFound:
             return True
         except Exception as error:  # noqa: BLE001 - the other pods are rolled back all the same.
-            log.warning("%s/%s of a half bound gang is left: %s", pod.metadata.namespace, pod.metadata.name, error)
+            log.warning("could not delete %s/%s of a half-bound gang: %s", pod.metadata.namespace, pod.metadata.name, error)
             return False
         return True

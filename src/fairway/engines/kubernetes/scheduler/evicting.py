@@ -66,7 +66,7 @@ class Evictor:
         except errors.NotFound:
             return None  # It left by itself.
         except Exception as error:  # noqa: BLE001 - the other pods are evicted all the same.
-            log.warning("could not ask %s/%s to leave: %s", pod.metadata.namespace, pod.metadata.name, error)
+            log.warning("could not evict %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
             return error
         return None
 
@@ -91,7 +91,9 @@ class Evictor:
         name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
         current = await self._client.get(kinds.PODS, name, namespace)
         if current.metadata.uid == uid and current.metadata.deletion_timestamp is None and not current.over:
-            log.warning("%s/%s was asked to leave and nobody let it go: it is deleted", namespace, name)
+            log.warning(
+                "%s/%s still runs after its grace period, and the operator has not deleted it: deleting it now", namespace, name
+            )
             await self._client.delete(kinds.PODS, name, namespace, uid=uid)
 
     async def _evict(self, pod: Pod, words: str) -> None:
@@ -123,4 +125,6 @@ class Evictor:
         except (errors.NotFound, errors.Conflict):
             return  # It is removed already.
         except Exception as error:  # noqa: BLE001 - the pod was evicted all the same.
-            log.warning("could not say why %s/%s was evicted: %s", pod.metadata.namespace, pod.metadata.name, error)
+            log.warning(
+                "could not write the reason for the eviction of %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error
+            )

@@ -123,7 +123,7 @@ def unsupported(pod: Pod) -> str:
     """Return why this scheduler does not support the pod; empty when it does."""
     spec = pod.spec
     if spec.resource_claims:
-        return "it asks for resource claims (DRA), which this scheduler does not hand out"
+        return "it requests resource claims (DRA), which this scheduler does not support"
     if any(toleration.operator in ("Lt", "Gt") for toleration in spec.tolerations):
-        return "it tolerates taints by comparing numbers (operator Lt or Gt), which this scheduler does not do"
+        return "it tolerates taints by comparing numbers (operator Lt or Gt), which this scheduler does not support"
     return ""

@@ -444,7 +444,7 @@ class Follower:
         if hold is not None and (narrowed is None or hold.reason != "placement" or not narrowed.words):
             return hold
         words = narrowed.words if narrowed is not None else ""
-        return Hold("placement", f"no node will do: {words}", "it goes on by itself when that changes")
+        return Hold("placement", f"no node fits: {words}", "it goes on by itself when that changes")
 
 
 def _closed(queue: str, cause: str) -> Hold:

@@ -197,7 +197,7 @@ class Ground:
             return hold
         count = len(self._plugged)
         nodes = f"{count} node{'' if count == 1 else 's'}"
-        return replace(hold, message=f"{hold.message}; GPUs of {nodes} are handed out by a device plug-in, which gives it none")
+        return replace(hold, message=f"{hold.message}; GPUs of {nodes} are handed out by a device plug-in, not by this scheduler")
 
     # Placement
 

@@ -76,7 +76,7 @@ def read(text: str) -> SchedulerMemory:
     try:
         return core.decode(zlib.decompress(base64.b64decode(text, validate=True))) if text else SchedulerMemory()
     except Exception as problem:  # noqa: BLE001 - the memory is an aid: without it the core learns again.
-        log.warning("what earlier schedulers have learnt cannot be read and is not used: %r", problem)
+        log.warning("the memory of earlier schedulers cannot be decoded and is ignored: %r", problem)
         return SchedulerMemory()
 
 
@@ -101,7 +101,7 @@ class Keeper:
         except errors.NotFound:
             return SchedulerMemory()
         except Exception as error:  # noqa: BLE001 - as above.
-            log.warning("what earlier schedulers have learnt could not be read: %s", error)
+            log.warning("the memory of earlier schedulers could not be read: %s", error)
             return SchedulerMemory()
         self._written = config_map.data.get(FIELD, "")
         return read(self._written)

@@ -24,7 +24,7 @@ from fairway.plan.scheduling.shape import Gang, Part, Shape
 
 MOST_TRIES = 8
 """Limit of racks or topology domains tried for a gang that must be placed within one."""
-NOWHERE = Names(("(no node will do)",))
+NOWHERE = Names(("(no node fits)",))
 """To the core, no names at all would mean any node."""
 
 Within = Callable[[str], bool]
@@ -107,7 +107,7 @@ class Narrowing:
                 return self._pinned(request, waiting, nodes_by_uid)
         refused = self.nodes(waiting[0].pod)[1]
         if not all(_only_hosts(member.pod) for member in waiting):
-            return Narrowed(None, f"its {len(waiting)} pods find no places beside each other; {_words(refused)}")
+            return Narrowed(None, f"its {len(waiting)} pods cannot be placed together; {_words(refused)}")
         # The core implements this rule itself, so that it can make and reserve room.
         parts = [replace(part, apart=part.least > 1, shape=self._outside(part, waiting)) for part in request.gang.parts]
         return Narrowed(replace(request, gang=replace(request.gang, parts=tuple(parts))), _words(refused))

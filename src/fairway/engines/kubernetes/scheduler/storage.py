@@ -104,7 +104,7 @@ class Storage:
             return "does not exist yet"
         own = any(volume.ephemeral is not None and f"{pod.metadata.name}-{volume.name}" == name for volume in pod.spec.volumes)
         if own and not any(owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references):
-            return "belongs to somebody else: delete it, or rename the pod"
+            return "belongs to another owner: delete it, or rename the pod"
         if claim.metadata.deletion_timestamp is not None:
             return "is being deleted"
         if claim.status.phase == "Lost":
@@ -143,11 +143,11 @@ class Storage:
                 continue
             volume = self.volumes.get(claim.spec.volume_name)
             if volume is not None:
-                yield Check(f"the volume of its claim {name} is out of reach", partial(reaches, volume))
+                yield Check(f"the volume of its claim {name} is not accessible there", partial(reaches, volume))
             else:
-                yield Check(f"no volume can be had there for its claim {name}", partial(self._can_have, claim))
+                yield Check(f"no volume is available there for its claim {name}", partial(self._can_have, claim))
         if claims_of(pod):
-            yield Check("its node would have more volumes attached than it takes", partial(self._can_attach, pod))
+            yield Check("the limit of attached volumes would be exceeded", partial(self._can_attach, pod))
 
     def _can_have(self, claim: Claim, node: Node) -> bool:
         if self._volume_for(claim, node) is not None:

@@ -88,7 +88,7 @@ class Telling:
         try:
             await self._client.apply_status(kinds.PODS, body, manager=MANAGER)
         except (errors.NotFound, errors.Conflict) as error:
-            log.debug("%s is gone, or another of its name is there: %s", pod.metadata.name, error)
+            log.debug("%s was deleted, or replaced by a pod of the same name: %s", pod.metadata.name, error)
             return
         self._event(pod, "Warning", "FailedScheduling", "Scheduling", hold.message)
 
@@ -138,7 +138,7 @@ class Telling:
     def _write_later(self, body: Mapping[str, Any], tries: int, problem: Exception) -> None:
         lasting = isinstance(problem, errors.ApiError) and not isinstance(problem, errors.Unavailable | errors.TooManyRequests)
         if tries >= MOST_TRIES or lasting:
-            log.debug("an event is lost: %s", problem)
+            log.debug("dropped an event: %s", problem)
             return
         delay = min(LONGEST_RETRY, FIRST_RETRY * 2.0 ** (tries - 1))
         asyncio.get_running_loop().call_later(delay, self._put, body, tries)

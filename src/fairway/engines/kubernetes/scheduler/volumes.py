@@ -58,7 +58,9 @@ class Volumes:
             await self._take_back(wanted)
             names = ", ".join(binding.claim.metadata.name for binding in wanted if not self._is_bound(binding))
             message = f"the volume claims {names} were not bound within {VOLUME_TIMEOUT:g} s"
-            raise VolumeTimeoutError(message, fix="see what the storage class's provisioner says of them") from error
+            raise VolumeTimeoutError(
+                message, fix="read the events of these claims and the log of the storage class's provisioner"
+            ) from error
         except Exception:
             await self._take_back(wanted)
             raise
@@ -108,7 +110,7 @@ class Volumes:
             except (errors.NotFound, errors.Invalid, errors.Conflict):
                 continue  # The claim was deleted, or another process has selected a node.
             except Exception as error:  # noqa: BLE001 - the others are undone all the same.
-                log.warning("the node chosen for %s/%s stays chosen: %s", claim.namespace, claim.name, error)
+                log.warning("could not remove the selected node of the claim %s/%s: %s", claim.namespace, claim.name, error)
 
 
 def _is_still(uid: str) -> dict[str, str]:

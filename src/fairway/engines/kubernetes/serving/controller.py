@@ -297,7 +297,7 @@ class ServiceObjects:
             body = front_service(key, name, port) if led else manifests.front_service(key, name, port)
             return await self._serve(manifests.owned(body, owner))
         message = f"both names for the Service of {key} are taken: {key.name} and {key.name}-serving"
-        raise ConflictError(message, fix="delete one of those Services, or call the ModelService otherwise")
+        raise ConflictError(message, fix="delete one of those Services, or rename the ModelService")
 
     async def _is_foreign(self, resource: Resource[Any], key: ServiceKey, name: str) -> bool:
         try:
@@ -314,8 +314,10 @@ class ServiceObjects:
         if existing is None:
             key = ServiceKey(metadata["namespace"], metadata["labels"][marks.SERVICE])
             if await self._is_foreign(kinds.DEPLOYMENTS, key, metadata["name"]):
-                message = f"there is a Deployment {metadata['namespace']}/{metadata['name']} of somebody else's"
-                raise ConflictError(message, fix="delete it, or call the ModelService otherwise")
+                message = (
+                    f"the Deployment {metadata['namespace']}/{metadata['name']} exists and does not belong to this ModelService"
+                )
+                raise ConflictError(message, fix="delete it, or rename the ModelService")
         same = existing is not None and existing.metadata.annotations.get(DIGEST) == metadata["annotations"][DIGEST]
         if existing is None or not same or existing.spec.replicas != spec["replicas"]:
             await self._client.apply(kinds.DEPLOYMENTS, body, manager=MANAGER)

@@ -91,12 +91,16 @@ def cluster_lacks(service: Service) -> list[str]:
     problems = []
     if endpoint.bind != usual.bind:
         problems.append(
-            f"bind {endpoint.bind} is for one machine: leave it out, a Service or a gateway leads to the service here"
+            f"bind {endpoint.bind} is for a single machine only: leave it out; here a Service or a gateway leads to the service"
         )
     if endpoint.tls.mode == "self-signed":
-        problems.append("tls self-signed is for one machine: write tls: {secret: NAME}, a Secret of type kubernetes.io/tls")
+        problems.append(
+            "tls self-signed is for a single machine only: write tls: {secret: NAME}, a Secret of type kubernetes.io/tls"
+        )
     if endpoint.tls.certificate:
-        problems.append("tls.certificate is a file of one machine: write tls: {secret: NAME}, a Secret of type kubernetes.io/tls")
+        problems.append(
+            "tls.certificate is a file of a single machine: write tls: {secret: NAME}, a Secret of type kubernetes.io/tls"
+        )
     return problems
 
 
@@ -104,9 +108,9 @@ def needs_own(spec: ServiceSpec) -> str:
     """Return why requests to such a service must pass Fairway's router; empty where a gateway may send them to replicas."""
     endpoint = spec.endpoint
     if endpoint.keys == "required":
-        return "it asks for API keys, which Fairway's own router checks"
+        return "it requires API keys, which only Fairway's own router checks"
     if endpoint.cors is not None:
-        return "pages of other origins may ask it, which Fairway's own router decides"
+        return "it accepts requests from other origins (CORS), which only Fairway's own router checks"
     return ""
 
 
@@ -114,7 +118,7 @@ def no_gateway(spec: ServiceSpec) -> str:
     """Return why no gateway can lead to such a service at all; empty when one can."""
     if spec.endpoint.tls.on:
         return (
-            "its own router ends TLS, and a route of the Gateway API leads there in plain HTTP; for TLS by the gateway leave "
-            "`tls` out, name `hosts`, and have a listener of the gateway with the certificate (protocol HTTPS, certificateRefs)"
+            "its own router terminates TLS, but a Gateway API route leads to it over plain HTTP; for TLS at the gateway, leave "
+            "out `tls`, name `hosts`, and give the gateway a listener with the certificate (protocol HTTPS, certificateRefs)"
         )
     return ""

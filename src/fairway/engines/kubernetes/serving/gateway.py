@@ -64,7 +64,7 @@ def lacks(spec: ServiceSpec, plan: RoutePlan, gateway: Gateway) -> str:
     copies = spec.rollout.strategy is RolloutStrategy.SHADOW or plan.mirror is not None
     missing = [name for name in COPIES if gateway.features is not None and name not in gateway.features]
     if copies and missing:
-        return f"requests are copied, and the class of gateway {gateway} does not list {' and '.join(missing)}"
+        return f"requests are mirrored, and the class of gateway {gateway} does not list {' and '.join(missing)}"
     return ""
 
 

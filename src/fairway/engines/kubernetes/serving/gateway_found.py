@@ -35,7 +35,7 @@ def gateway(body: Found, can: frozenset[str] | None, namespace: Found, host: str
         if not refusal:
             return Gateway(metadata["namespace"], metadata["name"], addresses[0], listener["port"], listener["name"], can)
         refusals.append(f"listener {listener['name']} {refusal}")
-    return f"gateway {name} takes no such route: {'; '.join(refusals)}"
+    return f"gateway {name} does not accept the route: {'; '.join(refusals)}"
 
 
 def secured(body: Found, namespace: Found, hosts: Sequence[str]) -> tuple[str, ...]:
@@ -108,9 +108,9 @@ def _unfit(listener: Found, home: str, namespace: Found, host: str) -> str:
     allowed = listener.get("allowedRoutes") or {}
     kinds = allowed.get("kinds") or ()
     if kinds and not any((kind.get("group", GROUP), kind["kind"]) == (GROUP, "HTTPRoute") for kind in kinds):
-        return "takes no HTTPRoute"
+        return "accepts no HTTPRoute"
     if not _admits(allowed.get("namespaces") or {}, home, namespace):
-        return f"takes no route from the namespace {namespace['metadata']['name']} (allowedRoutes)"
+        return f"accepts no route from the namespace {namespace['metadata']['name']} (allowedRoutes)"
     hostname = listener.get("hostname") or ""
     if hostname and hostname != host and not (hostname.startswith("*.") and host.endswith(hostname[1:])):
         return f"is for {hostname}, not for {host}"
@@ -159,7 +159,7 @@ def _false(conditions: Any, kind: str) -> str:
     """Return why a condition is false; empty when it is true or not reported."""
     for condition in conditions or ():
         if condition["type"] == kind and condition["status"] == "False":
-            return f"{condition.get('reason', kind)}: {condition.get('message') or 'no more is said'}"
+            return f"{condition.get('reason', kind)}: {condition.get('message') or 'no message'}"
     return ""
 
 

@@ -141,7 +141,7 @@ class Gateways:
             return Way(gateway, leads=True, word=f"by gateway {gateway}{_unsecured(gateway, hosts)}", again=ASK_EVERY)
         if verdict is None:
             since = self._asked.setdefault(key, self._now())
-            word = f"gateway {gateway} has not said yet whether it follows the route"
+            word = f"gateway {gateway} has not reported yet whether it follows the route"
             waits = self._now() < since + PATIENCE
             return Way(gateway, led, waits=waits, unheard=led and self._is_new(key), word=word, again=SOON)
         return Way(gateway, word=f"gateway {gateway} does not follow the route: {verdict}", again=LOOK_EVERY)
@@ -200,7 +200,7 @@ class Gateways:
         if route is None and gateway_found.leads_to(answer, front):
             return None
         if route is not None and not gateway_found.kept_whole(route, answer):
-            return "a part of the requests is copied, and the Gateway API of this cluster is too old for parts"
+            return "a fraction of the requests is mirrored, and the Gateway API of this cluster is too old for fractions"
         verdict = gateway_found.verdict(answer, gateway)
         # It may see a route before it sees the Services that the route names.
         early = self._now() < self._wrote.get(key, float("-inf")) + SETTLE
@@ -305,4 +305,7 @@ def _unsecured(gateway: Gateway, hosts: tuple[str, ...]) -> str:
     """Return a note when the gateway has no certificate for the host names of the document."""
     if not hosts or gateway.secured:
         return ""
-    return f"; no listener of it with a certificate (HTTPS, certificateRefs) takes {', '.join(hosts)}, so they are not routed"
+    return (
+        f"; the gateway has no listener with a certificate (HTTPS, certificateRefs) for {', '.join(hosts)}, "
+        "so these hosts are not routed"
+    )

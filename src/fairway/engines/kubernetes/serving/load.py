@@ -33,7 +33,7 @@ def checked_route(load: RouteLoad) -> RouteLoad:
             raise BadLoadError(message)
     for number, revision in load.revisions.items():
         if int64(number) is None:
-            message = f"a revision is called {str(number)[:40]}"
+            message = f"the revision number {str(number)[:40]} is out of range"
             raise BadLoadError(message)
         _check(revision)
         _check(revision.outputs)
@@ -54,14 +54,14 @@ def _check_revision(revision: RevisionLoad) -> None:
         message = f"latency has {len(revision.latency)} buckets, and {len(LATENCY_BOUNDS) + 1} were expected"
         raise BadLoadError(message)
     if any(not _is_count(number) for number in revision.latency):
-        message = "latency has a bucket that is no count"
+        message = "latency has a bucket that is not a valid count"
         raise BadLoadError(message)
     if len(revision.outcomes) > MOST_ENTRIES:
         message = f"outcomes has {len(revision.outcomes)} entries"
         raise BadLoadError(message)
     for name, (count, *sums) in revision.outcomes.items():
         if len(name) > LONGEST_NAME or not _is_count(count) or any(not _is_sum(number) for number in sums):
-            message = f"outcome {name[:40]!r} has numbers that cannot be"
+            message = f"outcome {name[:40]!r} has impossible numbers"
             raise BadLoadError(message)
 
 

@@ -233,8 +233,8 @@ def code_of(revision: Revision) -> str:
     if not revision.spec.command or not code:
         return ""
     if not code.startswith(marks.BLOB):
-        message = f"the code of r{revision.number} is {code!r}, and services take code that was sent with them only"
-        raise RefusedError(message, fix="`fairway apply` sends it; or put the code into the image")
+        message = f"the code of r{revision.number} is {code!r}, but a service can only use code that was uploaded with it"
+        raise RefusedError(message, fix="upload it with `fairway apply`, or put the code into the image")
     return code.removeprefix(marks.BLOB)
 
 

@@ -96,7 +96,7 @@ class Replicas:
         for key in keys:
             task, run = self._task(key), self.snapshot().jobs.get(key.run)
             if task is None or run is None:
-                reports.append(TaskReport(key, TaskPhase.LOST, exit=Exit(disrupted="nobody knows it any more")))
+                reports.append(TaskReport(key, TaskPhase.LOST, exit=Exit(disrupted="its record does not exist any more")))
                 continue
             reports.append(await self._observe(task, run))
         return reports
@@ -120,7 +120,7 @@ class Replicas:
         try:
             await self._client.patch(kinds.PODS, pod.metadata.name, pod.metadata.namespace, changes)
         except errors.ApiError as error:
-            log.debug("%s is not taken for %s: %s", pod.metadata.name, key.job, error)
+            log.debug("could not assign pod %s to %s: %s", pod.metadata.name, key.job, error)
             return False
         self._taken[pod.metadata.uid] = key
         return True
@@ -143,11 +143,11 @@ class Replicas:
         pod = self._pods.get(f"{service.namespace}/{name}")
         if pod is None or str(service) not in naming.by_service(pod):
             message = f"{service} has no pod {name}"
-            raise NotFoundError(message, fix="use the token that the pod was given")
+            raise NotFoundError(message, fix="use the pod's own token")
         replica = pod.metadata.labels.get(marks.REPLICA)
         if replica is None:
-            message = f"{name} is no replica yet"
-            raise UnavailableError(message, fix="ask again in a second")
+            message = f"{name} is not assigned to a replica yet"
+            raise UnavailableError(message, fix="retry in a second")
         return JobKey(f"{service.namespace}{OWN_NAMESPACE}", replica), seating.is_going(pod)
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:

@@ -154,8 +154,8 @@ class ClusterRouter:
                 break
             await asyncio.sleep(AGAIN / 2)
         addresses = ", ".join(line.peer.address for line in pending.values())
-        message = f"{key}: the router at {addresses} did not hear the change of its API keys; it is told again"
-        raise UnavailableError(message, fix="see whether its pod runs, then ask again")
+        message = f"{key}: the router at {addresses} did not receive the change of its API keys; sending is retried"
+        raise UnavailableError(message, fix="check that its pod runs, then repeat the request")
 
     async def drop(self, service: str) -> None:
         """Forget a removed service; its router is deleted soon."""
@@ -229,7 +229,7 @@ class ClusterRouter:
                     await self._talk.follow(line.peer, token, self._wake)
             except (OSError, ValueError) as error:
                 # ValueError: the router sends a line without an end.
-                log.debug("the router of %s at %s: %s; tried again", line.service, line.peer.address, error)
+                log.debug("the router of %s at %s: %s; retrying", line.service, line.peer.address, error)
             line.up = False
             await asyncio.sleep(AGAIN)
 
@@ -238,9 +238,7 @@ class ClusterRouter:
         try:
             await self._talk.put(line.peer, self._token(line.service), with_keys(plan, self.keys(line.service)))
         except OSError as error:
-            log.warning(
-                "the router of %s at %s did not hear its plan: %s; it is told again", line.service, line.peer.address, error
-            )
+            log.warning("the router of %s at %s did not receive its plan: %s; retrying", line.service, line.peer.address, error)
             self._attend(line)
             return False
         return True
@@ -251,7 +249,12 @@ class ClusterRouter:
         except (OSError, ValueError, RecursionError) as error:
             bad = not isinstance(error, OSError)
             if bad and self.refused.get(line.service) != str(error):
-                log.warning("the router of %s at %s counts what cannot be: %s; left out", line.service, line.peer.address, error)
+                log.warning(
+                    "the router of %s at %s reports an impossible value: %s; its report is ignored",
+                    line.service,
+                    line.peer.address,
+                    error,
+                )
             if bad:
                 self.refused[line.service] = str(error)
             self._attend(line)

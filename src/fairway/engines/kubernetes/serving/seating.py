@@ -106,7 +106,7 @@ def report(task: Task, pod: Pod | None, why: str) -> TaskReport:
         if evicted:
             return TaskReport(key, TaskPhase.STOPPED, exit=Exit(by_us=True))
         if task.node:
-            return TaskReport(key, TaskPhase.LOST, exit=Exit(disrupted="its pod was deleted, and nobody saw how it ended"))
+            return TaskReport(key, TaskPhase.LOST, exit=Exit(disrupted="its pod was deleted before its exit was observed"))
         return TaskReport(key, task.phase, message=why)
     if evicted:
         return TaskReport(key, TaskPhase.STOPPED, exit=Exit(by_us=True)) if pod.over else TaskReport(key, task.phase)
@@ -117,7 +117,7 @@ def report(task: Task, pod: Pod | None, why: str) -> TaskReport:
             state, phase=TaskPhase.FAILED, exit=crash, message=crash.tail.strip().splitlines()[-1] if crash.tail else ""
         )
     if state.phase.over or is_going(pod):
-        disrupted = observe.disruption(pod) or "its pod was deleted by somebody"
+        disrupted = observe.disruption(pod) or "its pod was deleted by a user or another program"
         return replace(state, phase=TaskPhase.LOST, exit=Exit(disrupted=disrupted))
     if state.phase is TaskPhase.RUNNING:
         return replace(state, address=f"{pod.status.pod_ip}:{naming.REPLICA_PORT}")

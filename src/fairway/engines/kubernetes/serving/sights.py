@@ -121,5 +121,5 @@ class PodWatch:
             load = await self._ask(peer, self._clock)
             return checked_replica(load) if load is not None else None
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            log.debug("%s at %s does not say how busy it is: %s", name, peer.address, error)
+            log.debug("the load that %s at %s reports cannot be used: %s", name, peer.address, error)
             return None

@@ -87,7 +87,7 @@ class Meter:
                 observation = None
                 if job.key not in self._failed:
                     self._failed.add(job.key)
-                    log.exception("what %s reports cannot be read", job.key)
+                    log.exception("the reports of %s cannot be read", job.key)
                     why = f"report refused: what the run wrote cannot be read ({type(error).__name__}: {error})"
                     observation = Observation(job.key, refused=(why,))
             if observation is not None:
@@ -265,7 +265,7 @@ class _RunMeter:
             items.extend(read())
         except Exception as error:  # A program can write what no reader has foreseen.
             if self._refusals.add(source, "failed", f"it cannot be read ({type(error).__name__}: {error})"):
-                log.exception("%s: what comes from %s cannot be read", self._folder, source)
+                log.exception("%s: the source %s cannot be read", self._folder, source)
         return items
 
     def _limited(self, point: MetricPoint) -> list[MetricPoint]:

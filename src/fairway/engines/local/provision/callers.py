@@ -96,7 +96,7 @@ def forget_environments(home: Home, is_over: Callable[[JobKey], bool]) -> None:
 def _read(path: Path) -> dict[str, str]:
     document = json.loads(path.read_bytes())
     if not isinstance(document, dict):
-        message = "it holds no variables"
+        message = "it does not hold a JSON object"
         raise ValueError(message)  # noqa: TRY004 - as for other damage of the file
     return {str(name): str(value) for name, value in document.items()}
 
@@ -112,4 +112,4 @@ def _write(path: Path, environment: Mapping[str, str]) -> None:
 
 def _unreadable(job: Job, path: Path, error: Exception) -> RefusedError:
     message = f"the caller's environment of {job.key} cannot be read from {path}: {error}"
-    return RefusedError(message, fix="submit it again")
+    return RefusedError(message, fix="submit the run again")

@@ -95,6 +95,6 @@ class CodePlace:
 def _in_place(job: Job) -> Path:
     folder = Path(job.origin.folder, job.spec.code.path)
     if not job.origin.folder or not folder.is_dir():
-        message = f"the run is in place, and its folder {str(folder)!r} is not there"
-        raise RefusedError(message, fix="put the folder back, or submit without --in-place")
+        message = f"the run works in place, but its folder {str(folder)!r} does not exist"
+        raise RefusedError(message, fix="restore the folder, or submit without --in-place")
     return folder

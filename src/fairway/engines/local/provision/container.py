@@ -90,14 +90,14 @@ def container_for(
         message = "environment.container is always, and environment.image is empty"
         raise RefusedError(message, fix="name an image under environment.image")
     if environment.image.startswith("-"):
-        message = f"environment.image is {environment.image!r}, which is no image"
+        message = f"environment.image is {environment.image!r}, which is not an image name"
         raise RefusedError(message, fix="write for example pytorch/pytorch:2.9")
     program = next((path for name in PROGRAMS if (path := shutil.which(name, path=search))), None)
     if program is None:
         message = f"environment.container is always, and neither {' nor '.join(PROGRAMS)} is on the path"
-        raise RefusedError(message, fix="install one of them, or take `container: always` out to run without the image")
+        raise RefusedError(message, fix="install one of them, or remove `container: always` to run without the image")
     for folder in (*mounts, *read_only):
         if ":" in folder:
-            message = f"{folder!r} cannot be given to a container: its name holds a colon"
+            message = f"{folder!r} cannot be mounted into a container: its path contains a colon"
             raise RefusedError(message, fix="move or link it to a path without one")
     return ContainerWrap(program, environment.image, tuple(mounts), tuple(read_only), user, group)

@@ -101,7 +101,7 @@ def checked_url(url: str, base: str) -> str:
         place = Path(base, os.path.expanduser(url))
         if place.is_dir():
             return str(place)
-    message = f"code.git.url is {url!r}, which is no https, ssh or file URL and no folder here"
+    message = f"code.git.url is {url!r}, which is neither an https, ssh or file URL nor a folder on this machine"
     raise RefusedError(message, fix="write for example https://host/owner/name.git, git@host:owner/name.git or a path")
 
 
@@ -109,5 +109,5 @@ def checked_ref(ref: str) -> str:
     """Return the branch, tag or commit. Refused when git could read it as an option or a mapping."""
     if _REF.fullmatch(ref) and ".." not in ref and "@{" not in ref:
         return ref
-    message = f"code.git.ref is {ref!r}, which is no branch, tag or commit"
+    message = f"code.git.ref is {ref!r}, which is not a valid branch, tag or commit"
     raise RefusedError(message, fix="write for example main, v1.2 or a commit's hexadecimal name")

@@ -170,4 +170,4 @@ def _commands(name: str, role: Role, folder: Path | None, search: str) -> Iterat
 def _fix_program(program: str, folder: Path | None) -> str:
     if folder is not None and (folder / program).is_file():
         return f"write ./{program}"
-    return "install it, name it with its folder, or choose the environment that has it with --python"
+    return "install it, name it with its path, or choose the environment that has it with --python"

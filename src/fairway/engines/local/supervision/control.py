@@ -146,7 +146,7 @@ class _Client:
                 request = json.loads(line)
                 reply = self._answer(request) if isinstance(request, dict) else {"error": "a request is a JSON object"}
             except ValueError as problem:
-                request, reply = {}, {"error": f"not understood: {problem}"}
+                request, reply = {}, {"error": f"invalid request: {problem}"}
             self.attached = bool(isinstance(request, dict) and request.get("op") == "attach" and "error" not in reply)
             self.send(json.dumps(reply).encode() + b"\n")
         if self.attached and self._heard:
@@ -197,7 +197,7 @@ def ask(folder: str, request: Request, timeout: float) -> Request:
         while not text.endswith(b"\n"):
             piece = connection.recv(1 << 16)
             if not piece:
-                message = "the supervisor hung up"
+                message = "the supervisor closed the connection"
                 raise ConnectionError(message)
             text += piece
         answer = json.loads(text)

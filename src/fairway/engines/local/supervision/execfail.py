@@ -24,7 +24,7 @@ def explain(stage: str, number: int, argv: list[str], env: dict[str, str], cwd: 
     if number == errno.ENOEXEC:
         return f"{program!r} is no program and has no #! line; name its interpreter, for example: bash {program}"
     if number == errno.EINVAL:
-        return f"the arguments or variables of {program!r} hold a zero byte, which no program can be given"
+        return f"the arguments or variables of {program!r} contain a zero byte, which cannot be passed to a program"
     if number == errno.E2BIG:
         return f"the arguments and variables of {program!r} are longer than the system allows; pass them in a file"
     return f"cannot start {program!r}: {os.strerror(number).lower()}"

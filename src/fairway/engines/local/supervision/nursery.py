@@ -43,7 +43,7 @@ def _hand_over(channel: socket.socket, text: bytes, descriptors: list[int]) -> N
         pid = os.fork()
     except OSError as problem:
         if not waits:
-            words = f"error no process could be made: {problem.strerror}\n"
+            words = f"error no process could be created: {problem.strerror}\n"
             os.write(descriptors[1], words.encode())
         pid = -1
     if pid == 0:

@@ -77,7 +77,7 @@ class Spare:
         """Start the interpreter once without the program, to verify that it would wait."""
         _, status = os.waitpid(self._start([self._program, "-c", "raise SystemExit(1)"], env), 0)
         if os.waitstatus_to_exitcode(status) != PROVEN:
-            message = f"{self._program} does not come by what would make it wait"
+            message = f"{self._program} does not load Fairway's sitecustomize, which makes it wait"
             raise OSError(message)
 
     def _start(self, argv: list[str], env: dict[str, str]) -> int:

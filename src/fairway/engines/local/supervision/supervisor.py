@@ -114,8 +114,8 @@ class Supervisor:
             {
                 signal.SIGCHLD: self._reap,
                 signal.SIGTERM: lambda: self._stop(self._order.grace, by_us=False, words=_TOLD, ask=True),
-                signal.SIGUSR1: lambda: self._stop(self._order.grace, by_us=True, words="asked by signal", ask=True),
-                signal.SIGUSR2: lambda: self._stop(0.0, by_us=True, words="asked by signal"),
+                signal.SIGUSR1: lambda: self._stop(self._order.grace, by_us=True, words="requested by signal", ask=True),
+                signal.SIGUSR2: lambda: self._stop(0.0, by_us=True, words="requested by signal"),
                 # Handled without effect; ignoring them would make the task ignore them, too.
                 signal.SIGHUP: lambda: None,
                 signal.SIGINT: lambda: None,
@@ -324,7 +324,7 @@ class Supervisor:
         if op in ("stop", "kill"):
             grace = request.get("grace", self._order.grace) if op == "stop" else 0.0
             if not isinstance(grace, int | float):
-                return {"error": f"grace {grace!r} is no number of seconds"}
+                return {"error": f"grace {grace!r} is not a number of seconds"}
             self._stop(float(grace), by_us=True, words=str(request.get("reason", "")), ask=request.get("ask") is True)
             return {"ok": True}
         if op == "environment":

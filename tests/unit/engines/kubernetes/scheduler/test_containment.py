@@ -442,8 +442,8 @@ OWNERS: dict[str, Any] = {
     "self.scheduler": Scheduler,
 }
 """Whose calls are broken, by how the sources name them."""
-PLAIN = {"again", "binds", "broken", "found", "given", "kept", "known", "ledger", "left", "line", "logging", "own", "parts"}
-PLAIN |= {"self", "follower", "spared", "waiting"}
+PLAIN = {"again", "binds", "broken", "follower", "found", "ledger", "line", "members", "nodes", "parts", "placed", "pods"}
+PLAIN |= {"remembered", "seats_by_role", "self", "spared", "waiting"}
 """Containers, the core's own tables, and calls within the same module."""
 
 

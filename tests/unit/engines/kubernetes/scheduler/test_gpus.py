@@ -167,7 +167,7 @@ def test_a_plugins_gpus_are_a_number_and_never_ours() -> None:
     assert {name: place.devices for name, place in found.items()} == {"theirs": ()}
     assert (
         cluster.why("ours")
-        == "needs 1 GPU; 0 of 0 are free; GPUs of 1 node are handed out by a device plug-in, which gives it none"
+        == "needs 1 GPU; 0 of 0 are free; GPUs of 1 node are handed out by a device plug-in, not by this scheduler"
     )
     cluster.see(pod("more", requests={"nvidia.com/gpu": "1"}))
     assert cluster.decide() == {}

@@ -45,7 +45,7 @@ def test_pods_that_want_to_lie_apart_do_and_the_last_says_why_it_waits() -> None
     placed = settle(cluster)
     assert sorted("2" if place in "bc" else "1" for place in placed.values()) == ["1", "2"]
     (left,) = {"p0", "p1", "p2"} - set(placed)
-    assert "no node will do: pods that lie there do not want it beside them (3 nodes)" in cluster.why(f"pod/{left}")
+    assert "no node fits: the anti-affinity of pods there excludes it (3 nodes)" in cluster.why(f"pod/{left}")
 
 
 def test_what_lies_there_keeps_others_away_who_say_nothing_themselves() -> None:
@@ -67,7 +67,7 @@ def test_the_first_of_those_that_lie_together_lies_anywhere_and_the_others_besid
     alone = Cluster(*zones(a="1"))
     alone.pod(pod("p", labels={"app": "y"}, **beside(ZONE)))
     assert alone.decide() == {}
-    assert "must lie beside are elsewhere (1 node)" in alone.why("pod/p")
+    assert "affinity requires are elsewhere (1 node)" in alone.why("pod/p")
 
 
 def test_other_namespaces_count_where_they_are_named() -> None:
@@ -105,7 +105,7 @@ def test_a_gang_whose_pods_must_lie_apart_starts_whole_or_not_at_all() -> None:
     ask = beside(ZONE, app="gang", anti=True)
     cluster.pod(*(_labelled(gang_pod(index, 3, **ask)) for index in range(3)))
     assert cluster.decide() == {}
-    assert "its 3 pods find no places beside each other" in cluster.why("mnist-1")
+    assert "its 3 pods cannot be placed together" in cluster.why("mnist-1")
     cluster.node(node("d", labels={ZONE: "3"}))
     placed = cluster.decide()
     assert len(placed) == 3
@@ -191,7 +191,7 @@ def test_a_claim_for_one_pod_is_given_to_one_and_ephemeral_claims_are_the_pods_o
     cluster.pod(pod("own", volumes=[{"name": "v", "ephemeral": {}}]))
     storage.see(storage.claims, "team/own-v", thing(Claim, "own-v", "team", spec={"volumeName": "v1"}))
     assert cluster.decide() == {}
-    assert "belongs to somebody else" in cluster.why("pod/own")
+    assert "belongs to another owner" in cluster.why("pod/own")
     mine = {"ownerReferences": [{"uid": "uid-own", "kind": "Pod", "name": "own"}]}
     storage.see(storage.claims, "team/own-v", thing(Claim, "own-v", "team", head=mine, spec={"volumeName": "v1"}))
     assert cluster.decide() == {"own": "a"}

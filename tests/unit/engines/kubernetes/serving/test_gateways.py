@@ -126,7 +126,7 @@ async def test_a_gateway_leads_from_the_moment_that_it_says_so() -> None:
     world.now += PATIENCE
     late = await world.way()
     assert (late.leads, late.waits) == (False, False)
-    assert "has not said yet" in late.word
+    assert "has not reported yet" in late.word
     world.cluster.judge("False")
     refused = await world.way()
     assert not refused.leads
@@ -216,7 +216,7 @@ async def test_labels_of_a_namespace_are_asked_for_where_a_gateway_chooses_by_th
     chosen = {"from": "Selector", "selector": {"matchLabels": {"kind": "research"}}}
     listener["allowedRoutes"] = {"namespaces": chosen}
     team = world.cluster.objects["namespaces/team"] = {"metadata": {"name": "team"}}
-    assert "takes no route from the namespace team" in (await world.way()).word
+    assert "accepts no route from the namespace team" in (await world.way()).word
     team["metadata"]["labels"] = {"kind": "research"}
     assert (await world.way()).waits
 

@@ -50,7 +50,7 @@ def test_a_pod_is_known_as_the_replica_that_it_was_taken_for(replicas: Replicas,
     with pytest.raises(NotFoundError, match="team/adds has no pod a"):
         replicas.run_in(KEY, "a")
     pods.put(pod("a"))
-    with pytest.raises(UnavailableError, match="a is no replica yet"):
+    with pytest.raises(UnavailableError, match="a is not assigned to a replica yet"):
         replicas.run_in(KEY, "a")
     pods.put(pod("a", **{marks.REPLICA: RUN.name}))
     assert replicas.run_in(KEY, "a") == (RUN, False)

@@ -101,7 +101,7 @@ def test_a_command_gets_the_code_that_was_sent_with_it_and_no_other() -> None:
     (fetch,) = body["spec"]["template"]["spec"]["initContainers"]
     assert "http://operator:8080/v1/given/code?digest=abc" in fetch["command"]
     assert container(body)["workingDir"] == "/fairway/code"
-    with pytest.raises(RefusedError, match="sent with them only"):
+    with pytest.raises(RefusedError, match="uploaded with it"):
         manifests.deployment(found, replace(sent, origin=Origin(code_digest="a-config-map")), 1, AROUND)
 
 

@@ -37,7 +37,7 @@ def test_podman_is_preferred(tmp_path: Path) -> None:
     [
         (ALWAYS, ["/a"], "neither podman nor docker"),
         (Environment(container=Container.ALWAYS), ["/a"], "environment.image is empty"),
-        (Environment(container=Container.ALWAYS, image="--privileged"), ["/a"], "is no image"),
+        (Environment(container=Container.ALWAYS, image="--privileged"), ["/a"], "is not an image name"),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_words(tmp_path: Path, environment: Environment, mounts: list[str], words: str) -> None:

@@ -70,7 +70,7 @@ def test_a_lost_environment_is_told(site: Site) -> None:
 
 
 def test_a_folder_that_is_gone_is_told(site: Site) -> None:
-    with pytest.raises(RefusedError, match="is not there"):
+    with pytest.raises(RefusedError, match="does not exist"):
         site.prepare(site.job(code=Code(in_place=True, path="gone")))
 
 

@@ -170,6 +170,6 @@ def test_one_that_is_not_ready_is_not_used(stage: Stage) -> None:
 
 def test_an_interpreter_that_would_not_wait_is_never_given_the_program(stage: Stage) -> None:
     stage.request.commands[0].env["PYTHONPATH"] = stage.env["PYTHONPATH"]
-    with pytest.raises(OSError, match="does not come by"):
+    with pytest.raises(OSError, match="does not load"):
         Spare(stage.request)
     assert not (stage.work.parent / "out").exists()

@@ -36,7 +36,7 @@ MOST_CULPRITS = 20
 """Rounds of exclusion within one decision, before the rest waits for the next."""
 BUSY_KINDS = frozenset({POD, NODE, GPU_NODE})
 """Kinds whose objects change all the time: excluded ones are retried by time alone, those of other kinds also on a change."""
-FIX = "it is tried again by itself"
+FIX = "it is retried automatically"
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
