@@ -18,4 +18,6 @@ for _ in range(5):
 weights = [round(float(value), 4) for value in model.parameters()]
 seen = gather_object([accelerator.process_index])
 print(f"rank {accelerator.process_index} of {accelerator.num_processes} has {weights} and saw {sorted(seen)}", flush=True)
+# A model of several processes keeps their process group alive, and torch may abort when it frees that while Python ends.
+model, loader, optimizer = accelerator.free_memory(model, loader, optimizer)
 accelerator.end_training()
