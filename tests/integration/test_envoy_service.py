@@ -72,7 +72,7 @@ def test_a_service_that_may_have_no_replica_keeps_our_router(behind_envoy: Daemo
     document = {"kind": "ModelService", "name": "adds", "model": "adds@1", "replicas": {"min": 0, "max": 1}}
     home.ask("apply", "-f", home.write(document))
     home.until(lambda: service(home)["url"], "its port")
-    assert "fairway's own: it may have no replica" in home.ask("get", "service/adds")
+    assert "fairway's own: it may scale to zero" in home.ask("get", "service/adds")
     with connected(home) as connection:
         assert ask_once(connection)[0] == 200
     told = json.loads(home.ask("doctor", "-o", "json"))["findings"]

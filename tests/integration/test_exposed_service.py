@@ -131,7 +131,7 @@ def test_what_would_fail_is_found_before_anything_changes(home: DaemonHome, tmp_
     loose.chmod(0o644)
     for flags, said in [
         (("--bind", "0.0.0.0"), "without API keys"),
-        (("--bind", "203.0.113.7", "--key", "ci"), "no address of this machine"),
+        (("--bind", "203.0.113.7", "--key", "ci"), "not an address of this machine"),
         (("--tls", f"{tmp_path}/none.pem,{key}"), "cannot be read"),
         (("--tls", f"{certificate},{other}"), "does not belong to"),
         (("--tls", f"{certificate},{loose}"), "chmod 600"),
@@ -144,7 +144,7 @@ def test_what_would_fail_is_found_before_anything_changes(home: DaemonHome, tmp_
             assert done.returncode in (2, 5), done
             assert said in done.stderr, done
     done = serve(home, "--bind", "203.0.113.7", "--key", "ci", "--tls", f"{tmp_path}/none.pem,{loose}")
-    for said in ("no address of this machine", "none.pem cannot be read", "chmod 600"):
+    for said in ("not an address of this machine", "none.pem cannot be read", "chmod 600"):
         assert said in done.stderr, done
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -424,7 +424,7 @@ def test_a_right_to_read_is_given_and_taken_with_a_role(world: World) -> None:
 
 def is_refusal(status: int, said: Any) -> bool:
     """Whether it was refused, or is an honest sender's answer for content that has not come: 503."""
-    return 400 <= status < 500 or (status == 503 and "is not here, or no longer" in json.dumps(said))
+    return 400 <= status < 500 or (status == 503 and "is missing or was removed" in json.dumps(said))
 
 
 def _forging_is_refused(world: World) -> bool:

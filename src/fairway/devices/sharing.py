@@ -78,7 +78,7 @@ class Sharing:
         with contextlib.suppress(FileExistsError):
             self._folder.mkdir(mode=0o700)
         if not self._is_own:
-            message = f"{self._folder} is not a folder of this user, and the service that shares GPUs must lie in it"
+            message = f"{self._folder} is not a folder of this user; the service that shares GPUs (MPS) keeps its files there"
             raise RefusedError(message, fix="remove it, or set TMPDIR to a folder of your own before the daemon starts")
         for name in ("pipe", "log"):
             (self._folder / name).mkdir(mode=0o700, exist_ok=True)

@@ -99,7 +99,7 @@ class Arriving:
     def append(self, owner: str, awaited: Awaited, offset: int, data: bytes, held: Held = nothing_held) -> None:
         """Append a piece that begins where the part ends; any other is ignored: `standing` returns where to continue."""
         if offset + len(data) > awaited.size:
-            message = f"{awaited.digest[:12]} has {awaited.size} bytes, and {offset + len(data)} are sent"
+            message = f"{awaited.digest[:12]} has {awaited.size} bytes, but {offset + len(data)} were sent"
             raise RefusedError(message, fix="try again when nothing changes the files")
         standing = self.standing(owner, awaited, held)
         if standing.whole or standing.have != offset:
@@ -160,7 +160,7 @@ class Arriving:
         if digest != awaited.digest:
             with crash.reach("registry.remove"):
                 os.unlink(part)
-            message = f"what was sent as {awaited.digest[:12]} ({awaited.size} bytes) is {digest[:12]}"
+            message = f"the content sent as {awaited.digest[:12]} ({awaited.size} bytes) has the digest {digest[:12]}"
             raise RefusedError(message, fix="try again when nothing changes the files")
         return True
 
@@ -185,7 +185,7 @@ def load(sent: Sent, blobs: Blobs) -> tuple[Manifest, dict[str, Path]]:
             if content is None:
                 raise _missing(entry.path)
             if content.stat().st_size != entry.size:
-                message = f"{entry.path!r} has {content.stat().st_size} bytes, and its manifest says {entry.size}"
+                message = f"{entry.path!r} has {content.stat().st_size} bytes, but its manifest lists {entry.size}"
                 raise RefusedError(message, fix="try again when nothing changes the files")
             paths[entry.path] = content
     return manifest, paths
@@ -235,7 +235,7 @@ def _is_held(blobs: Blobs, place: str, held: Held) -> bool:
 
 def _place(blobs: Blobs, owner: str, digest: str) -> str:
     if not _DIGEST.fullmatch(digest):
-        message = f"{digest[:100]!r} is no SHA-256 digest"
+        message = f"{digest[:100]!r} is not a SHA-256 digest"
         raise RefusedError(message, fix="name contents by 64 hexadecimal digits, in lower case")
     name = hashlib.sha256(owner.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     return f"{blobs.root}/{FOLDER}/{name}/{digest}"
@@ -255,28 +255,30 @@ def _decoded(data: bytes) -> Manifest:
         manifest = decode(data)
         plain = manifest.encoded() == data
     except (RecursionError, UnicodeError) as error:
-        message = f"this is no manifest: {error}"
-        raise RefusedError(message, fix="send what `fairway` makes of a folder") from None
+        message = f"this is not a manifest: {error}"
+        raise RefusedError(message, fix="send a manifest that `fairway` created from a folder") from None
     if not plain:
-        message = "this manifest is spelled in another way than `fairway` does"
-        raise RefusedError(message, fix="send what `fairway` makes of a folder, with the version that the cluster has")
+        message = "this manifest is not encoded as `fairway` encodes it"
+        raise RefusedError(
+            message, fix="send a manifest that `fairway` created from a folder, in the version that the cluster has"
+        )
     return manifest
 
 
 def _check(entries: tuple[Entry, ...], sent: Sent) -> None:
     """Check that entries are what a folder can hold: files, links and empty folders, none below a file."""
     if not entries or (sent.is_file and (len(entries) != 1 or not entries[0].sha256 or "/" in entries[0].path)):
-        message = "it is said to be one file, and is not" if entries else "it holds nothing"
+        message = "the upload is declared as one file, but is not one" if entries else "the upload is empty"
         raise RefusedError(message, fix="name a file, or a folder with content")
     files = {entry.path for entry in entries if entry.sha256}
     for entry in entries:
         parents = entry.path.rstrip("/").split("/")
         if not _is_kind(entry) or any("/".join(parents[:depth]) in files for depth in range(1, len(parents))):
-            message = f"{entry.path[:200]!r} is no file, link or empty folder that can be kept"
-            raise RefusedError(message, fix="send what `fairway` makes of a folder")
+            message = f"{entry.path[:200]!r} is not a file, link or empty folder that can be kept"
+            raise RefusedError(message, fix="send a manifest that `fairway` created from a folder")
         lengths = [len(os.fsencode(name)) for name in parents]
         if max(lengths) > _LONGEST_NAME or sum(lengths) + len(lengths) > _LONGEST_PATH:
-            message = f"{entry.path[:100]!r}... is longer than a path can be"
+            message = f"{entry.path[:100]!r}... is too long for a path"
             raise RefusedError(message, fix="give it a shorter name")
 
 
@@ -290,8 +292,8 @@ def _is_kind(entry: Entry) -> bool:
 
 
 def _missing(what: str) -> UnavailableError:
-    message = f"the content of {what} is not here, or no longer"
-    return UnavailableError(message, fix="try again: only what is missing is sent")
+    message = f"the content of {what} is missing or was removed"
+    return UnavailableError(message, fix="try again: only missing content is sent")
 
 
 def _private(path: str, flags: int) -> int:

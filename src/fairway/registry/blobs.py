@@ -95,7 +95,7 @@ class Blobs:
     def place(self, digest: str) -> str:
         """Return the path of a blob as text."""
         if not _DIGEST.fullmatch(digest):
-            message = f"{digest!r} is no SHA-256 digest"
+            message = f"{digest!r} is not a SHA-256 digest"
             raise BugError(message)
         return f"{self._named}/{digest[:2]}/{digest[2:]}"
 
@@ -272,7 +272,7 @@ def telling_full_disk(root: Path) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         message = f"the disk of {root} is full; nothing was kept"
-        raise UnavailableError(message, fix="make room, then try again") from error
+        raise UnavailableError(message, fix="free some space, then try again") from error
 
 
 class _FolderAside:
@@ -302,7 +302,7 @@ def _reading(source: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        message = f"{source} went away while it was read"
+        message = f"{source} was removed while it was read"
         raise RefusedError(message, fix="try again when nothing changes the folder") from None
     except PermissionError:
         message = f"{source} cannot be read"

@@ -57,12 +57,12 @@ class Carried(Landing):
     def keep_checkpoint(self, namespace: str, run: str, name: str, arrived: Path, keep: int) -> KeptCheckpoint:
         """Keep an archive as a checkpoint if it is a complete one; only the newest `keep` stay."""
         if not _STEP.fullmatch(name):
-            message = f"{name!r} is no name of a checkpoint"
+            message = f"{name!r} is not a valid checkpoint name"
             raise RefusedError(message, fix="checkpoints are saved with fairway.checkpoint.save")
         manifest = _checked(arrived)
         step, sequence = int(manifest["step"]), int(manifest["sequence"])
         if contract.STEP_FOLDER.format(step=step) != name or not 0 <= sequence < _MOST_SEQUENCE:
-            message = f"the manifest of {name} says step {step}, sequence {sequence}"
+            message = f"the manifest of {name} has an unexpected step or sequence: step {step}, sequence {sequence}"
             raise RefusedError(message, fix="checkpoints are saved with fairway.checkpoint.save")
         folder = self._folder(namespace, run) / "checkpoints"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ class Carried(Landing):
         chosen = next((candidate for candidate in kept if name in (NEWEST, candidate.name)), None)
         if chosen is None:
             message = f"{namespace}/{run} has no checkpoint{'' if name == NEWEST else f' {name!r}'} here"
-            raise NotFoundError(message, fix="it begins at the start")
+            raise NotFoundError(message, fix="the run starts from the beginning")
         return chosen
 
     # Outputs
@@ -105,8 +105,8 @@ class Carried(Landing):
     def keep_output(self, namespace: str, run: str, name: str, arrived: Path) -> None:
         """Store the files of an output; files that other tasks of the run sent under other names stay, as in a shared folder."""
         if not _NAME.fullmatch(name):
-            message = f"{name!r} is no name of an output"
-            raise RefusedError(message, fix="name one of the document's outputs")
+            message = f"{name!r} is not a valid output name"
+            raise RefusedError(message, fix="use one of the document's outputs")
         _walk(arrived)
         target = self._folder(namespace, run) / "outputs" / name
         temporary = self._root / ".arriving" / secrets.token_hex(8)
@@ -143,8 +143,8 @@ class Carried(Landing):
 
     def _folder(self, namespace: str, run: str) -> Path:
         if not _NAME.fullmatch(namespace) or not _NAME.fullmatch(run):
-            message = f"{namespace}/{run} is no name of a run"
-            raise RefusedError(message, fix="use the token that the run was given")
+            message = f"{namespace}/{run} is not a valid run name"
+            raise RefusedError(message, fix="use the run's own token")
         return self._root / namespace / run
 
 
@@ -158,7 +158,7 @@ def _checked(path: Path) -> dict[str, Any]:
             name = archive.checked_name(member.name)
             content = opened.extractfile(member) if member.isreg() and not member.issparse() else None
             if content is None or name in files:
-                raise _refused(f"{name!r} is no plain file, or is there twice")
+                raise _refused(f"{name!r} is not a regular file, or occurs twice")
             if name == contract.MANIFEST:
                 manifest = _manifest(content, member.size)
             else:
@@ -166,7 +166,7 @@ def _checked(path: Path) -> dict[str, Any]:
     listed = {name: (file.get("size"), file.get("sha256")) for name, file in manifest.get("files", {}).items()}
     if files != listed:
         differing = sorted(name for name in {*files, *listed} if files.get(name) != listed.get(name))
-        raise _refused(f"it is not what its manifest says: {', '.join(differing[:5]) or 'there is no manifest'}")
+        raise _refused(f"it does not match its manifest: {', '.join(differing[:5]) or 'there is no manifest'}")
     if not manifest:
         raise _refused("there is no manifest")
     return manifest
@@ -174,15 +174,15 @@ def _checked(path: Path) -> dict[str, Any]:
 
 def _manifest(content: IO[bytes], size: int) -> dict[str, Any]:
     if size > _LARGEST_MANIFEST:
-        raise _refused(f"its manifest has {size} bytes")
+        raise _refused(f"its manifest is too large: {size} bytes")
     try:
         manifest = json.loads(content.read())
         whole = isinstance(manifest["step"], int) and isinstance(manifest["sequence"], int)
         whole = whole and all(isinstance(file, dict) for file in manifest["files"].values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _refused(f"its manifest is none ({error})") from error
+        raise _refused(f"its manifest is invalid ({error})") from error
     if not whole or manifest["step"] < 0:
-        raise _refused("its manifest is none")
+        raise _refused("its manifest is invalid")
     return dict(manifest)
 
 
@@ -211,9 +211,9 @@ def _walk(path: Path) -> None:
             count += 1
             small = member.type in _ABOUT_NEXT and 0 <= member.size <= _LARGEST_HEADER
             if count > 2 * archive.MOST or not (member.type in _PLAIN or small) or not 0 <= member.size <= size:
-                raise _refused(f"{member.name[:100]!r} is no plain file, or larger than the archive")
+                raise _refused(f"{member.name[:100]!r} is not a regular file, or is larger than the archive")
             at += tarfile.BLOCKSIZE + member.size + len(archive.padding(member.size))
-    raise _refused("it breaks off")
+    raise _refused("it is truncated")
 
 
 def _refused(why: str) -> RefusedError:

@@ -208,12 +208,12 @@ class Datasets:
         if path.is_dir():
             taken = snapshot.take(path, self._blobs, ignoring=False, limit=None, recorded=True)
             if not taken.manifest.entries:
-                message = f"{path} holds nothing"
+                message = f"{path} is empty"
                 raise RefusedError(message, fix="name a folder with content")
             return taken.manifest, taken.digest
         if not path.is_file():
             message = f"there is no file or folder {path}"
-            raise NotFoundError(message, fix="name what is to be kept")
+            raise NotFoundError(message, fix="give the path of an existing file or folder")
         digest, size = self._blobs.put_files([path])[path]
         manifest = Manifest((Entry(path.name, 0o644, size, digest),))
         return manifest, self._blobs.put(manifest.encoded())

@@ -36,7 +36,7 @@ class Handing:
     def code(self, digest: str) -> Handed:
         """Return a snapshot of code, compressed: it is mostly text."""
         if not _DIGEST.fullmatch(digest):
-            message = f"{digest!r} is no digest of code"
+            message = f"{digest!r} is not a digest of code"
             raise NotFoundError(message, fix="submit it again with its code")
         return Handed(digest, _compressed(packed(digest, self._blobs)))
 

@@ -59,7 +59,7 @@ def decode(data: bytes) -> Manifest:
         entries = tuple(Entry(**entry) for entry in content["entries"])
         valid = content["format"] == FORMAT and all(_typed(entry) for entry in entries)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        message = f"this is no manifest: {error}"
+        message = f"this is not a manifest: {error}"
         raise RefusedError(message, fix="the registry's file is damaged; add or submit it again") from None
     if not valid:
         message = "this manifest was written by another version of Fairway, or is damaged"

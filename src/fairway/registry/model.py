@@ -250,8 +250,8 @@ class Models:
         if path.is_dir() and not path.is_symlink() and not os.listdir(path):
             path.rmdir()
         if os.path.lexists(path):
-            message = f"{path} is there already"
-            raise RefusedError(message, fix="name a folder that is not there or empty")
+            message = f"{path} exists already"
+            raise RefusedError(message, fix="name a folder that does not exist or is empty")
         with naming(version, "model"):
             snapshot.materialise(snapshot.load(version.digest, self._blobs), self._blobs, path)
 
@@ -371,7 +371,7 @@ class Models:
         _, bare = split(name)
         own = self._namespaces.check("model", name.removesuffix(bare) + model_name(bare))
         if numbering.numbers(self._folder(own)):
-            message = f"model {bare!r} is no name: it is what MLflow clients call {split(own)[1]}"
+            message = f"model {bare!r} is the name that MLflow clients use for {split(own)[1]}"
             raise UsageError(message, fix=f"use {split(own)[1]}")
 
 
@@ -383,9 +383,9 @@ def examine_source(source: Path, facts: ModelFacts) -> Examined:
         files = {source.name: source}
     else:
         message = f"there is no file or folder {source}"
-        raise NotFoundError(message, fix="name what is to be kept")
+        raise NotFoundError(message, fix="give the path of an existing file or folder")
     if not files:
-        message = f"{source} holds nothing"
+        message = f"{source} contains no files"
         raise RefusedError(message, fix="name a folder with a model in it")
     return examine(files, asked=facts.format, allow_pickle=facts.allow_pickle, made_here=facts.made_here, kept=False)
 
@@ -405,7 +405,7 @@ def _check_alias(alias: str) -> None:
         raise UsageError(message, fix="choose another alias, for example champion")
     if not is_alias(alias):
         rule = "letters, digits, dashes and underscores, not beginning with a digit or a dash, and not v and a number"
-        message = f"alias {alias[:80]!r} is no name of an alias: {rule}"
+        message = f"alias {alias[:80]!r} is not a valid alias: {rule}"
         raise UsageError(message, fix="choose another alias, for example champion")
 
 

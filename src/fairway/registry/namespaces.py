@@ -51,7 +51,7 @@ class Namespaces:
         if not self._several:
             return reference
         if "/" in reference:
-            message = f"{reference!r} names a namespace, and a name is one of {namespace} here"
+            message = f"{reference!r} names a namespace, but names here belong to the namespace {namespace}"
             raise UsageError(message, fix="leave the namespace out, and choose it with -n")
         return self._joined(namespace, reference)
 
@@ -84,7 +84,7 @@ class Namespaces:
             message = f"{kind} {bare!r} {error}"
             raise UsageError(message) from None
         if not _NAMESPACE.fullmatch(namespace) or name != self._joined(namespace, bare):
-            message = f"{kind} {name[:200]!r} is in no namespace that there can be"
+            message = f"{kind} {name[:200]!r} is not in a valid namespace"
             raise UsageError(message, fix="write NAMESPACE/NAME")
         return name
 
@@ -167,7 +167,7 @@ class Namespaces:
         namespace, bare = split(reference)
         if namespace == DEFAULT or self._several:
             return self._joined(namespace, bare)
-        message = f"{reference!r} names the namespace {namespace!r}, and this machine has one registry without namespaces"
+        message = f"{reference!r} names the namespace {namespace!r}, but the registry of this machine has no namespaces"
         raise UsageError(message, fix=f"name it {bare}")
 
     def _parent(self, kind: str, namespace: str) -> Path:

@@ -72,7 +72,7 @@ class Possession:
 
     def _place(self, owner: str, digest: str) -> Path:
         if not is_digest(digest):
-            message = f"{digest[:100]!r} is no SHA-256 digest"
+            message = f"{digest[:100]!r} is not a SHA-256 digest"
             raise RefusedError(message, fix="send the code again")
         return self._root / FOLDER / hashlib.sha256(owner.encode("utf-8", "surrogateescape")).hexdigest()[:32] / digest
 

@@ -75,7 +75,7 @@ class RemoteBlobs(Blobs):
         actual = super().put_files([aside])[aside][0]
         if actual != digest:
             self._damaged.add(digest)
-            message = f"blob {digest[:12]} came back from {self._uri} as {actual[:12]}: it is damaged there"
+            message = f"blob {digest[:12]} from {self._uri} has the digest {actual[:12]}: it is damaged there"
             raise DamagedError(message, fix="register or add it again")
 
     def _send(self, digests: Iterable[str]) -> None:

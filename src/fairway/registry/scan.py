@@ -54,7 +54,9 @@ def scan(folder: Path, *, ignoring: bool) -> Found:
         reasons = "; ".join(walk.refused[:_MOST_NAMED])
         more = f"; and {len(walk.refused) - _MOST_NAMED} more" if len(walk.refused) > _MOST_NAMED else ""
         message = f"{folder} cannot be kept: {reasons}{more}"
-        raise RefusedError(message, fix=_advice(walk) if ignoring else "put copies in their place, or refer to it by its path")
+        raise RefusedError(
+            message, fix=_advice(walk) if ignoring else "replace them with copies, or refer to the folder by its path"
+        )
     return walk.found
 
 
@@ -67,7 +69,7 @@ def _advice(walk: _Walk) -> str:
     variable = f"$FAIRWAY_DATA_{name.upper()}"
     return (
         f"run in place (--in-place), where the link works as it is; or put a line `{first}`, without a slash at its end, in "
-        f".fairwayignore and hand it over with --data {name}={walk.outer[first]}, which the program finds as {variable}"
+        f".fairwayignore and pass it with --data {name}={walk.outer[first]}, which the program finds as {variable}"
     )
 
 

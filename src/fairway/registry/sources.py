@@ -49,10 +49,10 @@ def manifest_of(source: str) -> tuple[Manifest, bool]:
         return Manifest((Entry(path.name, 0o644, path.stat().st_size, digest_file(path)),)), True
     if not path.is_dir():
         message = f"there is no file or folder {path}"
-        raise NotFoundError(message, fix="name what is to be kept")
+        raise NotFoundError(message, fix="give the path of an existing file or folder")
     scanned = scan(path, ignoring=False)
     if not scanned.files:
-        message = f"{path} holds nothing"
+        message = f"{path} contains no files"
         raise RefusedError(message, fix="name a folder with content")
     files_here = [
         Entry(name, 0o755 if state.st_mode & 0o100 else 0o644, state.st_size, digest_file(path / name))
@@ -73,7 +73,7 @@ def differs(source: str, manifest: Manifest, since: float) -> str:
     else:
         path = Path(source.removeprefix(_FILE))
         if not path.exists():
-            return f"{path} is not there any more"
+            return f"{path} no longer exists"
         states = {path.name: path.stat()} if path.is_file() else scan(path, ignoring=False).files
         sizes = {name: state.st_size for name, state in states.items()}
         written = {
@@ -123,7 +123,7 @@ def open_store(uri: str) -> tuple[Any, str]:
     except (ValueError, ImportError) as problem:
         message = f"{uri}: {problem}"
         raise UsageError(
-            message, fix="install what its scheme needs beside Fairway (s3fs, gcsfs, adlfs ...), or copy it here"
+            message, fix="install the package that its scheme needs (s3fs, gcsfs, adlfs ...), or copy the data here"
         ) from None
     return system, location
 
@@ -140,7 +140,7 @@ def telling(uri: str) -> Iterator[None]:
         raise
     except Exception as problem:  # Each file system has its own exceptions.
         message = f"{uri} cannot be read: {type(problem).__name__}: {problem}"
-        raise RefusedError(message, fix="see that it is there and that this machine may read it") from problem
+        raise RefusedError(message, fix="check that it exists and that this machine may read it") from problem
 
 
 def _checked(entries: tuple[Entry, ...]) -> Manifest:

@@ -23,7 +23,7 @@ def naming(version: object, kind: str) -> Iterator[None]:
     except DamagedError as error:
         name = str(version).partition("@")[0].rpartition("/")[2]
         command = f"fairway model register {name} PATH" if kind == "model" else f"fairway data add {name} PATH"
-        fix = f"put the good files there again: {command}; what is damaged: fairway {kind} verify {name}"
+        fix = f"add the intact files again: {command}; list what is damaged: fairway {kind} verify {name}"
         raise DamagedError(f"{version}: {error.message}", fix=fix) from None
 
 

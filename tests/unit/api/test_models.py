@@ -92,8 +92,8 @@ async def test_all_but_the_newest_go_and_what_is_needed_stays(client: Any, sourc
         ("POST", "/v1/models", {"name": "x", "source": "nosuch://y"}, 400, "nosuch"),
         ("POST", "/v1/models", {"name": "x", "source": "/", "from_run": "gone-1"}, 404, "gone-1"),
         ("POST", "/v1/models/mnist/promote", {"alias": "latest"}, 400, "always means the newest"),
-        ("POST", "/v1/models/mnist/promote", {"alias": "a/b"}, 400, "is no name"),
-        ("POST", "/v1/models/mnist/pull", {"folder": "/tmp"}, 409, "is there already"),
+        ("POST", "/v1/models/mnist/promote", {"alias": "a/b"}, 400, "is not a valid alias"),
+        ("POST", "/v1/models/mnist/pull", {"folder": "/tmp"}, 409, "exists already"),
         ("DELETE", "/v1/models/mnist?keep=0", None, 400, "keep"),
     ],
 )

@@ -211,7 +211,7 @@ async def test_a_file_that_changes_while_it_is_sent_is_refused_and_can_be_sent_a
         return await calm(self, call)
 
     monkeypatch.setattr(Ann, "_ask", changing)
-    with pytest.raises(RefusedError, match="what was sent as"):
+    with pytest.raises(RefusedError, match="the content sent as"):
         await ann.add_data("rows", rows)
     wild = False
     assert (await ann.add_data("rows", rows)).version == 1
@@ -227,7 +227,7 @@ async def test_datasets_of_a_folder_and_of_one_file(ann: Ann, model: Path, tmp_p
     assert one.files == 1
     assert client.app.datasets.get("one").is_file
     (tmp_path / "void").mkdir()
-    with pytest.raises(RefusedError, match="holds nothing"):
+    with pytest.raises(RefusedError, match="contains no files"):
         await ann.add_data("void", tmp_path / "void")
 
 

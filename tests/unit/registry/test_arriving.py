@@ -100,10 +100,10 @@ def test_what_is_large_is_compared_in_several_steps_each_bounded(blobs: Blobs) -
 def test_other_content_than_announced_is_refused_and_gone(blobs: Blobs) -> None:
     here, one = Arriving(blobs), awaited(b"honest")
     here.append("ann", one, 0, b"h0nest")
-    with pytest.raises(RefusedError, match="what was sent as"):
+    with pytest.raises(RefusedError, match="the content sent as"):
         here.settle("ann", [one], LONG)
     assert here.standing("ann", one).have == 0
-    with pytest.raises(RefusedError, match="has 6 bytes, and 7 are sent"):
+    with pytest.raises(RefusedError, match="has 6 bytes, but 7 were sent"):
         here.append("ann", one, 0, b"longer!")
     send(blobs, b"honest")
 
@@ -117,7 +117,7 @@ def test_nobodys_pieces_harm_or_help_another(blobs: Blobs) -> None:
 
 
 def test_an_owner_and_a_digest_never_become_another_path(blobs: Blobs) -> None:
-    with pytest.raises(RefusedError, match="is no SHA-256 digest"):
+    with pytest.raises(RefusedError, match="is not a SHA-256 digest"):
         Arriving(blobs).append("ann", Awaited("../../../etc/passwd", 3), 0, b"bad")
     send(blobs, b"x", "../../out")
     (folder,) = (blobs.root / "arriving").iterdir()
@@ -158,7 +158,7 @@ def test_a_model_that_was_sent_is_the_one_that_is_registered_from_a_folder(tmp_p
     models.delete(made)
     models.free([])
     assert kept(blobs) == []
-    with pytest.raises(UnavailableError, match="its manifest is not here, or no longer"):
+    with pytest.raises(UnavailableError, match="its manifest is missing or was removed"):
         models.register("mnist", sent, ModelFacts(), 4.0)
 
 
@@ -170,7 +170,7 @@ def test_who_knows_a_digest_and_never_had_the_content_gets_nothing(tmp_path: Pat
     assert here.standing("bob", one) == Standing(0, 0, whole=False)
     assert here.settle("bob", [one], LONG) == [Standing(0, 0, whole=False)]
     for held in (nothing_held, lambda digest: digest == made.digest, lambda digest: digest == one.digest):
-        with pytest.raises(UnavailableError, match="is not here, or no longer"):
+        with pytest.raises(UnavailableError, match="is missing or was removed"):
             models.register("stolen", Sent("bob", made.digest, held=held), ModelFacts(), 2.0)
     # A manifest of his own that names the content of others does not help either.
     entries = (
@@ -178,12 +178,12 @@ def test_who_knows_a_digest_and_never_had_the_content_gets_nothing(tmp_path: Pat
         Entry("w", 0o644, 50_000, one.digest),
     )
     own = send(blobs, Manifest(entries).encoded(), "bob")
-    with pytest.raises(UnavailableError, match="the content of w is not here"):
+    with pytest.raises(UnavailableError, match="the content of w is missing"):
         models.register("stolen", Sent("bob", own), ModelFacts(), 3.0)
     assert models.list("stolen") == []
     # Nor do bytes of another content, or a part of the right one.
     here.append("bob", one, 0, b"x" * one.size)
-    with pytest.raises(RefusedError, match="what was sent as"):
+    with pytest.raises(RefusedError, match="the content sent as"):
         here.settle("bob", [one], LONG)
     here.append("bob", one, 0, files["weights"][:-1])
     assert not here.settle("bob", [one], LONG)[0].whole
@@ -245,7 +245,7 @@ def test_a_dataset_of_one_file_and_one_of_a_folder(tmp_path: Path, blobs: Blobs)
 def test_what_is_missing_is_said_and_nothing_is_registered(tmp_path: Path, blobs: Blobs) -> None:
     gone = hashlib.sha256(b"never sent").hexdigest()
     sent = Sent("ann", send(blobs, Manifest((Entry("a", 0o644, 10, gone),)).encoded()))
-    with pytest.raises(UnavailableError, match="the content of a is not here"):
+    with pytest.raises(UnavailableError, match="the content of a is missing"):
         Datasets(tmp_path, blobs).add("rows", sent, 1.0)
     assert Datasets(tmp_path, blobs).list() == []
     assert kept(blobs) == []
@@ -293,7 +293,7 @@ def test_manifests_that_nobody_honest_sends_are_refused(tmp_path: Path, blobs: B
 
 def test_a_folder_is_not_taken_for_a_file(tmp_path: Path, blobs: Blobs) -> None:
     sent = send_folder(blobs, {"a": b"1", "b": b"2"})
-    with pytest.raises(RefusedError, match="said to be one file"):
+    with pytest.raises(RefusedError, match="declared as one file"):
         Datasets(tmp_path, blobs).add("rows", Sent("ann", sent.digest, is_file=True), 1.0)
 
 

@@ -81,7 +81,7 @@ def test_nothing_and_links_to_the_outside_are_refused(datasets: Datasets, tmp_pa
     with pytest.raises(NotFoundError, match="no file or folder"):
         datasets.add("mnist", tmp_path / "gone", 1.0)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RefusedError, match="holds nothing"):
+    with pytest.raises(RefusedError, match="is empty"):
         datasets.add("mnist", tmp_path / "empty", 1.0)
     (tmp_path / "empty" / "link").symlink_to("/etc/passwd")
     with pytest.raises(RefusedError, match="link is a link"):

@@ -65,7 +65,7 @@ def read(path: Path) -> About:
             raise wrong(f"the shape of {tensor.name!r} is {list(tensor.shape)}; a length is -1 (any), 0 or more")
     non_finite = [name for name, value in about.metrics.items() if not math.isfinite(value)]
     if non_finite:
-        raise wrong(f"the metric {non_finite[0]!r} is no finite number")
+        raise wrong(f"the metric {non_finite[0]!r} is not a finite number")
     return about
 
 
@@ -75,4 +75,4 @@ def _specs(tensors: tuple[_Tensor, ...]) -> tuple[TensorSpec, ...]:
 
 def wrong(what: str) -> RefusedError:
     """Return the refusal that names what is wrong with the file."""
-    return RefusedError(f"{NAME} is wrong: {what}", fix="mend it, or leave it out: the format is then found from the files")
+    return RefusedError(f"{NAME} is wrong: {what}", fix="correct it, or leave it out: the format is then detected from the files")

@@ -24,7 +24,7 @@ def members(name: str, path: Path) -> list[str]:
     seen: set[str] = set()
     for member in names:
         if member in seen:
-            message = f"{name} holds {member!r} twice, and readers differ in which of them counts"
+            message = f"{name} holds {member!r} twice, and readers differ in which one they use"
             raise RefusedError(message, fix="do not use this file; save the model again")
         seen.add(member)
         if member.startswith(("/", "\\")) or ".." in member.replace("\\", "/").split("/"):

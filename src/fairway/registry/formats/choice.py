@@ -27,8 +27,8 @@ def with_loader(risky: Mapping[str, Risk], format: str, entry: str) -> dict[str,
 def choose(files: Files, format: str, named: str, risky: Mapping[str, Risk]) -> tuple[str, str]:
     """Return format and entry. `format`: the requested one, or empty; `named`: the entry named by `fairway.json`, or empty."""
     if named and named not in files and f"{named.rstrip('/')}/saved_model.pb" not in files:
-        message = f"{beside.NAME} names {named!r} as the model's file, and there is none"
-        raise RefusedError(message, fix="mend its `entry`")
+        message = f"{beside.NAME} names {named!r} as the model's file, but there is no such file"
+        raise RefusedError(message, fix="correct its `entry`")
     for record in _candidates(format):
         names = _found(record, files, risky)
         if record.name == "mlflow" and names:
@@ -37,7 +37,7 @@ def choose(files: Files, format: str, named: str, risky: Mapping[str, Risk]) -> 
             return record.name, named
         if named and names and f"{named.rstrip('/')}/saved_model.pb" not in names and record.name != "pickle":
             message = f"{beside.NAME} names {named!r} as the model's file, which is not {record.name}"
-            raise RefusedError(message, fix="mend its `entry`, or leave it out")
+            raise RefusedError(message, fix="correct its `entry`, or leave it out")
         if names:
             return record.name, named if named and record.name == "pickle" else _one(names, record)
     raise _nothing(files, format)
@@ -82,17 +82,17 @@ def _one(found: list[str], record: Format) -> str:
     if len(nearest) == 1 or record.many:
         return nearest[0]
     message = f"{' and '.join(nearest[:3])} are all {record.name}"
-    fix = f'call one model.*, or say which: {beside.NAME} with {{"format": "{record.name}", "entry": "..."}}'
+    fix = f'rename one to model.*, or select it in {beside.NAME} with {{"format": "{record.name}", "entry": "..."}}'
     raise RefusedError(message, fix=fix)
 
 
 def _nothing(files: Files, format: str) -> RefusedError:
     if format:
-        message = f"nothing here is {format}: {_named(files)}"
+        message = f"no {format} model is among {_named(files)}"
         return RefusedError(message, fix=f"{TABLE[format].wanted} is needed")
     if python.MODULE in files:
         message = f"{python.MODULE} is a Python class, which runs its own code when it is loaded"
-        return RefusedError(message, fix="if you trust it, say so: --format python")
+        return RefusedError(message, fix="if you trust it, use --format python")
     message = f"no model of a known format is among {_named(files)}"
     fix = f"export it (fairway.runtime.export), or save it as one of {', '.join(TABLE)}: docs/models.md#formats"
     return RefusedError(message, fix=fix)

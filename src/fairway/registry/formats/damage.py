@@ -35,17 +35,17 @@ def check_signature(name: str, signature: Signature) -> None:
     """Refuse a signature that no model has, so that everything stored of a version can be read again."""
     tensors = (*signature.inputs, *signature.outputs)
     if len(tensors) > _MOST_TENSORS:
-        raise _wrong(name, f"it has {len(tensors):,} inputs and outputs")
+        raise _wrong(name, f"it has too many inputs and outputs: {len(tensors):,}")
     for spec in tensors:
         _check(name, spec)
 
 
 def _check(name: str, spec: TensorSpec) -> None:
     if len(spec.name) > _LONGEST_NAME or not _is_text(spec.name):
-        raise _wrong(name, f"an input or output is called {printed(spec.name)!r}")
+        raise _wrong(name, f"an input or output has the invalid name {printed(spec.name)!r}")
     for length in spec.shape:
         if type(length) is not int or not -1 <= length <= _LARGEST:
-            raise _wrong(name, f"the shape of {printed(spec.name)!r} has the length {str(length)[:20]}")
+            raise _wrong(name, f"the shape of {printed(spec.name)!r} has the invalid length {str(length)[:20]}")
 
 
 def _is_text(name: str) -> bool:

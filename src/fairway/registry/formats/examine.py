@@ -37,7 +37,7 @@ def examine(files: Files, *, asked: str = "", allow_pickle: bool = False, made_h
     Without `kept` the files are not the registry's and may change meanwhile: large ones are then not mapped.
     """
     if asked and asked not in TABLE:
-        message = f"no format is called {asked!r}"
+        message = f"there is no format {asked!r}"
         raise RefusedError(message, fix=suggest.did_you_mean(asked, NAMES) or f"use one of {', '.join(NAMES)}")
     risky = risks(files)
     always = [name for name, risk in risky.items() if risk.always]
@@ -47,8 +47,8 @@ def examine(files: Files, *, asked: str = "", allow_pickle: bool = False, made_h
     if about.format and about.format not in TABLE:
         raise beside.wrong(f"format is {about.format!r}, not one of {', '.join(NAMES)}")
     if about.format == "python" and asked != "python":
-        message = f"{beside.NAME} says that this is a Python class, which runs its own code when it is loaded"
-        raise RefusedError(message, fix="if you trust it, say so: --format python")
+        message = f"{beside.NAME} declares a Python class, which runs its own code when it is loaded"
+        raise RefusedError(message, fix="if you trust it, use --format python")
     format, entry = choose(files, asked or about.format, about.entry, risky)
     record = TABLE[format]
     risky = with_loader(risky, format, entry)
@@ -81,6 +81,6 @@ def _joined(format: str, found: Signature, told: Signature) -> Signature:
 def refusal(names: list[str], risky: Mapping[str, Risk]) -> RefusedError:
     """Return the refusal for lack of consent: which file, why, and the flag."""
     more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-    message = f"{printed(names[0])}{more} {printed(risky[names[0]].what)}: loading it can run any code that its author put in"
+    message = f"{printed(names[0])}{more} {printed(risky[names[0]].what)}: loading it can execute arbitrary code"
     fix = "export the model as ONNX (fairway.runtime.export) or safetensors; or, if you trust the author: --allow-pickle"
     return RefusedError(message, fix=fix)

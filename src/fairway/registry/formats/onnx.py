@@ -79,7 +79,7 @@ def _locations_of_model(model: memoryview) -> Iterator[str]:
 
 def _locations(graph: memoryview, depth: int) -> Iterator[str]:
     if depth > _DEEPEST:
-        message = "its graphs lie too deep within each other"
+        message = "its graphs are nested too deeply"
         raise ValueError(message)
     for number, value in fields(graph):
         if not isinstance(value, memoryview):

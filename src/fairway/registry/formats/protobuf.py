@@ -21,7 +21,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
         key, at = _varint(message, at)
         number, kind = key >> 3, key & 7
         if not 0 < number <= _HIGHEST:
-            raise DamagedError(f"a field has the number {number}")
+            raise DamagedError(f"a field has the invalid number {number}")
         if kind == _VARINT:
             value, at = _varint(message, at)
             yield number, value
@@ -31,7 +31,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
         elif kind in (_FIXED64, _FIXED32):
             length = 8 if kind == _FIXED64 else 4
         else:
-            raise DamagedError(f"a field has the kind {kind}")
+            raise DamagedError(f"a field has the unknown wire type {kind}")
         end = at + length
         if end > len(message):
             raise DamagedError("a field reaches beyond its message")
@@ -72,4 +72,4 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return value & (1 << 64) - 1, at + index + 1
-    raise DamagedError("a number has no end")
+    raise DamagedError("a number is not terminated")

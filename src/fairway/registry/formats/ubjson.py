@@ -39,7 +39,7 @@ class _Reader:
 
     def _typed(self, mark: bytes, depth: int) -> Any:
         if depth > _DEEPEST:
-            message = "values lie too deep within each other"
+            message = "values are nested too deeply"
             raise DamagedError(message)
         if mark in _CONSTANTS:
             return _CONSTANTS[mark]
@@ -53,7 +53,7 @@ class _Reader:
             return self._object(depth)
         if mark == b"[":
             return self._array(depth)
-        message = f"a value has the mark {mark!r}"
+        message = f"a value has the unknown type marker {mark!r}"
         raise DamagedError(message)
 
     def _number(self, mark: bytes) -> Any:
@@ -65,7 +65,7 @@ class _Reader:
     def _length(self) -> int:
         length = self._number(self._mark())
         if not isinstance(length, int) or not 0 <= length <= len(self._data):
-            message = f"a length is {length}"
+            message = f"a length is invalid: {length}"
             raise DamagedError(message)
         return length
 

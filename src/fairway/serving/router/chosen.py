@@ -20,7 +20,7 @@ log = logging.getLogger("fairway.router")
 def needs_own(spec: ServiceSpec) -> str:
     """Return why Envoy cannot route to such a service; empty if it can."""
     if spec.replicas.min == 0:
-        return "it may have no replica, and Envoy lets no request wait for one"
+        return "it may scale to zero, and Envoy does not hold requests until a replica is ready"
     if spec.endpoint != Endpoint():
         return "its `endpoint` has rules (address, keys, TLS, names or origins), which Fairway's own router enforces"
     if spec.rollout.guard.metric is not None:
@@ -28,7 +28,7 @@ def needs_own(spec: ServiceSpec) -> str:
     if spec.rollout.guard.outputs is not None:
         return "its guard compares outputs, which Envoy does not do"
     if spec.protocol is not ServiceProtocol.HTTP:
-        return f"its server speaks {spec.protocol}, and Envoy is set up for HTTP/1.1 to replicas"
+        return f"its server uses {spec.protocol}, and Envoy is configured for HTTP/1.1 to replicas"
     return ""
 
 
@@ -83,7 +83,7 @@ class ChosenRouter:
             try:
                 port = await self._envoy.put(plan)
             except (FairwayError, OSError) as problem:
-                log.warning("%s: Envoy does not start, so it gets fairway's own router: %s", service, problem)
+                log.warning("%s: Envoy did not start, so the service uses fairway's own router: %s", service, problem)
             else:
                 self._with_envoy.add(service)
                 return port
@@ -105,7 +105,7 @@ class ChosenRouter:
                 loads |= await self._envoy.look()
             except (FairwayError, OSError) as problem:
                 # A service without measurements stays as it is, and the others must still be measured.
-                log.warning("Envoy could not be asked: %s", problem)
+                log.warning("the load could not be read from Envoy: %s", problem)
         return loads
 
     async def troubles(self) -> dict[str, RouteTrouble]:
@@ -131,7 +131,11 @@ class ChosenRouter:
         if not self._wanted or service not in self._with_own:
             return ""
         reason = self.reason(service)
-        return f"fairway's own: {reason}" if reason else "fairway's own: it had it first; Envoy comes when it is made anew"
+        return (
+            f"fairway's own: {reason}"
+            if reason
+            else "fairway's own: the service already uses it; recreate the service to use Envoy"
+        )
 
 
 @contextmanager

@@ -80,10 +80,10 @@ class ChunkReader:
             if not line:
                 self.done = True
             elif not _TRAILER.fullmatch(line):
-                raise BadHeadError(self.status, "the trailer has a line that is no header")
+                raise BadHeadError(self.status, "the trailer has a line that is not a header")
         else:
             match = _SIZE.fullmatch(line)
             if match is None:
-                raise BadHeadError(self.status, f"{line[:40]!r} is no size of a chunk")
+                raise BadHeadError(self.status, f"{line[:40]!r} is not the size of a chunk")
             self._left = int(match[1], 16)
             self._in_trailer = not self._left

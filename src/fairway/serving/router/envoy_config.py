@@ -24,8 +24,8 @@ _FOREVER_MS = 1e12
 _ANSWER_SECONDS = "900s"
 _NEVER_BEGUN = "connect-failure,reset-before-request"
 _NO_REPLICA = (
-    '{"error": "no replica is ready, and Envoy lets no request wait for one: '
-    'a service that may scale to zero (min 0) goes through the router of fairway itself"}\n'
+    '{"error": "no replica is ready, and Envoy does not hold requests: '
+    'a service that may scale to zero (min 0) needs the router of fairway"}\n'
 )
 
 _SIMPLE = "(?i)((application/x-www-form-urlencoded|multipart/form-data|text/plain)[ \t]*(;.*)?)?"
@@ -114,7 +114,7 @@ def _hosts(plan: RoutePlan, routes: list[Message]) -> list[Message]:
     if not is_loopback(plan.host) or ANY in plan.hosts:
         return [{"name": "all", "domains": ["*"], "routes": routes}]
     names = sorted({*(name.decode() for name in LOOPBACK - {b"::1"}), *(name.lower() for name in plan.hosts)})
-    others = {"match": {"prefix": "/"}, **_refusal("the Host is no name of this endpoint: ask localhost or 127.0.0.1")}
+    others = {"match": {"prefix": "/"}, **_refusal("the Host is no name of this endpoint: use localhost or 127.0.0.1")}
     return [
         {"name": "ours", "domains": names, "routes": [*_cross_site(names), *routes]},
         {"name": "others", "domains": ["*"], "routes": [others]},

@@ -243,7 +243,7 @@ class Exchange:
         self._desk.let_go(self)
         self._drop_upstream()
         self._desk.expired += 1
-        self.refuse(503, f"the requests that wait use all of the {self._desk.budget.limit} bytes that the router keeps")
+        self.refuse(503, f"waiting requests fill the router's buffer of {self._desk.budget.limit} bytes")
 
     def on_full(self) -> None:
         """Pause reading from the client: the backend reads slowly."""

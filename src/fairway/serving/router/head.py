@@ -190,14 +190,14 @@ def read_request(raw: bytes) -> RequestHead:
     length = special.pop(b"content-length", None)
     if length is not None:
         if not _LENGTH.fullmatch(length):
-            raise BadHeadError(400, f"Content-Length {length[:40]!r} is no number of bytes")
+            raise BadHeadError(400, f"Content-Length {length[:40]!r} is not a number of bytes")
         head.length = int(length)
     if special:
         _frame(special, head, measured=length is not None)
     if target[0] != _SLASH:
         _aim(head)
     if head.upgrades and (head.length or not head.wants_tunnel):
-        raise BadHeadError(501, "a WebSocket is asked for by GET, without a body and with `Connection: Upgrade`")
+        raise BadHeadError(501, "a WebSocket request must be a GET without a body and with `Connection: Upgrade`")
     return head
 
 
@@ -208,10 +208,10 @@ def diagnose(raw: bytes) -> BadHeadError:
     if _BARE.search(raw):
         return BadHeadError(400, "the head has a line that does not end with CR and LF, or a CR inside of a line")
     if _VERSION.match(raw):
-        return BadHeadError(505, "only HTTP/1.0 and HTTP/1.1 are spoken here")
+        return BadHeadError(505, "only HTTP/1.0 and HTTP/1.1 are supported")
     if _FOLDED.search(raw):
         return BadHeadError(400, "the head has a line that begins with a blank (a folded header)")
-    return BadHeadError(400, "the head is no HTTP: a request line, then lines of NAME:VALUE, then an empty line")
+    return BadHeadError(400, "the head is not valid HTTP: a request line, then lines of NAME:VALUE, then an empty line")
 
 
 def is_hopeless(raw: bytes) -> bool:
@@ -232,7 +232,7 @@ def read_answer(raw: bytes, *, bodiless: bool = False) -> AnswerHead:
     """Parse the whole head of a response; raise `BadHeadError` (502) if it is malformed. `bodiless`: it answers a HEAD."""
     match = _ANSWER.fullmatch(raw)
     if match is None:
-        raise BadHeadError(502, "the backend's answer is no HTTP")
+        raise BadHeadError(502, "the backend's answer is not valid HTTP")
     minor, code, reason, block = match.groups()
     status = int(code)
     lines, special = _sort(block, _OF_ANSWER)
@@ -250,7 +250,7 @@ def _length_of_answer(value: bytes) -> int:
     """Return a content length, which may be given several times."""
     lengths = {part.strip(b" \t") for part in value.split(b",")} if b"," in value else {value}
     if len(lengths) > 1 or not _LENGTH.fullmatch(next(iter(lengths))):
-        raise BadHeadError(502, "the backend's answer has more than one length, or one that is no number")
+        raise BadHeadError(502, "the backend's answer has more than one length, or one that is not a number")
     return int(lengths.pop())
 
 
@@ -326,13 +326,13 @@ def _chunked(head: RequestHead, value: bytes, *, measured: bool) -> None:
     if head.plain:
         raise BadHeadError(400, "Transfer-Encoding in an HTTP/1.0 request")
     if value.lower() != b"chunked":
-        raise BadHeadError(501, f"Transfer-Encoding {value[:40]!r} is not understood; only chunked is")
+        raise BadHeadError(501, f"Transfer-Encoding {value[:40]!r} is not supported; only chunked is")
     head.length = CHUNKED
 
 
 def _expect(head: RequestHead, value: bytes) -> None:
     if value.lower() != b"100-continue":
-        raise BadHeadError(417, f"Expect {value[:40]!r} cannot be met; only 100-continue can")
+        raise BadHeadError(417, f"Expect {value[:40]!r} is not supported; only 100-continue is")
     head.expects = not head.plain
 
 
@@ -341,7 +341,7 @@ def _upgrade(head: RequestHead, value: bytes) -> None:
     if value.lower() == b"websocket":
         head.upgrades = True
     elif value.lower() != b"h2c":
-        raise BadHeadError(501, f"Upgrade to {value[:40]!r} is not possible here")
+        raise BadHeadError(501, f"Upgrade to {value[:40]!r} is not supported")
 
 
 def _aim(head: RequestHead) -> None:
@@ -350,7 +350,7 @@ def _aim(head: RequestHead) -> None:
         return
     match = _ABSOLUTE.fullmatch(head.target)
     if match is None:
-        raise BadHeadError(400, f"the target {head.target[:40]!r} is no path")
+        raise BadHeadError(400, f"the target {head.target[:40]!r} is not a path")
     head.host, path = match.groups()
     head.target = path if path.startswith(b"/") else b"/" + path
 

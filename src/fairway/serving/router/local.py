@@ -228,7 +228,7 @@ class LocalRouter:
                 loads += [self._dated(decode_load(answer))] if answer else []
             except ValueError as problem:
                 # A service without measurements stays as it is, and the others must still be measured.
-                log.warning("%s: %s; its router is asked again at the next look", service, problem)
+                log.warning("%s: %s; the load is requested again at the next poll", service, problem)
         return loads
 
     async def _upkeep(self, loads: dict[str, RouteLoad]) -> None:
@@ -247,7 +247,9 @@ class LocalRouter:
                     await asyncio.to_thread(renewed, plan, home, now)
                     await asyncio.to_thread(note_uses, home, uses)
                 except (FairwayError, OSError) as problem:
-                    log.warning("%s: its certificate or keys could not be kept up: %s", service, problem)
+                    log.warning(
+                        "%s: its certificate could not be renewed, or the use of its keys not recorded: %s", service, problem
+                    )
 
     async def troubles(self) -> dict[str, RouteTrouble]:
         """Return the services whose keeper has ended or whose port does not answer, except those that never listened."""
@@ -302,7 +304,7 @@ class LocalRouter:
         if plan.port:
             await asyncio.to_thread(check_free, plan.service, plan.host, plan.port, self._folder)
         message = f"{plan.service}: cannot listen on {plan.host}:{plan.port or 'any port'}: {problem}"
-        raise ConflictError(message, fix="give the service another port, or end what listens there")
+        raise ConflictError(message, fix="give the service another port, or stop the process that listens there")
 
     async def _run_keeper(self, host: str, port: int, home: Path) -> str:
         command = keeper_command(home, self._sockets(home), host, port)

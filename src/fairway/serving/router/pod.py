@@ -59,15 +59,17 @@ class Orders:
 def read_orders(arguments: list[str], environment: Mapping[str, str]) -> Orders:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m fairway.serving.router.pod", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--plan", type=Path, required=True, help="the file with the plan to begin with")
-    parser.add_argument("--port", type=int, required=True, help="where requests come")
-    parser.add_argument("--control", type=int, required=True, help="where plans come")
-    parser.add_argument("--operator", default="", help="who gives the certificate of that port (https); without it no TLS")
-    parser.add_argument("--keys", type=Path, help="the file with the hashes of the API keys to begin with")
+    parser.add_argument("--plan", type=Path, required=True, help="the file with the initial route plan")
+    parser.add_argument("--port", type=int, required=True, help="the port for requests")
+    parser.add_argument("--control", type=int, required=True, help="the port for route plans")
+    parser.add_argument(
+        "--operator", default="", help="the address (https) that issues the certificate of the control port; without it no TLS"
+    )
+    parser.add_argument("--keys", type=Path, help="the file with the hashes of the initial API keys")
     options = parser.parse_args(arguments)
     token = environment.get(TOKEN, "")
     if not token:
-        parser.error(f"{TOKEN} is not set; without it anybody could tell the router where requests go")
+        parser.error(f"{TOKEN} is not set; without it any client could change where requests go")
     return Orders(options.plan, options.port, options.control, token, options.keys, options.operator)
 
 
@@ -99,7 +101,7 @@ class RouterPod:
         control = await self._control.start_at_port(self._orders.control, self._orders.token, tls)
         port = self._listener.getsockname()[1]
         await self._acceptor.start()
-        sys.stderr.write(f"requests come to port {port}, plans to port {control}\n")
+        sys.stderr.write(f"listening for requests on port {port}, for plans on port {control}\n")
         sys.stderr.flush()
         gc.freeze()
         tasks = [loop.create_task(self._sweep())]
@@ -116,7 +118,7 @@ class RouterPod:
         try:
             self._desk.put(self._with_keys(decode_plan(self._orders.plan.read_bytes())))
         except (OSError, BugError) as error:
-            sys.stderr.write(f"no plan to begin with: {error}\n")
+            sys.stderr.write(f"the initial plan cannot be read: {error}\n")
 
     def _with_keys(self, plan: RoutePlan) -> RoutePlan:
         """Return the plan with the keys of the Secret: the ConfigMap has none. Without the file no key is valid."""
@@ -125,7 +127,7 @@ class RouterPod:
         try:
             keys = parse_keys(self._orders.keys.read_bytes())
         except (OSError, ValueError) as error:
-            sys.stderr.write(f"the API keys cannot be read, so no request is let in before plans come: {error}\n")
+            sys.stderr.write(f"the API keys cannot be read, so all requests are refused until a plan arrives: {error}\n")
             return plan
         return replace(plan, access=replace(plan.access, keys=tuple(key.rule for key in keys)))
 

@@ -28,12 +28,15 @@ def cannot_listen(service: str, host: str, port: int, folder: Path, problem: OSE
     """Return the error that explains to the user why a service cannot listen."""
     prefix = f"{service}: cannot listen on {host}:{port}"
     if problem.errno == errno.EACCES:
-        message = f"{prefix}: ports below 1024 are for the administrator"
+        message = f"{prefix}: ports below 1024 are reserved for the administrator"
         return ConflictError(message, fix="give the service a port above 1023: `port: N` in its document, or `--port N`")
     if problem.errno != errno.EADDRINUSE:
         return ConflictError(f"{prefix}: {problem.strerror or problem}", fix="give the service another port, or another host")
     message = f"{prefix}: the port is taken by {_holder(service, port, folder)}"
-    fix = "give the service another port (`port: N` in its document, or `--port N`), or end what listens there; it is tried again"
+    fix = (
+        "give the service another port (`port: N` in its document, or `--port N`), or stop the process that listens there; "
+        "the port is tried again"
+    )
     return ConflictError(message, fix=fix)
 
 

@@ -31,20 +31,23 @@ class RemoteRouters:
         check_plan(plan)
         answer = await self._ask(peer, token, b"put " + encode_plan(plan))
         if answer.split(b" ")[0] not in (b"serving", b"draining"):
-            message = f"the router at {peer.address} does not take the plan: {answer.decode(errors='replace') or 'it hung up'}"
+            message = (
+                f"the router at {peer.address} did not accept the plan: "
+                f"{answer.decode(errors='replace') or 'it closed the connection'}"
+            )
             raise OSError(message)
 
     async def look(self, peer: Peer, token: str) -> RouteLoad:
         """Return a router's load."""
         answer = await self._ask(peer, token, b"look")
         if not answer:
-            message = f"the router at {peer.address} says nothing"
+            message = f"the router at {peer.address} did not answer"
             raise OSError(message)
         try:
             load, now = decode_load(answer), self._clock.now()
         except ValueError as error:
             # The router died in the middle of its answer, or its address now belongs to another process.
-            message = f"the router at {peer.address} says {answer[:100]!r}: {error}"
+            message = f"the router at {peer.address} sent an invalid answer, {answer[:100]!r}: {error}"
             raise OSError(message) from error
         return moved(load, now)
 

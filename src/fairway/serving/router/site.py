@@ -46,7 +46,7 @@ def check_page(head: RequestHead) -> None:
     if match is None or match[1] not in hosts:
         shown = origin[:100].decode("latin-1")
         raise BadHeadError(
-            403, f"a page of another site ({shown}) asks for a WebSocket: name its origin in the endpoint's cors.origins"
+            403, f"a page of another site ({shown}) requests a WebSocket: add its origin to the endpoint's cors.origins"
         )
 
 
@@ -86,7 +86,7 @@ class Site:
             shown = host[:100].decode("latin-1")
             raise BadHeadError(
                 403,
-                f"the Host {shown!r} is no name of this endpoint: ask localhost or 127.0.0.1, "
+                f"the Host {shown!r} is no name of this endpoint: use localhost or 127.0.0.1, "
                 f"or start the daemon with FAIRWAY_HOSTS={shown.partition(':')[0]}",
             )
         if len(self._known) < _KNOWN:

@@ -244,7 +244,7 @@ class Upstream(asyncio.BufferedProtocol):
         rest = data[end + 4 :]
         if head.status < 200:
             if head.status == 101:
-                raise BadHeadError(502, "the backend changed to another protocol without being asked")
+                raise BadHeadError(502, "the backend switched protocols although the request did not ask for it")
             if rest:
                 self._take_head(asker, rest)
             return

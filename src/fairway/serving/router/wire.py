@@ -45,8 +45,8 @@ def decode_plan(data: bytes) -> RoutePlan:
     try:
         plan = _GUARDED_PLAN.decode(data).guarded if data.startswith(_GUARDED) else _PLAN.decode(data)
     except msgspec.MsgspecError as problem:
-        message = f"a route plan that cannot be read: {problem}"
-        raise BugError(message, fix="put the plan again") from None
+        message = f"the route plan cannot be read: {problem}"
+        raise BugError(message, fix="send the plan again") from None
     check_plan(plan)
     return plan
 
@@ -56,7 +56,7 @@ def check_plan(plan: RoutePlan) -> None:
     for backend in plan.backends:
         host, _, port = backend.address.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            message = f"{plan.service}: backend {backend.name} has the address {backend.address!r}"
+            message = f"{plan.service}: backend {backend.name} has the invalid address {backend.address!r}"
             raise BugError(message, fix="write HOST:PORT, such as 127.0.0.1:40123")
 
 
@@ -104,13 +104,13 @@ def _check_load(load: RouteLoad) -> None:
         ]
         counted += [outputs.restored, outputs.incomparable, outputs.skipped]
         if len(revision.latency) not in (0, len(LATENCY_BOUNDS) + 1):
-            message = f"the load has {len(revision.latency)} latencies"
+            message = f"the load has an unexpected number of latency buckets: {len(revision.latency)}"
             raise ValueError(message)
     for backend in load.backends.values():
         counted += [backend.in_flight, backend.answered, backend.failed, backend.refused]
         seconds.append(backend.busy_seconds)
     if not all(0 <= number < 2**63 for number in counted) or not all(abs(number) < _LONGEST for number in seconds):
-        message = "the load has a number that no router can have counted"
+        message = "the load has a number out of range"
         raise ValueError(message)
 
 

@@ -153,7 +153,7 @@ def test_weights_that_transformers_would_unpickle_need_consent(tmp_path: Path, c
 def test_pickled_parts_under_any_name_need_consent(tmp_path: Path, index: str) -> None:
     parts = {"weight_map": {"a": "part.safetensors", "b": "part.dat"}}
     files = {"config.json": BERT, "part.safetensors": SAFETENSORS, "part.dat": b"\x80\x02.", index: parts}
-    assert f"{index} names weights that are no safetensors (part.dat)" in words(tmp_path, files)
+    assert f"{index} names weights that are not safetensors files (part.dat)" in words(tmp_path, files)
     assert look(tmp_path / "trusted", files, allow_pickle=True).format == "transformers"
     safe = {**files, index: {"weight_map": {"a": "part.safetensors"}}}
     assert look(tmp_path / "safe", safe).format == "transformers"
@@ -186,8 +186,8 @@ def test_a_language_model_that_is_cut_short_is_refused(tmp_path: Path, tensors: 
     ],
 )
 def test_damaged_weights_are_refused(tmp_path: Path, content: bytes) -> None:
-    assert "is no safetensors file" in words(tmp_path, {"m.safetensors": content})
-    assert "is no safetensors file" in words(tmp_path / "folder", {"config.json": BERT, "model.safetensors": content})
+    assert "is not a safetensors file" in words(tmp_path, {"m.safetensors": content})
+    assert "is not a safetensors file" in words(tmp_path / "folder", {"config.json": BERT, "model.safetensors": content})
 
 
 def test_weights_that_end_early_are_refused(tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def test_xgboost_tells_its_signature(tmp_path: Path, document: dict[str, Any], o
     "content", [b'{"learner":{', b'{"learner":{}}', b"{" + b"L" + b"\0" * 7 + b"\x07learner{", b'{"learner":[]}']
 )
 def test_a_damaged_model_of_xgboost_is_refused(tmp_path: Path, content: bytes) -> None:
-    assert "no XGBoost model" in refused(tmp_path, {"model.json": content})
+    assert "not an XGBoost model" in refused(tmp_path, {"model.json": content})
 
 
 @given(st.binary(max_size=80))
@@ -264,8 +264,8 @@ def test_catboost_and_gguf_are_found_by_their_first_bytes(tmp_path: Path) -> Non
     assert look(tmp_path, {"model.cbm": b"CBM1...."}).format == "catboost"
     assert look(tmp_path / "b", {"model.bin": b"CBM1...."}).format == "catboost"
     assert look(tmp_path / "c", {"m.gguf": b"GGUF" + struct.pack("<IQQ", 3, 0, 0)}).format == "gguf"
-    assert "is no GGUF file" in refused(tmp_path / "d", {"m.gguf": b"GGUG" + bytes(20)})
-    assert "is no GGUF file" in refused(tmp_path / "d", {"m.gguf": b"GGUF"})
+    assert "is not a GGUF file" in refused(tmp_path / "d", {"m.gguf": b"GGUG" + bytes(20)})
+    assert "is not a GGUF file" in refused(tmp_path / "d", {"m.gguf": b"GGUF"})
     assert "version 50331648" in refused(tmp_path / "e", {"m.gguf": b"GGUF" + struct.pack(">IQQ", 3, 0, 0)})
 
 
@@ -311,7 +311,7 @@ def test_pickled_weights_and_code_of_the_author_need_consent(tmp_path: Path) -> 
         coded = json.dumps({**CONFIG, "auto_map": {"AutoModel": "modeling_mine.Mine"}}).encode()
         files = {"config.json": config, "model.safetensors": SAFETENSORS, name: coded}
         words = refused(tmp_path / f"of-{name}", files)
-        assert f"{name} names code of its author for transformers (modeling_mine.Mine)" in words
+        assert f"{name} names custom code for transformers (modeling_mine.Mine)" in words
 
 
 def mlmodel(flavors: dict[str, Any], **more: Any) -> bytes:

@@ -142,7 +142,7 @@ def test_a_pod_that_was_held_for_lost_mixes_nothing_into_the_attempt_that_replac
 def test_what_is_no_checkpoint_is_refused_once_and_for_all(server: Server, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "model.pt").write_bytes(b"x")
-    with pytest.raises(fetch.RefusedError, match="it is not what its manifest says"):
+    with pytest.raises(fetch.RefusedError, match="it does not match its manifest"):
         server.operator().send(carrying.CHECKPOINTS + "step-000000000010", str(tmp_path / "other"))
 
 

@@ -84,7 +84,7 @@ def test_programs_need_consent(tmp_path: Path, name: str, asked: dict[str, str])
         "format": {"format_": "torch-export" if torch else "savedmodel"},
         "runtime": {"runtime": "torch" if torch else "savedmodel"},
     }.get(asked.get("by", ""), {})
-    with pytest.raises(RefusedError, match="can run any code") as refusal:
+    with pytest.raises(RefusedError, match="execute arbitrary code") as refusal:
         find(filled(tmp_path, **{name: ""}), **how)
     assert "--allow-pickle" in refusal.value.fix
 

@@ -63,7 +63,7 @@ class Both:
     ("spec", "said"),
     [
         ({"model": "m"}, ""),
-        ({"model": "m", "replicas": {"min": 0, "max": 2}}, "Envoy lets no request wait"),
+        ({"model": "m", "replicas": {"min": 0, "max": 2}}, "Envoy does not hold requests"),
         ({"model": "m", "rollout": {"guard": {"metric": {"name": "clicks"}}}}, "the metric clicks"),
         ({"model": "m", "rollout": {"strategy": "shadow", "guard": {"outputs": {}}}}, "compares outputs"),
     ],
@@ -95,7 +95,7 @@ async def test_a_service_keeps_its_router_across_daemons_and_settings() -> None:
     await router.put(RoutePlan("default/a"))
     await router.put(RoutePlan("default/b"))
     assert (list(both.own.plans), list(both.envoy.plans)) == (["default/a"], ["default/b"])
-    assert "made anew" in router.told("default/a")
+    assert "recreate the service" in router.told("default/a")
     back = await both.begin(wanted=False)
     await back.put(RoutePlan("default/b"))
     assert (sorted(both.own.plans), list(both.envoy.plans)) == (["default/a", "default/b"], [])

@@ -20,7 +20,7 @@ def _check(files: Files, entry: str) -> Signature:
     """Check the file. A language model has no tensors that clients name: it takes prompts and returns text."""
     begins = head(files[entry], _HEADER.size)
     if len(begins) < _HEADER.size or _HEADER.unpack(begins)[0] != b"GGUF":
-        message = f"{entry} is no GGUF file"
+        message = f"{entry} is not a GGUF file"
         raise RefusedError(message, fix="convert the model with llama.cpp's convert_hf_to_gguf.py")
     version = _HEADER.unpack(begins)[1]
     if version not in _VERSIONS:
@@ -29,7 +29,7 @@ def _check(files: Files, entry: str) -> Signature:
     _, _, tensors, values = _HEADER.unpack(begins)
     minimum = _HEADER.size + tensors * _LEAST_TENSOR + values * _LEAST_VALUE
     if minimum > (size := files[entry].stat().st_size):
-        message = f"{entry} is cut short: it tells of {tensors:,} tensors and {values:,} values, and has {size:,} bytes"
+        message = f"{entry} is cut short: it declares {tensors:,} tensors and {values:,} values, but has {size:,} bytes"
         raise RefusedError(message, fix="copy or download it again")
     return Signature()
 

@@ -45,7 +45,7 @@ def _risk(name: str, path: Path) -> Risk | None:
     if not isinstance(config, dict) or "class_name" not in config:
         return Risk("is a Keras model whose configuration names no class")
     code = sorted(set(_code(config)))
-    return Risk(f"is a Keras model with code of its author ({', '.join(code[:5])})") if code else None
+    return Risk(f"is a Keras model with custom code ({', '.join(code[:5])})") if code else None
 
 
 def _code(config: Any) -> Iterator[str]:

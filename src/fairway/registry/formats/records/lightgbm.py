@@ -29,7 +29,7 @@ def _signature(files: Files, entry: str) -> Signature:
     try:
         features, trees = int(params["max_feature_idx"]) + 1, int(params["num_tree_per_iteration"])
     except (KeyError, ValueError):
-        message = f"{entry} is no LightGBM model: its header lacks max_feature_idx or num_tree_per_iteration"
+        message = f"{entry} is not a LightGBM model: its header lacks max_feature_idx or num_tree_per_iteration"
         raise RefusedError(message, fix="save it with Booster.save_model(PATH)") from None
     return Signature(
         (TensorSpec(INPUT, "FP64", (-1, features)),),

@@ -46,7 +46,7 @@ def read(path: Path, name: str = "MLmodel") -> dict[str, Any]:
         # Only texts, lists and mappings: numbers, dates and merged mappings can take unreasonably long to construct.
         document = yaml.load(path.read_bytes(), Loader=yaml.BaseLoader)  # it constructs less than the safe one
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        message = f"{name} is no YAML: {' '.join(str(problem).split())[:200]}"
+        message = f"{name} is not valid YAML: {' '.join(str(problem).split())[:200]}"
         raise RefusedError(message, fix="log the model again") from None
     if not isinstance(document, dict) or not isinstance(document.get("flavors"), dict):
         message = f"{name} names no flavors"
@@ -110,7 +110,7 @@ def _risk(name: str, path: Path) -> Risk | None:
     plain = document["flavors"].get(_PYTHON)
     loader = plain.get("loader_module") if isinstance(plain, dict) else None
     if loader and not isinstance(loader, str):
-        return Risk("is an MLflow model whose loader has no name", always=True)
+        return Risk("is an MLflow model with an invalid loader name", always=True)
     if loader == _CODE or (not set(flavours(document)) & NATIVE.keys() and loader):
         return Risk(f"is an MLflow model that {loader} loads", always=True)
     return None

@@ -13,10 +13,10 @@ from fairway.state.model import Signature
 
 
 def _signature(files: Files, entry: str) -> Signature:
-    with content(files[entry], entry, "no ONNX model") as model:
+    with content(files[entry], entry, "not an ONNX model") as model:
         signature = onnx.signature(model)
         if not signature.outputs:
-            message = "its graph gives nothing"
+            message = "its graph has no outputs"
             raise ValueError(message)
         _check_external(entry, onnx.external_files(model), files)
     return signature
@@ -29,7 +29,7 @@ def _check_external(entry: str, named: set[str], files: Files) -> None:
             message = f"{entry} keeps weights in {name!r}, outside of its folder, which --allow-pickle does not allow either"
             raise RefusedError(message, fix="do not use this file; save the model again with its weights beside it")
         if str(parent / name) not in files:
-            message = f"{entry} keeps weights in {name!r}, which is not there"
+            message = f"{entry} keeps weights in {name!r}, which is missing"
             raise RefusedError(message, fix=f"put {name} beside {entry}")
 
 

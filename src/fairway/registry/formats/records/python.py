@@ -16,8 +16,8 @@ def _check(files: Files, name: str) -> Signature:
     try:
         tree = ast.parse(files[name].read_bytes())
     except (SyntaxError, ValueError) as problem:
-        message = f"{name} is no Python: {problem}"
-        raise RefusedError(message, fix="mend it") from None
+        message = f"{name} is not valid Python: {problem}"
+        raise RefusedError(message, fix="correct it") from None
     if not any(isinstance(node, ast.ClassDef) and node.name == CLASS for node in tree.body):
         message = f"{name} has no class {CLASS}"
         raise RefusedError(message, fix=f"define `class {CLASS}` at its top level")

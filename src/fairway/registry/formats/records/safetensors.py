@@ -22,7 +22,7 @@ def check(path: Path, name: str) -> None:
         header = file.read(length) if size > 8 and length <= min(size - 8, _LARGEST_HEADER) else b""
     end = _end(header)
     if end is None:
-        message = f"{name} is no safetensors file"
+        message = f"{name} is not a safetensors file"
         raise RefusedError(message, fix="save the weights again")
     if end > size - 8 - length:
         message = f"{name} is cut short: it has {size - 8 - length} of {end} bytes of weights"

@@ -13,7 +13,7 @@ _NAMES = frozenset({"saved_model.pb", "saved_model.pbtxt"})
 
 
 def _signature(files: Files, entry: str) -> Signature:
-    with content(files[entry], entry, "no SavedModel") as model:
+    with content(files[entry], entry, "not a SavedModel") as model:
         return savedmodel.signature(model)
 
 

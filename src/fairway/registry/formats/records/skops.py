@@ -61,11 +61,11 @@ def _is_trusted(full: str, loader: str) -> bool:
 
 def _schema(name: str, path: Path) -> dict[str, Any]:
     if not archive.is_archive(path):
-        message = f"{name} is not what skops.io.dump writes"
+        message = f"{name} was not written by skops.io.dump"
         raise RefusedError(message, fix="save it with skops.io.dump(model, PATH)")
     schema = archive.read_json(name, path, _SCHEMA)
     if not isinstance(schema, dict):
-        message = f"{name}: its {_SCHEMA} is no object"
+        message = f"{name}: its {_SCHEMA} is not a JSON object"
         raise RefusedError(message, fix="save it with skops.io.dump(model, PATH)")
     return schema
 

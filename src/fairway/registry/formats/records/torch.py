@@ -52,7 +52,7 @@ def _exported(files: Files) -> list[str]:
 
 def _check_exported(files: Files, entry: str) -> Signature:
     if not is_exported(entry, files[entry]):
-        message = f"{entry} is not what torch.export.save writes"
+        message = f"{entry} was not written by torch.export.save"
         raise RefusedError(message, fix="save it with torch.export.save(torch.export.export(model, inputs), PATH)")
     return Signature()
 

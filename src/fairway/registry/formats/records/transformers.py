@@ -42,12 +42,16 @@ def _risk(name: str, path: Path) -> Risk | None:
         others = [
             part for part in _parts(path, name) if not part.endswith(".safetensors") and not _is_weights(PurePosixPath(part))
         ]
-        return Risk(f"names weights that are no safetensors ({', '.join(sorted(others)[:3])})", always=True) if others else None
+        return (
+            Risk(f"names weights that are not safetensors files ({', '.join(sorted(others)[:3])})", always=True)
+            if others
+            else None
+        )
     if PurePosixPath(name).name not in _CONFIGS:
         return None
     config = json_object(path)
     code = config.get("auto_map") or config.get(_PIPELINES)
-    return Risk(f"names code of its author for transformers ({_names(code)}), which trust_remote_code runs") if code else None
+    return Risk(f"names custom code for transformers ({_names(code)}), which trust_remote_code runs") if code else None
 
 
 def _parts(path: Path, name: str) -> set[str]:
@@ -56,7 +60,7 @@ def _parts(path: Path, name: str) -> set[str]:
     names = set(parts.values()) if isinstance(parts, dict) else set()
     for part in names:
         if not isinstance(part, str) or not stays_inside(name, part) or "\\" in part:
-            message = f"{name} names {str(part)[:100]!r} as a part of the weights, which is no file of its folder"
+            message = f"{name} names {str(part)[:100]!r} as a part of the weights, which is not a file of its folder"
             raise RefusedError(message, fix="do not use this folder; save the model again")
     return names
 

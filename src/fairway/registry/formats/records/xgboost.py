@@ -32,7 +32,7 @@ def _models(files: Files) -> list[str]:
 
 
 def _signature(files: Files, entry: str) -> Signature:
-    with content(files[entry], entry, "no XGBoost model") as data:
+    with content(files[entry], entry, "not an XGBoost model") as data:
         binary = _BINARY.match(bytes(data[:_BEGINNING]))
         if not binary and len(data) > _LARGEST_TEXT:
             return Signature()

@@ -87,7 +87,7 @@ class Admission:
         if secure:
             head.forwarded[b"x-forwarded-proto"] = b"https"
         elif self._tls:
-            return Refusal(426, "this endpoint speaks TLS alone: ask https://", close=True)
+            return Refusal(426, "this endpoint accepts TLS only: use https://", close=True)
         origin = head.value_of(b"origin") if self._cors is not None else None
         refused = self._check_site(head, raw, origin)
         if refused is not None:

@@ -38,7 +38,7 @@ class Certificate:
 def read_certificate(path: Path) -> Certificate:
     """Return the first certificate of a PEM file. `OSError`: the file cannot be read; `ValueError`: it holds none."""
     if path.stat().st_size > _LARGEST:
-        message = f"is larger than {_LARGEST} bytes, and no file with certificates"
+        message = f"is larger than {_LARGEST} bytes, so it is not a certificate file"
         raise ValueError(message)
     text = path.read_text(encoding="utf-8", errors="replace")
     begin, end = text.find(_BEGIN), text.find(_END)
@@ -89,7 +89,7 @@ def _time(tag: int, content: bytes) -> float:
         # The year has two digits: from 1950 to 2049.
         text = ("19" if int(text[:2]) >= 50 else "20") + text
     elif tag != _ANY_TIME:
-        message = "no time where its times should be"
+        message = "a validity date has the wrong type"
         raise ValueError(message)
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
@@ -111,7 +111,7 @@ def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
         if length & 0x80:
             size = length & 0x7F
             if not 0 < size <= 4:
-                message = "a length that no certificate has"
+                message = "a length is invalid"
                 raise ValueError(message)
             length = int.from_bytes(data[at : at + size], "big")
             at += size

@@ -17,9 +17,11 @@ def endpoint_lacks(service: Service, now: float) -> list[str]:
     endpoint = service.spec.endpoint
     problems: list[str] = []
     if not _is_ours(endpoint.bind):
-        problems.append(f"bind {endpoint.bind} is no address of this machine: write 0.0.0.0, or one that `ip address` lists")
+        problems.append(f"bind {endpoint.bind} is not an address of this machine: use 0.0.0.0, or one that `ip address` lists")
     if endpoint.tls.secret is not None:
-        problems.append(f"tls.secret {endpoint.tls.secret} is for clusters: here give a certificate and its key, or self-signed")
+        problems.append(
+            f"tls.secret {endpoint.tls.secret} works only in clusters: give a certificate and its key, or self-signed"
+        )
         return problems
     access = access_of(service)
     tls = access.tls if access is not None else None

@@ -61,7 +61,7 @@ def find_openssl() -> str:
     """Return the program; raise `UnavailableError` if it is not installed."""
     program = shutil.which("openssl")
     if program is None:
-        message = "there is no `openssl` program on this machine, which makes self-signed certificates"
+        message = "the `openssl` program, which creates self-signed certificates, is not installed"
         raise UnavailableError(message, fix=f"install openssl, or {_OTHER}")
     return program
 

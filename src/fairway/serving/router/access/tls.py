@@ -21,7 +21,7 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """Return a context for TLS 1.2 and newer. Raises `OSError` (such as `ssl.SSLError`) or `ValueError` for unusable files."""
 
     def no_password() -> str:
-        message = f"the key {key} is encrypted, and nothing can ask for its password"
+        message = f"the key {key} is encrypted, and its password cannot be entered"
         raise ValueError(message)
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -83,7 +83,7 @@ def check_files(rule: TlsRule, now: float) -> list[str]:
     if readable is not None and readable.ends <= now:
         problems.append(f"the certificate {certificate} has expired: renew it, or use tls: self-signed")
     if readable is not None and readable.begins > now:
-        problems.append(f"the certificate {certificate} is not valid yet: look at this machine's clock, or wait")
+        problems.append(f"the certificate {certificate} is not valid yet: check this machine's clock, or wait")
     try:
         mode = key.stat().st_mode
         if stat.S_IMODE(mode) & 0o027:
@@ -100,7 +100,7 @@ def _mismatch(certificate: Path, key: Path) -> list[str]:
         server_context(certificate, key)
     except ssl.SSLError as problem:
         if "KEY_VALUES_MISMATCH" in str(problem):
-            return [f"the key {key} does not belong to the certificate {certificate}: give the pair that was made together"]
+            return [f"the key {key} does not belong to the certificate {certificate}: give a key and a certificate that match"]
         return [f"the key {key} or the certificate {certificate} cannot be used ({problem}): give a pair in PEM"]
     except (OSError, ValueError) as problem:
         return [f"{problem}: give a key without a password"]

@@ -69,9 +69,9 @@ def outputs_of(lines: Sequence[bytes], body: bytes) -> list[Output]:
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
-        raise OutputlessError("it is no JSON") from None
+        raise OutputlessError("it is not JSON") from None
     if not isinstance(parsed, dict):
-        raise OutputlessError("it is no JSON object")
+        raise OutputlessError("it is not a JSON object")
     try:
         return sorted(_read(parsed, memoryview(raw)), key=lambda output: output.name)
     except IncomparableError:
@@ -87,7 +87,7 @@ def _of_call(body: bytes) -> list[Output]:
         pairs = zip(answer["outputs"], answer["raw_output_contents"], strict=True)
         outputs = [_output_of_call(tensor, memoryview(raw)) for tensor, raw in pairs]
     except (RequestError, ValueError, KeyError) as error:
-        raise IncomparableError(f"it has no outputs in bytes: {error}") from None
+        raise IncomparableError(f"its raw outputs cannot be read: {error}") from None
     return sorted(outputs, key=lambda output: output.name)
 
 
@@ -101,12 +101,12 @@ def _plain(encoding: bytes, body: bytes) -> bytes:
     if encoding in (b"", b"identity"):
         return body
     if encoding not in _ENCODINGS:
-        raise IncomparableError("its encoding is not known")
+        raise IncomparableError("its content encoding is not supported")
     try:
         reader = zlib.decompressobj(_ENCODINGS[encoding])
         plain = reader.decompress(body, LARGEST)
     except zlib.error:
-        raise IncomparableError("it is not compressed as it says") from None
+        raise IncomparableError("it does not match its content encoding") from None
     if reader.unconsumed_tail or not reader.eof:
         raise IncomparableError("it is too large")
     return plain
@@ -129,7 +129,7 @@ def _inference(outputs: list[dict[str, Any]], raw: memoryview) -> list[Output]:
     for output in outputs:
         name, datatype, shape = str(output["name"]), str(output["datatype"]), tuple(int(length) for length in output["shape"])
         if datatype not in DTYPES or any(length < 0 for length in shape):
-            raise IncomparableError(f"output {name!r} has no datatype or shape that is known")
+            raise IncomparableError(f"output {name!r} has an unknown datatype or an invalid shape")
         count = math.prod(shape)
         if "data" in output:
             values = _of_json(output["data"], datatype)

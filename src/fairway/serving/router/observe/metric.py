@@ -27,9 +27,11 @@ def families(desk: Desk, up: Mapping[Backend, bool], dropped: tuple[int, int]) -
 
 
 def _requests(desk: Desk, revisions: Mapping[int, RevisionCount]) -> list[Family]:
-    requests = Family("fairway_router_requests_total", "counter", "Answers by revision and status; revision 0: the router's own.")
+    requests = Family(
+        "fairway_router_requests_total", "counter", "Responses by revision and status; revision 0: the router's own."
+    )
     failed = Family("fairway_router_failed_total", "counter", "Requests answered with 5xx, or not at all, after retries.")
-    mirrored = Family("fairway_router_mirrored_total", "counter", "Copies of requests that a revision got.")
+    mirrored = Family("fairway_router_mirrored_total", "counter", "Mirrored copies of requests sent to a revision.")
     for number, count in revisions.items():
         label = ("revision", str(number))
         for code, times in sorted(count.codes.items()):
@@ -42,17 +44,19 @@ def _requests(desk: Desk, revisions: Mapping[int, RevisionCount]) -> list[Family
 
 
 def _latency(revisions: Mapping[int, RevisionCount]) -> list[Family]:
-    family = Family("fairway_router_request_seconds", "histogram", "Time of successful answers, from the last byte of a request.")
+    family = Family(
+        "fairway_router_request_seconds", "histogram", "Latency of successful responses, from the last byte of a request."
+    )
     for number, count in revisions.items():
         family.add_histogram(_SECONDS, count.buckets, count.latency_sum, ("revision", str(number)))
     return [family]
 
 
 def _state(desk: Desk, up: Mapping[Backend, bool]) -> list[Family]:
-    replicas = Family("fairway_router_replicas", "gauge", "Replicas that get requests.")
-    in_flight = Family("fairway_router_in_flight_requests", "gauge", "Requests that a replica has and did not answer yet.")
-    weight = Family("fairway_router_weight", "gauge", "The part of the traffic that a revision gets, 0 to 1.")
-    answers = Family("fairway_replica_up", "gauge", "1: the replica answered when its metrics were asked for; 0: it did not.")
+    replicas = Family("fairway_router_replicas", "gauge", "Replicas that receive requests.")
+    in_flight = Family("fairway_router_in_flight_requests", "gauge", "Requests sent to replicas and not answered yet.")
+    weight = Family("fairway_router_weight", "gauge", "The share of the traffic that a revision receives, 0 to 1.")
+    answers = Family("fairway_replica_up", "gauge", "1: the replica's metrics could be scraped; 0: they could not.")
     counts: dict[str, list[int]] = {}
     for backend, place in desk.routes.places.items():
         counts.setdefault(str(backend.revision), []).append(place.count.in_flight)
@@ -71,18 +75,23 @@ def _single(desk: Desk, dropped: tuple[int, int]) -> list[Family]:
     received, sent = desk.bytes_passed()
     families = []
     for name, kind, words, value in (
-        ("fairway_router_arrived_total", "counter", "Requests that came, held ones included; probes do not count.", desk.arrived),
-        ("fairway_router_probes_total", "counter", "Health probes and scrapes; they count nowhere else.", desk.probes),
+        (
+            "fairway_router_arrived_total",
+            "counter",
+            "Requests received, including held ones; probes are not counted.",
+            desk.arrived,
+        ),
+        ("fairway_router_probes_total", "counter", "Health probes and scrapes; no other metric counts them.", desk.probes),
         ("fairway_router_held_requests", "gauge", "Requests that wait because there is no replica.", len(desk.waiting)),
         ("fairway_router_expired_total", "counter", "Held requests that were answered 503.", desk.expired),
-        ("fairway_router_connections", "gauge", "Connections of clients.", len(desk.guests)),
-        ("fairway_router_received_bytes_total", "counter", "Bytes that came from clients.", received),
-        ("fairway_router_sent_bytes_total", "counter", "Bytes that went to clients.", sent),
+        ("fairway_router_connections", "gauge", "Open client connections.", len(desk.guests)),
+        ("fairway_router_received_bytes_total", "counter", "Bytes received from clients.", received),
+        ("fairway_router_sent_bytes_total", "counter", "Bytes sent to clients.", sent),
         ("fairway_access_log_lines_total", "counter", "Lines of the access log.", dropped[0]),
         (
             "fairway_access_log_dropped_total",
             "counter",
-            "Lines that were not written: too many, or the disk is slow.",
+            "Lines not written to the access log: too many, or the disk is slow.",
             dropped[1],
         ),
     ):
@@ -99,9 +108,9 @@ def _knative(desk: Desk, revisions: Mapping[int, RevisionCount]) -> list[Family]
     """
     namespace, _, service = desk.routes.plan.service.partition("/")
     families = []
-    for prefix, words in (("revision_", "Knative's name"), ("revision_app_", "Knative's name; without what waits")):
-        count = Family(f"{prefix}request_count", "counter", f"Answers ({words}).")
-        latency = Family(f"{prefix}request_latencies", "histogram", f"Milliseconds of successful answers ({words}).")
+    for prefix, words in (("revision_", "Knative's name"), ("revision_app_", "Knative's name; without waiting requests")):
+        count = Family(f"{prefix}request_count", "counter", f"Responses ({words}).")
+        latency = Family(f"{prefix}request_latencies", "histogram", f"Latency of successful responses in milliseconds ({words}).")
         for number, revision_count in revisions.items():
             names = (
                 ("namespace_name", namespace),

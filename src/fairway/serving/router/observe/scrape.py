@@ -34,7 +34,7 @@ async def fetch(address: str, path: str, accept: str = "text/plain;version=0.0.4
 async def _body(reader: asyncio.StreamReader) -> bytes:
     head = read_answer(await reader.readuntil(b"\r\n\r\n"))
     if head.status != 200 or head.length == CHUNKED:
-        message = f"the status is {head.status}" if head.status != 200 else "the answer comes in chunks, which HTTP/1.0 has not"
+        message = f"the status is {head.status}" if head.status != 200 else "the answer is chunked, which HTTP/1.0 does not allow"
         raise ValueError(message)
     if head.length >= 0:
         if head.length > MOST_BYTES:

@@ -419,7 +419,7 @@ class RouterStream(Stream):
             return
         self._left -= size
         if self._left < 0 or (ended and self._left):
-            raise malformed("the body has another length than content-length says")
+            raise malformed("the length of the body differs from content-length")
 
 
 def _request_head(head: RequestHeaders) -> RequestHead:

@@ -240,7 +240,9 @@ class Tunnel(asyncio.BufferedProtocol):
             self._end(101)
             self._client.close()
         else:
-            self._fail(502, "the replica ended the connection before it answered" if not began else "its answer ended early")
+            self._fail(
+                502, "the replica ended the connection before it answered" if not began else "the replica's answer ended early"
+            )
 
     def answer(self, wire: bytes) -> None:
         """Write the only response, and close."""
@@ -269,8 +271,8 @@ class Tunnel(asyncio.BufferedProtocol):
         backend = place.backend
         if backend.protocol != "http":
             self._settle(501)
-            what = f"a server that speaks {backend.protocol}" if backend.protocol else "a model"
-            self.refuse(501, f"{what} takes no WebSockets; only a command with protocol: http does")
+            what = f"a server that uses {backend.protocol}" if backend.protocol else "a model"
+            self.refuse(501, f"{what} does not accept WebSockets; only a command with protocol: http does")
             return
         host, _, port = backend.address.rpartition(":")
         try:
@@ -286,7 +288,7 @@ class Tunnel(asyncio.BufferedProtocol):
                 if len(self._tried) < TRIES:
                     self._seek()
                 else:
-                    self.refuse(503, "no replica takes a connection")
+                    self.refuse(503, "no replica accepts a connection")
             return
         if self._over:
             self._side.close()

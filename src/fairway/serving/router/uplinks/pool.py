@@ -36,7 +36,7 @@ class Pool:
                 if uplink.has_room:
                     return UplinkStream(uplink)
             if len(self._uplinks) >= _MOST:
-                message = "the replica takes no more requests at once"
+                message = "the replica has reached its limit of concurrent requests"
                 raise ConnectionRefusedError(message)
             if self._dialing is None:
                 self._dialing = asyncio.get_running_loop().create_task(self._dial())

@@ -114,7 +114,7 @@ class Uplink(Session, asyncio.BufferedProtocol):
 
     def on_failure(self, problem: SessionError) -> None:
         """End all requests and close: the backend violates HTTP/2."""
-        self._lose(BadHeadError(502, f"the replica does not speak HTTP/2 as it should: {problem.reason}"))
+        self._lose(BadHeadError(502, f"the replica violated HTTP/2: {problem.reason}"))
         self._transport.close()
 
     def forget(self, stream: Stream) -> None:
