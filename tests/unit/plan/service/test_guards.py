@@ -164,7 +164,7 @@ def test_what_was_seen_so_far_is_said_in_sentences():
     worse = Watch()
     for _ in range(6):
         worse.look(new=10, old=90, errors=(0.1, 0.0))
-    assert "of the evidence needed to roll back" in guards.findings(worse.service, worse.rollout)[0]
+    assert "of the test's threshold" in guards.findings(worse.service, worse.rollout)[0]
 
 
 def test_marks_of_another_release_are_not_needed():
