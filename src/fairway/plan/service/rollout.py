@@ -262,9 +262,7 @@ def _too_slow(service: Service, rollout: Rollout) -> str:
 
 
 def _done(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
-    finished_rollout = replace(
-        rollout, phase=RolloutPhase.DONE, finished=now, reason="all guards passed" if rollout.source else ""
-    )
+    finished_rollout = replace(rollout, phase=RolloutPhase.DONE, finished=now, reason="no guard failed" if rollout.source else "")
     revisions = tuple(
         replace(revision, phase=RevisionPhase.GOOD, reason="") if revision.number == rollout.target else revision
         for revision in service.revisions
