@@ -257,7 +257,7 @@ def test_services_are_made_released_and_ended_as_objects(ann: Person, installed:
     newest = installed.plane.get(f"{services.path}/adds")[1]["metadata"]["generation"]
     status = services.until("adds", "has heard of it", lambda status: status["observedGeneration"] == newest)
     assert (status["serves"], status["revision"]) == ("adds@1", 1)
-    assert "undone by a person" in status["rollout"], "nobody brought the undone version back"
+    assert "undone by user request" in status["rollout"], "nobody brought the undone version back"
     assert ann.run("serve", "adds@1", "--name", "other", "--detach", "-o", "name").stdout == "other\n"
     assert ann.run("delete", "service/adds", "service/other").stdout == "adds\nother\n"
     assert installed.plane.get(services.path)[1]["items"] == []

@@ -38,4 +38,4 @@ def _hidden(job: Job, nodes: Sequence[Node], queue: Queue | None) -> str:
     if never_fits(unrestricted, nodes, queue):
         return ""
     visible = ",".join(conditions.devices)
-    return f"; CUDA_VISIBLE_DEVICES={visible!r} in your shell lets it use no other GPU: unset it there, or ask for --gpus 0"
+    return f"; CUDA_VISIBLE_DEVICES={visible!r} in your shell hides the other GPUs: unset it there, or ask for --gpus 0"

@@ -19,7 +19,7 @@ from fairway.state.task import Task
 CAUSE_WITHIN = 100.0
 """Seconds until the loss of a node is certain: a cluster takes 50 to detect it, and its pods get 30 more. Until then the
 fate of a peer on that node is unknown."""
-HANDED_OVER = Hold("scheduler", "the scheduler has not said anything yet")
+HANDED_OVER = Hold("scheduler", "the scheduler has not reported a decision yet")
 
 
 def hand_over(draft: Draft, waiting: Sequence[JobKey]) -> None:

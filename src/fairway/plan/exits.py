@@ -129,7 +129,7 @@ def judge(task: Task, job: Job) -> Verdict:
         return Verdict(reason, message, final=True, counted=False, trail=trail)
     is_final = rule.again is Again.ALWAYS or (rule.again is Again.STANDING and not progressed)
     if signature and signature == job.last_failure and is_final:
-        message = f"{message}; the same error as the time before, so it is not tried again"
+        message = f"{message}; the same error as before, so it is not started again"
         return Verdict("SameError" if reason == "Error" else reason, message, final=True, signature=signature, trail=trail)
     return Verdict(reason, message, rule.final, rule.counted, signature, trail)
 
@@ -147,7 +147,7 @@ def _seen(task: Task) -> tuple[str, str, str]:
     if exit_ is not None and exit_.disrupted:
         return "Disrupted", f"{name}: {exit_.disrupted}", ""
     if task.phase is TaskPhase.LOST or exit_ is None:
-        return "Lost", task.message or f"{name} vanished: its end is not known", ""
+        return "Lost", task.message or f"{name} disappeared: its exit status is unknown", ""
     if exit_.interrupted:
         return INTERRUPTED, f"{name} was interrupted (Ctrl-C)", ""
     if contract.EXIT_REQUEUE in (exit_.code, exit_.error_code):

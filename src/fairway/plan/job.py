@@ -206,7 +206,7 @@ def _waits_for_cause(draft: Draft, job: Job, failed: Sequence[Task], current: Se
     if draft.now >= since + draft.cause_within:
         return False
     if not is_waiting:
-        message = f"{exits.cause(failed).key.task} lost a peer; what became of that one is not known yet"
+        message = f"{exits.cause(failed).key.task} lost a peer; why that peer ended is not known yet"
         draft.put_job(replace(job, hold=Hold("cause", message, since=since)))
         draft.tell(job.key, "PeerLost", message)
     draft.wake(since + draft.cause_within)
@@ -219,7 +219,7 @@ def _check_half_gang(draft: Draft, job: Job, current: Sequence[Task]) -> bool:
     waiting = [task for task in current if task.phase is TaskPhase.PENDING]
     if not begun or not waiting or job.spec.restart.scope is RestartScope.TASK:
         return False
-    draft.tell(job.key, "HalfGang", f"{len(waiting)} of {len(current)} tasks were never started; the gang begins again")
+    draft.tell(job.key, "HalfGang", f"{len(waiting)} of {len(current)} tasks were never started; the gang starts again")
     _restart_gang(draft, job, [], current)
     return True
 

@@ -32,5 +32,5 @@ def recover(snapshot: Snapshot, now: float, runs: Collection[JobKey] | None = No
             elif task.evicting_since is not None and not task.phase.over:
                 draft.put_task(replace(task, evicting_since=None))
             if job.nudged is not None and task.phase.holds_resources:
-                draft.actions.append(NudgeTask(task.key, "said again after a restart"))
+                draft.actions.append(NudgeTask(task.key, "repeated after a restart of the daemon"))
     return draft.finish()

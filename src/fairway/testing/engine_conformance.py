@@ -331,7 +331,9 @@ async def until(stage: Stage, key: TaskKey, holds: Callable[[TaskReport], bool],
         (report,) = await (engine or stage.engine).observe([key])
         if holds(report):
             return report
-        assert asyncio.get_running_loop().time() < deadline, f"still {report}"
+        assert asyncio.get_running_loop().time() < deadline, (
+            f"the expected report did not arrive in time; the last one is {report}"
+        )
         await stage.pass_time()
 
 

@@ -96,7 +96,7 @@ class FakeDaemon:
                 return
             self.asked.append(request)
             answer = self.answers.get(
-                f"{request.method} {request.path}", FairwayError(f"nothing is prepared for {request.method} {request.path}")
+                f"{request.method} {request.path}", FairwayError(f"no answer is prepared for {request.method} {request.path}")
             )
             try:
                 _send(connection, answer(request) if callable(answer) else answer, self._headers())

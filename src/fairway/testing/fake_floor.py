@@ -161,7 +161,7 @@ class FakeFloor:
         decisions: list[Decision] = []
         while not (decision := self.decide()).empty:
             decisions.append(decision)
-            assert len(decisions) < MOST_DECISIONS, "it never comes to rest"
+            assert len(decisions) < MOST_DECISIONS, "the scheduler never settles"
         return decisions
 
     def next_event(self) -> float | None:
@@ -179,7 +179,7 @@ class FakeFloor:
         while (at := self.next_event()) is not None and at <= end_time:
             self._wind(max(at, self.now))
             decisions_at[self.now] += 1
-            assert decisions_at[self.now] < MOST_DECISIONS, "it wants to be woken again and again"
+            assert decisions_at[self.now] < MOST_DECISIONS, "the scheduler requests too many decisions for one moment"
             self.happen()
             self.settle()
         self._wind(end_time)

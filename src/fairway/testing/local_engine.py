@@ -187,5 +187,5 @@ async def until(holds: Callable[[], object]) -> None:
     """Wait until a condition holds; fail after `PATIENCE` seconds."""
     deadline = time.monotonic() + PATIENCE
     while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         await asyncio.sleep(0.005)

@@ -170,7 +170,7 @@ class RouterConformance:
             revision_load.failed,
         ) == (4, 4, 2, 1, 1, 1)
         if world.exact:
-            assert sum(revision_load.latency) == 1, "latencies are those of successful answers"
+            assert sum(revision_load.latency) == 1, "only successful answers count for the latency"
         assert load.backends["a"].in_flight == 0
         assert (load.held, load.held_since, load.expired) == (0, None, 0)
 
@@ -231,7 +231,7 @@ class RouterConformance:
             await world.ask(port)
         except ConnectionRefusedError:
             return
-        message = "somebody still listens"
+        message = "the port of the dropped service still accepts connections"
         raise AssertionError(message)
 
     async def test_requests_wait_for_the_first_backend(self, world: RouterWorld) -> None:

@@ -55,7 +55,7 @@ class World:
             fresh = plan(self.snapshot, self.now, places=self.places)
             result = plan(self.snapshot, self.now, self.outlooks, places=self.places)
             if result != fresh:
-                message = f"a planner that remembers plans otherwise than a new one: {result} instead of {fresh}"
+                message = f"the planner with remembered state and a new one differ: {result} instead of {fresh}"
                 raise AssertionError(message)
             self.wake_at = result.wake_at
             if result.empty:

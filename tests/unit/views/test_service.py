@@ -162,8 +162,8 @@ def test_what_the_guards_have_seen_is_on_every_page_about_the_service() -> None:
     policy = RolloutPolicy.model_validate({"strategy": "shadow", "guard": guard})
     record = replace(record, service=replace(record.service, spec=record.service.spec.model_copy(update={"rollout": policy})))
     said = (
-        "outputs: 1.5% of r2's answers differ from r1's to the same requests (3 of 200 compared; values lie at most 0.25 apart "
-        "as a part of the largest of their output, tolerance 0.01); allowed is 1%",
+        "outputs: 1.5% of r2's answers differ from r1's to the same requests (3 of 200 compared; values differ by at most 0.25 "
+        "of the largest in their output, tolerance 0.01); allowed is 1%",
         "outputs: 0.5% of r2's answers name another class than r1's to the same requests (1 of 200); allowed is 100%",
         "outputs: 1.0% of r2's answers have NaN or infinity where r1's answers to the same requests are finite (2 of 200)",
         "outputs: not compared: 7 answers in a form that is not comparable",

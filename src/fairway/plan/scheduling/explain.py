@@ -21,8 +21,8 @@ FEW_NODES = 4
 
 _RIGHTS = {
     Cause.PRIORITY: "which is more urgent",
-    Cause.RECLAIM: "whose queue takes back what belongs to it",
-    Cause.SLICE: "which has had less time so far",
+    Cause.RECLAIM: "whose queue reclaims its share or quota",
+    Cause.SLICE: "which has run for less time so far",
     Cause.SHRINK: "which can start when this one goes on with fewer tasks",
 }
 
@@ -93,16 +93,16 @@ def _hold(request: Request, obstacle: Obstacle, nodes: Mapping[str, Node] | None
         case Behind(key=key) if key == request.key:
             return Hold("behind", "there is room for it; it is about to start", "nothing to do; it goes on by itself")
         case Behind(key=key):
-            message = f"there is room, and it is kept for {key.name}, which comes first"
-            shorter = "a shorter timeout" if request.limit is not None else "a timeout, which says how long it runs at most"
-            return Hold("behind", message, f"{shorter}: what is over in time may go first")
+            message = f"there is room, but it is reserved for {key.name}, which comes first"
+            shorter = "a shorter timeout" if request.limit is not None else "a timeout, which limits how long it runs"
+            return Hold("behind", message, f"{shorter}: a run that ends in time may start first")
 
 
 def _sparing(request: Request, found: Hold, spared: Sequence[JobKey]) -> Hold:
     single = len(spared) == 1
     named = ", ".join(key.name for key in spared[:FEW_NODES]) + (" and others" if len(spared) > FEW_NODES else "")
     verb, are, saves = ("has", "is", "it saves or ends") if single else ("have", "are", "they save or end")
-    message = f"{found.message}; {named} {verb} saved nothing and {are} not made to leave"
+    message = f"{found.message}; {named} {verb} saved nothing and {are} not evicted"
     urgent = f"or give the service a `priority` of more than {request.priority}"
     return replace(found, message=message, what_would_help=f"wait until {saves}, or fairway stop {spared[0].name}, {urgent}")
 
@@ -208,7 +208,7 @@ def _shortfall(request: Request, found: Shortfall, others: str) -> Hold:
         return Hold("nodes", "there is no node to run on", "a node must come back or be added")
     if found.what in ("placement", "rack"):
         return Hold(
-            found.what, _placement(found, part, request.gang), "another job must end first, or the placement ask for less"
+            found.what, _placement(found, part, request.gang), "another job must end first, or the placement must be less strict"
         )
     free, most = (number(found.what, max(0, count)) for count in (found.free, found.most_on_a_node))
     if found.free == found.most_on_a_node:
@@ -261,9 +261,12 @@ def _share(shape: Shape) -> str:
 def _placement(found: Shortfall, part: Part, gang: Gang) -> str:
     where = part.shape.where
     if found.what == "rack":
-        return f"no rack has room for all {gang.size} tasks, which must lie in one"
+        return f"no rack has room for all {gang.size} tasks, which must be in one rack"
     if part.apart and part.least > 1:
-        return f"needs {part.least} nodes for {part.least} {part.role} tasks, which lie apart; only {found.placed} will do"
+        return (
+            f"needs {part.least} nodes for {part.least} {part.role} tasks, which must be on different nodes; "
+            f"only {found.placed} fit"
+        )
     wishes = []
     if where.nodes:
         wishes.append(f"called {' or '.join(where.nodes)}")
@@ -282,7 +285,7 @@ def _limit(found: Limit) -> Hold:
         return Hold(
             "quota",
             message,
-            f"a run of queue {found.queue} must end first, or its quota be raised: fairway get queue/{found.queue}",
+            f"a run of queue {found.queue} must end first, or its quota must be raised: fairway get queue/{found.queue}",
         )
     who = f"each user of queue {found.queue}" if not found.user else f"{found.user} in queue {found.queue}"
     if found.what == "runs":

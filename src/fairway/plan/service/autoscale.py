@@ -189,7 +189,7 @@ def _wish(service: Service, scale: Scale, seen: Signals, now: float) -> _Wish:
     elif seen.arrivals == 0 and not seen.backlog:
         return _Wish(0, "rate", f"no requests over {seen.window:.0f} s")
     else:
-        return _Wish(scale.wanted, "unmeasured", "too little was measured yet to change anything")
+        return _Wish(scale.wanted, "unmeasured", "too few measurements yet to change the number")
     by_latency = _latency(service, scale, seen, proposal, now)
     proposal = by_latency if by_latency and by_latency.number > proposal.number else proposal
     return _guarded(service, scale, seen, proposal) if _is_asked(seen) else proposal
@@ -215,7 +215,7 @@ def _guarded(service: Service, scale: Scale, seen: Signals, found: _Wish) -> _Wi
             found,
             number=scale.wanted,
             rule="memory",
-            why=f"{memory_problem}; {found.number} would do: {found.why}",
+            why=f"{memory_problem}; {found.number} would be enough: {found.why}",
             lasting=lasting,
         )
     return found
@@ -229,7 +229,7 @@ def _by_rate(service: Service, seen: Signals, arrivals: float, cost: float) -> _
     uncapped = _ceil(by_rate + by_backlog)
     capped = min(uncapped, BACKLOG_FACTOR * max(1, seen.ready, _ceil(by_rate)))
     rate = f"{_number(arrivals)} requests/s over {seen.window:.0f} s"
-    replica_text = f"a replica answers {_number(1 / cost)} a busy second and should be busy {busy:.0%} of the time"
+    replica_text = f"a replica answers {_number(1 / cost)} per busy second and should be busy {busy:.0%} of the time"
     roomy = _ceil(SPARE * by_rate)
     proposal = _Wish(_ceil(by_rate), "rate", f"{rate}; {replica_text}", roomy)
     if capped > _ceil(by_rate):
@@ -261,11 +261,11 @@ def _bounded(wish: _Wish, service: Service, scale: Scale, ready: int, now: float
     if bounds.min == bounds.max:
         return _Wish(bounds.max, "fixed", f"the document asks for {bounds.max}")
     if service.floor and wish.number < min(service.floor, bounds.max):
-        return _Wish(min(service.floor, bounds.max), "floor", f"`fairway scale` set {service.floor} at the least")
+        return _Wish(min(service.floor, bounds.max), "floor", f"`fairway scale` set a minimum of {service.floor}")
     if wish.number > bounds.max:
         return _Wish(bounds.max, "max", f"the document allows {bounds.max}; the load asks for {wish.number}: {wish.why}")
     if wish.number < bounds.min:
-        return _Wish(bounds.min, "min", f"the document asks for {bounds.min} at the least")
+        return _Wish(bounds.min, "min", f"the document asks for at least {bounds.min}")
     return _idle(wish, service, scale, ready, now) if bounds.min == 0 else wish
 
 
@@ -277,9 +277,9 @@ def _idle(wish: _Wish, service: Service, scale: Scale, ready: int, now: float) -
     quiet = now - (now if scale.quiet_since is None else scale.quiet_since)
     idle = quantity.seconds(service.spec.scaling.idle)
     if not awake or quiet >= idle:
-        return _Wish(0, "zero", f"no request came for as long as `idle` says ({service.spec.scaling.idle})")
+        return _Wish(0, "zero", f"no request arrived within `scaling.idle` ({service.spec.scaling.idle})")
     remaining = quantity.show_seconds(idle - quiet)
-    return _Wish(1, "idle", f"no request for {quantity.show_seconds(quiet)}; the last replica goes in {remaining}")
+    return _Wish(1, "idle", f"no request for {quantity.show_seconds(quiet)}; the last replica is removed in {remaining}")
 
 
 def _quiet_since(scale: Scale, measured: Measured, now: float) -> float | None:
@@ -336,7 +336,7 @@ def _settled(service: Service, scale: Scale, wish: _Wish, now: float, *, may_shr
         return replace(scale, rule=wish.rule, why=wish.why)
     if not may_shrink:
         return replace(
-            scale, rule="release", why=f"nothing goes while a release is under way; {wish.number} would do: {wish.why}"
+            scale, rule="release", why=f"no replica is removed during a release; {wish.number} would be enough: {wish.why}"
         )
     if wish.rule in ("zero", "fixed"):
         return replace(scale, wanted=wish.number, rule=wish.rule, why=wish.why, changed=now)
@@ -344,7 +344,10 @@ def _settled(service: Service, scale: Scale, wish: _Wish, now: float, *, may_shr
     past = (_backlogged(scale, now), *(number for _, number in scale.recommendations))
     target = min(_most(service), max(wish.number, *past))
     if target >= scale.wanted:
-        why = f"{wish.number} would do ({wish.why}), and {scale.wanted} were needed within {quantity.show_seconds(window)}"
+        why = (
+            f"{wish.number} would be enough ({wish.why}), "
+            f"but {scale.wanted} were needed within the last {quantity.show_seconds(window)}"
+        )
         return replace(scale, rule="hold", why=why)
     if now - scale.changed < PACE and scale.wanted <= _most(service):
         return replace(scale, rule="pace", why=f"on the way to {target}: {wish.why}")
@@ -366,23 +369,23 @@ def would_change(spec: ServiceSpec, scale: Scale) -> str:
     """Return a text for users about what would change the number."""
     low, high = spec.replicas.min, spec.replicas.max
     return {
-        "fixed": "another `replicas`: {min, max} lets the load decide",
+        "fixed": "another `replicas`: with {min, max} the load decides",
         "floor": "`fairway scale` with another number",
         "max": f"a larger `replicas.max` than {high}, or less load",
         "min": f"a smaller `replicas.min` than {low}, or more load",
         "zero": "the first request starts a replica",
         "idle": "a request keeps it; a longer `scaling.idle` keeps it longer",
-        "held": "the first answers, which say how fast a replica is",
-        "unmeasured": "the first answers, which say how fast a replica is",
+        "held": "the first answers, which show how fast a replica is",
+        "unmeasured": "the first answers, which show how fast a replica is",
         "hold": f"less load for `scaling.hold` ({spec.scaling.hold}), or at once: more load",
-        "pace": "time: at most a fifth goes in ten seconds",
+        "pace": "time: at most a fifth is removed in ten seconds",
         "release": "the end of the release; more load adds replicas at once",
         "latency": f"answers within the objective ({spec.objective.p95}) let it go down again",
         "cpu": "less load; more `resources.cpu` for each replica, or another `scaling.cpu`",
         "gpu": "less load; more `resources.gpu` for each replica, or another `scaling.gpu`",
         "memory": "less memory in use; more `limits.memory` for each replica, or another `scaling.memory`",
         "requests": f"other load, or another `scaling.concurrency` ({spec.scaling.concurrency}): what a replica can do at once",
-    }.get(scale.rule, "more load adds replicas at once; less load for `scaling.hold` takes some away")
+    }.get(scale.rule, "more load adds replicas at once; less load for `scaling.hold` removes some")
 
 
 def _requests(count: int) -> str:

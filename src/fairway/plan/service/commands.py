@@ -16,7 +16,7 @@ HISTORY = 20
 """Maximum number of past releases kept."""
 REVISIONS = 10
 """Number of recent revisions kept in addition to those in use."""
-UNDONE = "undone by a person"
+UNDONE = "undone by user request"
 """Reason recorded when a user undoes a release."""
 
 NOT_SERVED = frozenset(
@@ -101,7 +101,7 @@ def scaled(service: Service, floor: int) -> Service:
     """Set the minimum number of replicas; 0 removes the minimum."""
     most = service.spec.replicas.max
     if floor < 0 or floor > most:
-        message = f"service {service.key}: {floor} replicas, and the document allows 0 to {most}"
+        message = f"service {service.key}: {floor} replicas are not allowed; the document allows 0 to {most}"
         raise RefusedError(message, fix="apply the document with a larger `replicas.max`")
     return replace(service, floor=floor)
 
@@ -119,7 +119,7 @@ def resumed(service: Service, now: float) -> Service:
     rollout = _under_way(service, "resume")
     if rollout.phase is not RolloutPhase.PAUSED:
         message = f"service {service.key}: the release to r{rollout.target} is not paused"
-        raise ConflictError(message, fix="nothing to resume; `fairway rollout status` shows where it is")
+        raise ConflictError(message, fix="nothing to resume; `fairway rollout status` shows its state")
     marks = dict(rollout.marks)
     pause_seconds = now - marks.pop(PAUSED_AT, now)
     phase = RolloutPhase.STARTING if rollout.step < 0 else RolloutPhase.STEPPING
@@ -135,10 +135,10 @@ def undone(service: Service, now: float) -> Service:
     rollout = service.rollout
     if rollout is None or not rollout.source or rollout.phase is RolloutPhase.ROLLED_BACK:
         message = f"service {service.key} has no release that could be undone"
-        raise RefusedError(message, fix="`fairway rollout history` shows what there was; apply the document that you want")
+        raise RefusedError(message, fix="`fairway rollout history` shows the earlier releases; apply the document that you want")
     back = service.revision(rollout.source)
     if back is None:
-        message = f"service {service.key}: r{rollout.source} is no longer known"
+        message = f"service {service.key}: r{rollout.source} is no longer kept"
         raise RefusedError(message, fix="apply the document that you want")
     unserved_fields = {name: getattr(service.spec, name) for name in NOT_SERVED - {"model", "follow"}}
     service = replace(service, spec=back.spec.model_copy(update=unserved_fields), origin=back.origin)

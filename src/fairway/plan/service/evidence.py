@@ -79,7 +79,7 @@ def speaks(marks: Mapping[str, float], name: str, sure: float = 1.0) -> bool:
 def sureness(marks: Mapping[str, float], name: str) -> str:
     """Return a text with the fraction of the threshold that a test has reached; empty when it is small."""
     reached = sequential.strength(known(marks, name)) / sequential.limit(ALPHA)
-    return f" ({min(reached, 1.0):.0%} of the evidence against it)" if reached >= _WORTH_SAYING else ""
+    return f" ({min(reached, 1.0):.0%} of the test's threshold)" if reached >= _WORTH_SAYING else ""
 
 
 def count_above(marks: Marks, name: str, found: Count, allowed: float) -> None:

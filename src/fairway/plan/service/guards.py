@@ -72,7 +72,7 @@ def of_replicas(service: Service, rollout: Rollout, replicas: Sequence[Replica],
     waited = rollout.marks.get(PAUSED_AT, now) - rollout.started
     if target.phase is RevisionPhase.NEW and waited >= quantity.seconds(limit):
         spent = quantity.show_seconds(waited)
-        return Verdict("ready", f"no replica of r{target.number} was ready after {spent}; allowed are {limit}{details}")
+        return Verdict("ready", f"no replica of r{target.number} was ready after {spent}; the limit is {limit}{details}")
     return None
 
 
@@ -105,13 +105,17 @@ def _crashed(rollout: Rollout, target: Revision) -> str:
     why = f", {memory} of them killed for using too much memory" if memory else ""
     if target.failures >= CRASHES:
         when = "before any was ready" if target.phase is RevisionPhase.NEW else "after it had been ready"
-        return f"{target.failures} replicas of r{target.number} ended by themselves {when}{why}; {CRASHES} are enough"
+        return f"{target.failures} replicas of r{target.number} ended by themselves {when}{why}; {CRASHES} cause a rollback"
     old_text = f"; {old} of r{rollout.source}"
     if memory >= MEMORY_KILLS and not other:
-        return f"{memory} replicas of r{target.number} were killed for using too much memory{old_text}; {MEMORY_KILLS} are enough"
+        return (
+            f"{memory} replicas of r{target.number} were killed for using too much memory{old_text}; "
+            f"{MEMORY_KILLS} cause a rollback"
+        )
     if new >= old + CRASHES:
         return (
-            f"{new} replicas of r{target.number} ended by themselves during the release{why}{old_text}; {CRASHES} more are enough"
+            f"{new} replicas of r{target.number} ended by themselves during the release{why}{old_text}; "
+            f"a difference of {CRASHES} causes a rollback"
         )
     return ""
 
@@ -186,11 +190,12 @@ def findings(service: Service, rollout: Rollout) -> tuple[str, ...]:
     compared = comparison(service, rollout)
     if guard.metric and compared:
         change = (
-            f"{guard.metric.name} changed by {compared.value:+.3g}, surely between {compared.low:+.3g} and {compared.high:+.3g}"
+            f"{guard.metric.name} changed by {compared.value:+.3g}, "
+            f"confidence interval {compared.low:+.3g} to {compared.high:+.3g}"
         )
         sentences.append(f"metric: {change}; {guard.metric.better} is better")
     elif guard.metric:
-        least = f"fewer than {sequential.FEW} of either revision say nothing"
+        least = f"at least {sequential.FEW} of each revision are needed"
         counts = f"{reports(marks, 'new').count:.0f} and {reports(marks, 'old').count:.0f}"
         sentences.append(f"metric: {counts} reports of {guard.metric.name}; {least}")
     if guard.metric and evidence.mark(marks, LEFT_OUT):
@@ -330,7 +335,7 @@ def _slow(service: Service, rollout: Rollout, marks: Marks, measured: Measured) 
     mine = f"p95 of r{rollout.target} is {'unknown' if percentile is None else quantity.show_seconds(percentile)}"
     old = f"that of r{rollout.source} {quantity.show_seconds(marks['slower.old'])}" if "slower.old" in marks else ""
     if guard.p95 and evidence.speaks(marks, "p95"):
-        return Verdict("p95", f"{mine}{', ' + old if old else ''}; allowed are {guard.p95}")
+        return Verdict("p95", f"{mine}{', ' + old if old else ''}; the limit is {guard.p95}")
     if quantity.number(guard.slower) and evidence.speaks(marks, "slower"):
         return Verdict("slower", f"{mine}, {old}; allowed is {guard.slower} times as much")
     return None
@@ -380,4 +385,7 @@ def _metric(service: Service, rollout: Rollout, marks: Marks) -> Verdict | None:
     new, old = reports(marks, "new"), reports(marks, "old")
     mine = f"{metric.name} of r{rollout.target} is {new.mean:.4g} ({new.count:.0f} reports)"
     other = f"that of r{rollout.source} {old.mean:.4g} ({old.count:.0f})"
-    return Verdict("metric", f"{mine}, {other}; {metric.better} is better, and it is so with {metric.confidence} confidence")
+    return Verdict(
+        "metric",
+        f"{mine}, {other}; {metric.better} is better; the new revision is worse with {metric.confidence} confidence",
+    )

@@ -63,7 +63,7 @@ def verdict(service: Service, rollout: Rollout, measured: Measured) -> Verdict |
     if any(use.memory is not None for name, use in uses.items() if revision_of(name) == rollout.target):
         return _found(rollout, measured, None, allowed, service.spec.rollout.guard.leak)
     usual = max((use.held for use in old if use.held), default=None)
-    return _found(rollout, measured, usual, _DOUBLE, "as much again") if usual else None
+    return _found(rollout, measured, usual, _DOUBLE, "100%") if usual else None
 
 
 def _found(rollout: Rollout, measured: Measured, usual: float | None, least: float, allowed: str) -> Verdict | None:
@@ -153,9 +153,11 @@ def _growth(name: str, points: Sequence[Point]) -> Growth:
 
 
 def _in_words(rollout: Rollout, mine: Growth, other: Growth | None, allowed: str, *, is_part: bool) -> str:
-    what = "its memory" if is_part else f"what a replica of r{rollout.source} holds"
+    what = "its memory" if is_part else f"what a replica of r{rollout.source} uses"
     grew = f"{mine.name} went from {mine.begin:.0%} to {mine.end:.0%} of {what} within {mine.answers:,.0f} answers"
     comparison = (
-        f"{other.name} from {other.begin:.0%} to {other.end:.0%} within {other.answers:,.0f}" if other else "none of the old"
+        f"{other.name} from {other.begin:.0%} to {other.end:.0%} within {other.answers:,.0f}"
+        if other
+        else "no measurements of the old revision"
     )
     return f"{grew}, and it does not level off; {comparison}; allowed is {allowed} more"

@@ -142,7 +142,7 @@ def _differ_in_words(rollout: Rollout, marks: Mapping[str, float], guard: Output
     relaid = evidence.mark(marks, f"{_DIFFER}.relaid")
     layout = f", {relaid:.0f} by the names, types or shapes of their outputs" if relaid else ""
     largest = evidence.mark(marks, f"{_DIFFER}.largest")
-    distance = f"; values lie at most {largest:.3g} apart as a part of the largest of their output, tolerance {guard.tolerance}"
+    distance = f"; values differ by at most {largest:.3g} of the largest in their output, tolerance {guard.tolerance}"
     return f"{mine} ({evidence.said(marks, _DIFFER)} compared{layout}{distance if largest else ''})"
 
 

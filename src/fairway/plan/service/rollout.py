@@ -152,7 +152,7 @@ def _waiting(service: Service, rollout: Rollout, now: float) -> tuple[Service, E
         return replace(service, rollout=replace(rollout, reason=f"waits for {missing}")), ()
     why = f"waited {policy.patience} longer than its step for {missing}"
     marks = {**rollout.marks, guards.PAUSED_AT: now, ACCEPTED: float(rollout.step)}
-    reason = f"{why}; `fairway rollout resume` goes on without, `undo` goes back"
+    reason = f"{why}; `fairway rollout resume` continues without them, `undo` goes back"
     paused = replace(rollout, phase=RolloutPhase.PAUSED, marks=marks, reason=reason)
     return replace(service, rollout=paused), (("RolloutPaused", f"r{rollout.target} {why}"),)
 
@@ -215,7 +215,7 @@ def stepped(service: Service, replicas: Sequence[Replica], now: float) -> tuple[
     reason = _too_slow(service, rollout) or _unproven(service, rollout) or lacking
     waiting = fleet.without_room(replicas, rollout.target, now) if ready_count < target_count else None
     if waiting:
-        reason += f"; {waiting.name} has no place: {waiting.message}{way_out(service, rollout.target)}"
+        reason += f"; {waiting.name} cannot be placed: {waiting.message}{way_out(service, rollout.target)}"
     if reason:
         return replace(service, rollout=replace(rollout, reason=f"waits: {reason}")), ()
     share = _next(service, rollout)
@@ -238,7 +238,7 @@ def way_out(service: Service, revision: int) -> str:
     if policy.in_place:
         return ""
     other = " and `strategy: rolling`" if policy.strategy in _KEEPING else ""
-    return f"; free some room, or say `rollout.in_place: true`{other}: then an old replica makes way for each new one"
+    return f"; free some room, or set `rollout.in_place: true`{other}: then an old replica is stopped for each new one"
 
 
 def _unproven(service: Service, rollout: Rollout) -> str:
@@ -248,7 +248,7 @@ def _unproven(service: Service, rollout: Rollout) -> str:
         return ""
     single = target.failures == 1
     text = f"{target.failures} replica{'' if single else 's'} of r{target.number} ended by {'itself' if single else 'themselves'}"
-    return f"{text}; the next part comes when one has been ready for {fleet.PROVEN:.0f} s without another end"
+    return f"{text}; its share grows when one has been ready for {fleet.PROVEN:.0f} s and no other has ended"
 
 
 def _too_slow(service: Service, rollout: Rollout) -> str:
@@ -257,14 +257,12 @@ def _too_slow(service: Service, rollout: Rollout) -> str:
     mine, old = rates.get(rollout.target), rates.get(rollout.source)
     if service.scale.rule != "max" or mine is None or old is None or mine >= old:
         return ""
-    slower = f"r{rollout.target} answers {mine:.3g} a busy second, r{rollout.source} {old:.3g}"
-    return f"{slower}, and {service.spec.replicas.max} replicas, which the document allows, would not be enough"
+    slower = f"r{rollout.target} answers {mine:.3g} requests per busy second, r{rollout.source} {old:.3g}"
+    return f"{slower}; {service.spec.replicas.max} replicas, the maximum of the document, would not be enough"
 
 
 def _done(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
-    finished_rollout = replace(
-        rollout, phase=RolloutPhase.DONE, finished=now, reason="nothing spoke against it" if rollout.source else ""
-    )
+    finished_rollout = replace(rollout, phase=RolloutPhase.DONE, finished=now, reason="no guard failed" if rollout.source else "")
     revisions = tuple(
         replace(revision, phase=RevisionPhase.GOOD, reason="") if revision.number == rollout.target else revision
         for revision in service.revisions
@@ -280,7 +278,7 @@ def rolled_back(service: Service, rollout: Rollout, reason: str, now: float) -> 
         replace(revision, phase=RevisionPhase.BAD, reason=reason) if revision.number == rollout.target else revision
         for revision in service.revisions
     )
-    message = f"r{rollout.target} was sent back to r{rollout.source} by the guard {reason}"
+    message = f"r{rollout.target} was rolled back to r{rollout.source} by the guard {reason}"
     return replace(service, rollout=back, revisions=revisions), (("RolledBack", message),)
 
 

@@ -37,7 +37,7 @@ def check(before: str, after: str, found: Sequence[Change]) -> None:
     if breaking:
         message = f"{after} would break clients of {before}: {'; '.join(breaking)}"
         fix = (
-            "register a version that takes and gives the same, or consent with --allow-signature-change "
+            "register a version with the same inputs and outputs, or allow the change with --allow-signature-change "
             "(`rollout.allow_signature_change: true` in a document)"
         )
         raise RefusedError(message, fix=fix)

@@ -94,7 +94,7 @@ def _average(values: list[float]) -> float | None:
 def guard(scaling: Scaling, use: Use, ready: int) -> Strain | None:
     """Return the larger need of processors and GPUs; None if neither is known, or the document does not guard them."""
     needs = [
-        Strain(used / quantity.percent(allowed), rule, f"{_said(rule, used, ready)}, and {allowed} is the most they should")
+        Strain(used / quantity.percent(allowed), rule, f"{_said(rule, used, ready)}; they should use at most {allowed}")
         for rule, used, allowed in (("cpu", use.cpu, scaling.cpu), ("gpu", use.gpu, scaling.gpu))
         if used is not None and quantity.percent(allowed) > 0
     ]
@@ -111,9 +111,9 @@ def busy(scaling: Scaling, use: Use, ready: int) -> Strain | None:
         (used, rule, _said(rule, used, ready)) for rule, used in (("cpu", use.cpu), ("gpu", use.gpu)) if used is not None
     ]
     if use.at_once is not None:
-        text = f"{use.at_once:.3g} requests at once, and a replica can have {scaling.concurrency}"
+        text = f"{use.at_once:.3g} requests at once, and a replica can take {scaling.concurrency}"
         utilisations.append((use.at_once / scaling.concurrency, "requests", text))
-    needs = [Strain(used / target, rule, f"{text}; it should be busy {target:.0%}") for used, rule, text in utilisations]
+    needs = [Strain(used / target, rule, f"{text}; the target is {target:.0%}") for used, rule, text in utilisations]
     return max(needs, key=lambda strain: strain.need, default=None)
 
 
@@ -126,4 +126,4 @@ def short_of_memory(scaling: Scaling, use: Use) -> str:
     allowed = quantity.percent(scaling.memory)
     if not allowed or use.memory is None or use.memory < allowed:
         return ""
-    return f"replicas use {use.memory:.0%} of their memory, and from {scaling.memory} on none goes"
+    return f"replicas use {use.memory:.0%} of their memory; none is removed at {scaling.memory} or more"

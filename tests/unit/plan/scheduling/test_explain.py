@@ -86,13 +86,13 @@ def test_rules_of_a_placement() -> None:
     nodes = [node("a", 2, rack="r1"), node("b", 2, rack="r2")]
     fill = ask("x-1", one(gpus=2, where=Where(nodes=("a",))))
     assert said(nodes, fill, ask("y-1", one(2, apart=True, gpus=1)))[1] in (
-        "needs 2 nodes for 2 worker tasks, which lie apart; only 1 will do",
+        "needs 2 nodes for 2 worker tasks, which must be on different nodes; only 1 fit",
         "needs 1 GPU for each of 2 worker tasks, which start together; the most any node has free is 2; 2 are free in all",
     )
     half = ask("x-1", one(gpus=1, where=Where(nodes=("a",))))
     other = ask("w-1", one(gpus=1, where=Where(nodes=("b",))))
     message = said(nodes, half, other, ask("y-1", one(2, same_rack=True, gpus=1)))[1]
-    assert message == "no rack has room for all 2 tasks, which must lie in one"
+    assert message == "no rack has room for all 2 tasks, which must be in one rack"
 
 
 def test_whose_gpus_others_use() -> None:
@@ -110,7 +110,7 @@ def test_rules_of_a_queue() -> None:
     small = [ask(name, one(gpus=2), queue="small") for name in ("x-1", "y-1")]
     reason, message, helps = said(nodes, *small, queues=queues)
     assert (reason, message) == ("quota", "queue small may use 2 GPUs and uses 2 GPUs; this needs 2 GPUs more")
-    assert helps == "a run of queue small must end first, or its quota be raised: fairway get queue/small"
+    assert helps == "a run of queue small must end first, or its quota must be raised: fairway get queue/small"
     each = [ask(name, one(gpus=1), queue="each", user="ann") for name in ("x-1", "y-1")]
     reason, message, helps = said(nodes, *each, queues=queues)
     assert (reason, message) == ("limit", "ann in queue each may use 1 GPU at a time and uses 1 GPU; this needs 1 GPU more")
@@ -122,8 +122,8 @@ def test_rules_of_a_queue() -> None:
 def test_behind_somebody_who_comes_first() -> None:
     wide, narrow = ask("wide-1", one(gpus=4)), ask("narrow-1", one(gpus=1))
     reason, message, helps = said([node("here", 4)], ask("x-1", one(gpus=2), limit=9000.0), wide, narrow)
-    assert (reason, message) == ("behind", "there is room, and it is kept for wide-1, which comes first")
-    assert helps == "a timeout, which says how long it runs at most: what is over in time may go first"
+    assert (reason, message) == ("behind", "there is room, but it is reserved for wide-1, which comes first")
+    assert helps == "a timeout, which limits how long it runs: a run that ends in time may start first"
     own = explain.hold(narrow, Behind(narrow.key))
     assert own.message == "there is room for it; it is about to start"
 
@@ -134,7 +134,7 @@ def test_behind_somebody_who_comes_first() -> None:
         (Evict(JobKey("d", "a-1"), Cause.PRIORITY, JobKey("d", "b-2")), "makes room for b-2, which is more urgent"),
         (
             Evict(JobKey("d", "a-1"), Cause.RECLAIM, JobKey("d", "b-2")),
-            "makes room for b-2, whose queue takes back what belongs to it",
+            "makes room for b-2, whose queue reclaims its share or quota",
         ),
         (
             Evict(JobKey("d", "a-1"), Cause.SHRINK, JobKey("d", "b-2"), (("worker", 2),)),

@@ -125,7 +125,7 @@ def test_why_it_waits_names_the_runs_that_stay_and_what_would_help() -> None:
     ledger, request = floor.scheduler.ledger, floor.requests[replica]
     obstacle = explain.obstacles(ledger, [request], floor.now)[ledger.line_key(request, floor.now)]
     hold = explain.hold(request, obstacle, ledger.nodes, preempt.spared(ledger, request, floor.now))
-    assert hold.message.endswith("; long has saved nothing and is not made to leave")
+    assert hold.message.endswith("; long has saved nothing and is not evicted")
     assert hold.what_would_help == (
         "wait until it saves or ends, or fairway stop long, or give the service a `priority` of more than 100"
     )

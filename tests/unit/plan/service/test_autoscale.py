@@ -28,7 +28,7 @@ def with_scale(service, **fields):
 def test_the_rate_sets_the_number_with_its_sentence():
     scale = decide(serving(), looks(60, 30.0), 60.0)
     assert (scale.wanted, scale.rule) == (4, "rate")
-    assert scale.why == "30 requests/s over 60 s; a replica answers 10 a busy second and should be busy 75% of the time"
+    assert scale.why == "30 requests/s over 60 s; a replica answers 10 per busy second and should be busy 75% of the time"
 
 
 def test_six_seconds_count_when_they_are_more_than_chance():
@@ -98,7 +98,7 @@ def test_it_goes_down_after_the_window_a_fifth_at_a_time():
     service, numbers, _ = run(begun, 7.0, 1000.0, 298)
     assert set(numbers) == {10}
     assert service.scale.rule == "hold"
-    assert "were needed within 5m" in service.scale.why
+    assert "were needed within the last 5m" in service.scale.why
     service, numbers, _ = run(begun, 7.0, 1000.0, 400)
     steps = [before - after for before, after in pairwise(numbers) if after != before]
     assert steps[0] == 2

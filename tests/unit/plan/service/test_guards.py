@@ -105,7 +105,7 @@ def test_slower_than_the_document_allows_unless_the_old_one_is_too():
     watch = Watch(p95="20ms", slower="0")
     assert watch.until_it_speaks(new=10, old=90, took=(0.03, 0.01)) is not None
     assert watch.verdict.guard == "p95"
-    assert "allowed are 20ms" in watch.verdict.reason
+    assert "the limit is 20ms" in watch.verdict.reason
     assert Watch(p95="20ms", slower="0").until_it_speaks(new=10, old=90, took=(0.03, 0.03), looks=100) is None
 
 
@@ -153,7 +153,7 @@ def test_of_two_hundred_releases_of_the_same_version_at_most_one_in_twenty_goes_
 def test_what_was_seen_so_far_is_said_in_sentences():
     watch = Watch(metric={"name": "clicks"})
     assert guards.findings(watch.service, watch.rollout) == (
-        "metric: 0 and 0 reports of clicks; fewer than 50 of either revision say nothing",
+        "metric: 0 and 0 reports of clicks; at least 50 of each revision are needed",
     )
     for _ in range(20):
         watch.look(new=10, old=90)
@@ -164,7 +164,7 @@ def test_what_was_seen_so_far_is_said_in_sentences():
     worse = Watch()
     for _ in range(6):
         worse.look(new=10, old=90, errors=(0.1, 0.0))
-    assert "of the evidence against it" in guards.findings(worse.service, worse.rollout)[0]
+    assert "of the test's threshold" in guards.findings(worse.service, worse.rollout)[0]
 
 
 def test_marks_of_another_release_are_not_needed():

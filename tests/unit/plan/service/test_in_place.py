@@ -85,14 +85,14 @@ def test_on_the_way_back_a_bad_replica_makes_way_for_each_good_one():
 def test_a_release_that_finds_no_room_says_so_with_the_way_out_and_goes_back(strategy):
     machine = Machine(2, strategy, in_place=False)
     rollout = machine.release(2, GOOD, 30)
-    waits = "replicas are ready; r2-3 has no place: all places are taken; free some room, or say `rollout.in_place: true`"
+    waits = "replicas are ready; r2-3 cannot be placed: all places are taken; free some room, or set `rollout.in_place: true`"
     assert waits in rollout.reason
     assert ("and `strategy: rolling`" in rollout.reason) == (strategy == "blue-green")
     assert "r2-3 waits: all places are taken; free some room" in machine.world.service.message
     machine.world.run(30)
     rollout = machine.world.service.rollout
     assert rollout.phase is RolloutPhase.ROLLED_BACK
-    assert rollout.reason.startswith("ready: no replica of r2 was ready after 40s; allowed are 40s (r2-3: all places are taken)")
+    assert rollout.reason.startswith("ready: no replica of r2 was ready after 40s; the limit is 40s (r2-3: all places are taken)")
     assert "rollout.in_place" in rollout.reason
     assert (machine.ready, machine.least) == ({1: 2}, 2)
 

@@ -102,7 +102,7 @@ def test_what_the_document_allows_and_what_it_does_not_look_at():
 def test_without_a_limit_it_is_measured_by_what_the_old_version_holds():
     assert verdict(*release(), watched(leaking(0.0008), limit=False)) is not None
     assert verdict(*release(), watched(leaking(0.0001), limit=False)) is None
-    assert "of what a replica of r1 holds" in verdict(*release(), watched(leaking(0.0008), limit=False)).reason
+    assert "of what a replica of r1 uses" in verdict(*release(), watched(leaking(0.0008), limit=False)).reason
 
 
 def test_few_answers_and_few_looks_say_nothing():
@@ -125,7 +125,7 @@ def test_kills_for_memory_are_named_as_the_cause():
     assert guards.with_ends(rollout, gone) is rollout
     found = guards.of_replicas(service, rollout, gone, 91.0)
     assert found == Verdict(
-        "crash", "2 replicas of r2 were killed for using too much memory; 0 of r1; 2 are enough (r2-4: it ended)"
+        "crash", "2 replicas of r2 were killed for using too much memory; 0 of r1; 2 cause a rollback (r2-4: it ended)"
     )
     beside = guards.with_ends(rollout, [ended(1, 1, 95.0, for_memory=True)])
     assert guards.of_replicas(service, beside, gone, 96.0) is None

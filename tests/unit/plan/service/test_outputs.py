@@ -96,7 +96,7 @@ def test_answers_that_differ_speak_with_their_number_and_the_tolerance():
     assert found <= 5
     assert seen.verdict.guard == "outputs"
     assert "95.0% of r2's answers differ from r1's to the same requests" in seen.verdict.reason
-    assert "values lie at most 1.9 apart as a part of the largest of their output, tolerance 0.01" in seen.verdict.reason
+    assert "values differ by at most 1.9 of the largest in their output, tolerance 0.01" in seen.verdict.reason
     assert "allowed is 1%" in seen.verdict.reason
     assert "90.0% of r2's answers name another class than r1's" in seen.verdict.reason
 

@@ -257,7 +257,7 @@ def test_a_canary_whose_replicas_end_by_themselves_gets_no_larger_part():
     assert fleet.now >= fleet.service.rollout.step_since + 20
     assert fleet.service.rollout.step == 0
     assert fleet.weights == {1: 5_000, 2: 5_000}
-    assert fleet.service.rollout.reason.startswith("waits: 2 replicas of r2 ended by themselves; the next part comes when")
+    assert fleet.service.rollout.reason.startswith("waits: 2 replicas of r2 ended by themselves; its share grows when")
     crash(fleet, 2)
     fleet.turns(4)
     assert fleet.service.rollout.phase is RolloutPhase.ROLLED_BACK
@@ -362,7 +362,7 @@ def test_undo_in_the_middle_goes_back_and_undo_at_the_end_releases_the_one_befor
     fleet.turns(6)
     fleet.service = commands.undone(fleet.service, fleet.now)
     fleet.turns(10)
-    assert (fleet.service.rollout.reason, fleet.live) == ("undone by a person", {1: 2})
+    assert (fleet.service.rollout.reason, fleet.live) == ("undone by user request", {1: 2})
     assert fleet.service.spec.model == "mnist@1"
     with pytest.raises(RefusedError, match="no release that could be undone"):
         commands.undone(fleet.service, fleet.now)
@@ -387,7 +387,7 @@ def test_undo_after_a_finished_canary_moves_all_traffic_at_once():
     assert plan.routes.weights == ((1, 10_000),)
     assert fleet.live == {1: 4}
     last = fleet.service.rollout
-    assert (last.source, last.target, last.phase, last.reason) == (2, 1, RolloutPhase.DONE, "undone by a person")
+    assert (last.source, last.target, last.phase, last.reason) == (2, 1, RolloutPhase.DONE, "undone by user request")
     assert fleet.service.history[-1].target == 2
     assert fleet.service.spec.model == "mnist@1"
 
@@ -419,7 +419,7 @@ def test_only_what_is_served_makes_a_release():
 
 def test_the_floor_keeps_to_what_the_document_allows():
     assert commands.scaled(a_service(), 4).floor == 4
-    with pytest.raises(RefusedError, match="11 replicas, and the document allows 0 to 10") as caught:
+    with pytest.raises(RefusedError, match="11 replicas are not allowed; the document allows 0 to 10") as caught:
         commands.scaled(a_service(), 11)
     assert "replicas.max" in caught.value.fix
 

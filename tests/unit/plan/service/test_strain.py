@@ -47,7 +47,7 @@ def test_what_is_used_adds_replicas_though_the_rate_says_no(what):
     scale = decide(a_service(), tired)
     assert (scale.wanted, scale.rule) == (2, what)
     assert "replicas use 98% of their" in scale.why
-    assert "90% is the most they should" in scale.why
+    assert "they should use at most 90%" in scale.why
     assert decide(a_service(scaling={what: "0%"}), tired).wanted == 1
     assert f"scaling.{what}" in autoscale.would_change(a_service().spec, scale)
 
@@ -74,7 +74,9 @@ def test_short_memory_lets_nothing_go_and_says_so():
     full = with_use(service_looks(60, 5.0), memory=0.95)
     scale = decide(service, full)
     assert (scale.wanted, scale.rule) == (2, "memory")
-    assert scale.why.startswith("replicas use 95% of their memory, and from 90% on none goes; 1 would do: 5 requests/s")
+    assert scale.why.startswith(
+        "replicas use 95% of their memory; none is removed at 90% or more; 1 would be enough: 5 requests/s"
+    )
     assert "limits.memory" in autoscale.would_change(service.spec, scale)
     assert decide(service, with_use(service_looks(60, 5.0), memory=0.8)).wanted == 1
     assert decide(replace(service, spec=a_service(scaling={"hold": "1s", "memory": "0%"}).spec), full).wanted == 1
@@ -97,7 +99,7 @@ def at_once(count, seconds=60, rate=10.0, names=("r1-1",)):
 def test_a_command_is_as_busy_as_its_requests_at_once():
     scale = decide(a_command(), at_once(8))
     assert (scale.wanted, scale.rule, scale.service_rate) == (1, "requests", {})
-    assert scale.why == "8 requests at once, and a replica can have 32; it should be busy 75%"
+    assert scale.why == "8 requests at once, and a replica can take 32; the target is 75%"
     assert decide(a_command(), at_once(40)).wanted == 2
     assert decide(a_command(), at_once(400)).wanted == 3
     assert decide(a_command(scaling={"concurrency": 4}), at_once(8)).wanted == 3
@@ -108,7 +110,7 @@ def test_a_command_is_as_busy_as_its_cores_or_its_gpu_when_that_is_more():
     assert (scale.wanted, scale.rule) == (2, "cpu")
     scale = decide(a_command(), with_use(at_once(2), cpu=0.1, gpu=0.9))
     assert (scale.wanted, scale.rule) == (2, "gpu")
-    assert "replicas use 90% of their GPUs; it should be busy 75%" in scale.why
+    assert "replicas use 90% of their GPUs; the target is 75%" in scale.why
 
 
 def test_a_missed_objective_of_a_command_looks_at_what_it_uses():

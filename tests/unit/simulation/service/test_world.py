@@ -218,5 +218,5 @@ def test_a_slower_version_for_which_the_limit_is_too_few_does_not_take_over():
     world.apply(document(2, replicas={"min": 1, "max": 4}, rollout=policy), replace(GOOD, rate=GOOD.rate / 3))
     world.run(200)
     assert world.service.rollout.phase is RolloutPhase.STEPPING
-    assert world.service.rollout.reason.endswith("4 replicas, which the document allows, would not be enough")
+    assert world.service.rollout.reason.endswith("4 replicas, the maximum of the document, would not be enough")
     assert sum(one.revision == 1 and one.phase is ReplicaPhase.READY for one in world.replicas) >= 3

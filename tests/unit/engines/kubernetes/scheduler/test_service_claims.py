@@ -34,7 +34,7 @@ def test_a_run_that_has_saved_nothing_is_waited_for() -> None:
     cluster.decide()
     cluster.pod(replica())
     assert evicted(cluster) == []
-    assert "mnist-1 has saved nothing and is not made to leave" in cluster.why("pod/web-r1-abc")
+    assert "mnist-1 has saved nothing and is not evicted" in cluster.why("pod/web-r1-abc")
     cluster.pod(worker(saved=1000.0))
     assert evicted(cluster) == ["web"]
 
