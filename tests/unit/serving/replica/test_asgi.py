@@ -11,6 +11,8 @@ import pytest
 from small_models import Told, app_of, ask, doubler, lookup, signature
 
 from fairway.serving.replica.bodies import BodyLimits
+from fairway.serving.replica.protocols.grpc.definitions import definitions
+from fairway.serving.replica.protocols.grpc.framing import frame, unframed
 from fairway.serving.replica.runtimes.onnx import OnnxRuntime
 
 
@@ -54,6 +56,22 @@ async def test_pages() -> None:
         assert (await ask(app, "GET", path))[1]["versions"] == ["7"]
         assert (await ask(app, "GET", f"{path}/ready"))[0] == 200
     assert (await ask(app, "GET", "/v1/models/m"))[1]["id"] == "m"
+
+
+async def test_log_settings_are_the_same_over_rest_and_grpc() -> None:
+    app = told_app()
+    status, over_rest, _ = await ask(app, "GET", "/v2/logging")
+    assert status == 200
+    schema = definitions().schema
+    message = frame(schema.encode("inference.LogSettingsRequest", {}))
+    headers = {"content-type": "application/grpc"}
+    status, answer, _ = await ask(app, "POST", "/inference.GRPCInferenceService/LogSettings", message, headers)
+    assert status == 200
+    settings = schema.decode("inference.LogSettingsResponse", unframed(answer, 1 << 16))["settings"]
+    over_grpc = {name: next(iter(value.values())) for name, value in settings.items()}
+    assert over_grpc == over_rest
+    assert {name for name, value in settings.items() if "bool_param" in value} == {"log_info", "log_warning", "log_error"}
+    assert list(settings["log_verbose_level"]) == ["uint32_param"]
 
 
 async def test_readiness_goes_at_once_and_answers_say_close() -> None:

@@ -24,7 +24,7 @@ Control = Callable[[bytes], Answer]
 _TYPES = {"BYTES": "TYPE_STRING"}
 _OFF = {"trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1", "log_frequency": "0", "trace_file": "",
         "trace_mode": "triton"}  # fmt: skip
-_LOGGING = {
+LOGGING = {
     "log_file": "",
     "log_info": True,
     "log_warning": True,
@@ -32,6 +32,7 @@ _LOGGING = {
     "log_verbose_level": 0,
     "log_format": "default",
 }
+"""The log settings that REST and gRPC report; clients cannot change them."""
 _REGIONS = re.compile(r"/v2/(system|cuda)sharedmemory(?:/region/([^/]+))?/(status|register|unregister)")
 _REPOSITORY = re.compile(r"/v2/repository/models/([^/]+)/(load|unload)")
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
@@ -60,7 +61,7 @@ class TritonPages:
         """Return the handlers of GET by path."""
         handlers: dict[str, Callable[[], Answer]] = {
             "/v2/models/stats": self._statistics,
-            "/v2/logging": lambda: _told(_LOGGING),
+            "/v2/logging": lambda: _told(LOGGING),
             "/v2/trace/setting": lambda: _told(_OFF),
             f"/v2/models/{self._model.name}/trace/setting": lambda: _told(_OFF),
         }
@@ -82,7 +83,7 @@ class TritonPages:
     def control(self, path: str) -> Control | None:
         """Return the handler of a POST to a path."""
         if path == "/v2/logging":
-            return lambda body: _settings(body, _LOGGING, "log", "start the replica anew: its log is the log of its service")
+            return lambda body: _settings(body, LOGGING, "log", "start the replica anew: its log is the log of its service")
         if path in ("/v2/trace/setting", f"/v2/models/{self._model.name}/trace/setting"):
             return lambda body: _settings(body, _OFF, "trace", "traces are set for the whole service, not by its clients")
         if (repository := _REPOSITORY.fullmatch(path)) is not None:

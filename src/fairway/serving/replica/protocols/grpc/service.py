@@ -16,7 +16,7 @@ from fairway.serving.replica.protocols.grpc.inference import Infer, check_name
 from fairway.serving.replica.protocols.grpc.tensorflow import GrpcClassify, GrpcPredict, GrpcRegress, check_spec, spec_of
 from fairway.serving.replica.protocols.grpc.wire import Message
 from fairway.serving.replica.protocols.rows import SIGNATURE
-from fairway.serving.replica.protocols.triton import EXTENSIONS, configuration, statistics
+from fairway.serving.replica.protocols.triton import EXTENSIONS, LOGGING, configuration, statistics
 from fairway.state.model import TensorSpec
 from fairway.version import __version__
 
@@ -29,6 +29,8 @@ SERVING, NOT_SERVING = 1, 2
 _SMALL = 1 << 16
 """Maximum bytes of a decompressed metadata request."""
 _AVAILABLE = 30
+_PARAMETERS: dict[type, str] = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+"""The field of a log setting that holds a value of a type."""
 _NO_REGIONS = "this server takes no shared memory: send tensors in the request"
 
 Call = Callable[[bytes], Answer]
@@ -155,15 +157,7 @@ class GrpcService:
     def _log(self, asked: Message) -> Message:
         if any(asked.get("settings", {}).values()):
             raise RequestError(501, "log settings cannot be changed by a client")
-        return {
-            "settings": {
-                "log_info": {"bool_param": False},
-                "log_warning": {"bool_param": True},
-                "log_error": {"bool_param": True},
-                "log_verbose_level": {"uint32_param": 0},
-                "log_format": {"string_param": "default"},
-            }
-        }
+        return {"settings": {name: {_PARAMETERS[type(value)]: value} for name, value in LOGGING.items()}}
 
     def _status(self, asked: Message) -> Message:
         check_spec(self.model, asked.get("model_spec", {}))
