@@ -31,7 +31,7 @@ _SMALL = 1 << 16
 _AVAILABLE = 30
 _PARAMETERS: dict[type, str] = {bool: "bool_param", int: "uint32_param", str: "string_param"}
 """The field of a log setting that holds a value of a type."""
-_NO_REGIONS = "this server takes no shared memory: send tensors in the request"
+_NO_REGIONS = "this server does not support shared memory: send tensors in the request"
 
 Call = Callable[[bytes], Answer]
 """A metadata method: maps the body of a request to an answer."""
@@ -94,8 +94,8 @@ class GrpcService:
     def health(self, service: str) -> int:
         """Return the status of a service, or of the whole server for an empty name; raise 404 for an unknown service."""
         if service and service not in SERVICES:
-            message = f"no service {service[:200]!r} here"
-            raise RequestError(404, message, fix=f"these are: {', '.join(SERVICES)}")
+            message = f"unknown service {service[:200]!r}"
+            raise RequestError(404, message, fix=f"the services are: {', '.join(SERVICES)}")
         return NOT_SERVING if self.draining() else SERVING
 
     def _model_ready(self, asked: Message) -> Message:
@@ -140,14 +140,14 @@ class GrpcService:
         check_name(self.model, asked.get("model_name", ""), "")
         if asked.get("parameters"):
             raise bad(
-                "the model is loaded, and cannot be loaded anew with parameters",
+                "the model is already loaded, and cannot be reloaded with parameters",
                 "roll out another version: `fairway rollout start`",
             )
         return {}
 
     def _unload(self, asked: Message) -> Message:
         check_name(self.model, asked.get("model_name", ""), "")
-        raise bad("the model is all that this replica holds, and is not unloaded", "use `fairway scale` or `fairway delete`")
+        raise bad("this replica serves only this model, and cannot unload it", "use `fairway scale` or `fairway delete`")
 
     def _trace(self, asked: Message) -> Message:
         if any(setting.get("value") for setting in asked.get("settings", {}).values()):
@@ -168,8 +168,8 @@ class GrpcService:
         check_spec(self.model, asked.get("model_spec", {}))
         fields = asked.get("metadata_field", [])
         if list(fields) != ["signature_def"]:
-            message = f"metadata_field {[str(field)[:40] for field in fields][:5]}"
-            raise bad(message, "ask for signature_def")
+            message = f"metadata_field is {[str(field)[:40] for field in fields][:5]}"
+            raise bad(message, "request signature_def")
         signature = {
             "inputs": {spec.name: _tensor_info(spec) for spec in self.model.signature.inputs},
             "outputs": {spec.name: _tensor_info(spec) for spec in self.model.signature.outputs},
