@@ -335,7 +335,7 @@ def _parsed(value: str, spec: TensorSpec, name: str) -> Any:
     except (KeyError, ValueError, OverflowError):
         pass
     shown = "missing" if text in _MISSING else repr(text[:40])
-    message = f"column {name[:100]!r}: the value {shown} is no {spec.datatype}"
+    message = f"column {name[:100]!r}: the value {shown} is not {spec.datatype}"
     raise bad(message)
 
 
