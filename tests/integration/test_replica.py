@@ -288,7 +288,7 @@ def test_who_comes_too_many_gets_429(slow: Path) -> None:
             wait_until(lambda number=number: served.ask("GET", "/fairway/load")[1]["in_flight"] == number + 1)
         status, answer, headers = served.ask("POST", "/v2/models/m/infer", sleepy(0.0))
         assert (status, int(headers["retry-after"]) >= 1) == (429, True)
-        assert "wait already" in answer["error"]
+        assert "are already waiting" in answer["error"]
         assert [answer_of(wire.getresponse())[0] for wire in wires] == [200, 200]
         assert served.ask("GET", "/fairway/load")[1]["refused"] == 1
         for wire in wires:
@@ -369,13 +369,13 @@ def test_a_worker_that_dies_takes_the_replica_along_and_nobody_hangs(words: Path
     ("files", "arguments", "code", "words_"),
     [
         ({"model.pkl": b"x"}, (), 5, "pickle"),
-        ({"model.safetensors": b"x"}, (), 5, "weights alone"),
+        ({"model.safetensors": b"x"}, (), 5, "only weights"),
         ({"model.py": b"class Model: pass"}, (), 5, "runs its own code"),
-        ({"model.py": b"class Model: pass", "fairway.json": b'{"format": "python"}'}, (), 5, "ask for it"),
-        ({"model.py": b"class Model: pass"}, ("--runtime", "python"), 2, "nobody says what the model takes"),
+        ({"model.py": b"class Model: pass", "fairway.json": b'{"format": "python"}'}, (), 5, "add --runtime python"),
+        ({"model.py": b"class Model: pass"}, ("--runtime", "python"), 2, "inputs and outputs of the model are unknown"),
         ({"model.py": b"1/0"}, ("--runtime", "python"), 2, "ZeroDivisionError"),
         ({"model.onnx": b"garbage"}, (), 2, "cannot load it"),
-        ({"model.onnx": b"x"}, ("--name", "../etc"), 2, "is no name"),
+        ({"model.onnx": b"x"}, ("--name", "../etc"), 2, "is not a valid name"),
     ],
 )
 def test_what_cannot_be_served_is_said(

@@ -158,7 +158,7 @@ def test_weights_outside_of_an_onnx_model(where: str, tmp_path: Path) -> None:
         onnx.load(folder / "model.onnx", load_external_data=False)  # protobuf reads it
         Evil(folder, tmp_path / "canary").is_refused(tmp_path)
         code, words = Evil(folder, tmp_path / "canary").serve(FLAG)
-        assert (code, "does not allow that" in words) == (5, True)
+        assert (code, "does not permit that" in words) == (5, True)
 
 
 @pytest.mark.framework("tabular")

@@ -78,7 +78,7 @@ def test_weights_without_a_server(registered: DaemonHome) -> None:
     path.write_bytes(struct.pack("<Q", len(head)) + head + bytes(4))
     registered.ask("model", "register", "weights", str(path))
     said = refused(registered, "weights")
-    assert "weights@1 cannot be served: its folder holds weights alone" in said
+    assert "weights@1 cannot be served: its folder holds only weights" in said
     assert "fix: export the model as ONNX" in said
 
 

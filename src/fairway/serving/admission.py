@@ -45,7 +45,7 @@ class ModelAdmission:
         except TimeoutError:
             process.kill()
             await process.wait()
-            log.warning("%s: whether it can be served was not known after %.0f s", version, _PATIENCE)
+            log.warning("%s: the check whether it can be served did not finish within %.0f s", version, _PATIENCE)
             return
         if output:
             error = json.loads(output)

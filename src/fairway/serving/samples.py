@@ -95,12 +95,12 @@ class ReceivedSamples(SampleFolders, Landing):
         waiting here.
         """
         if not _NAME.fullmatch(name):
-            message = f"{name!r} is no name of a file of samples"
+            message = f"{name!r} is not the name of a sample file"
             raise RefusedError(message, fix="send files as Fairway's server writes them: requests-TIME-PID-NUMBER.jsonl")
         with arrived.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if not size or whole_lines(file.fileno()) != size:
-                message = f"{name} breaks off in a line"
+                message = f"{name} ends in the middle of a line"
                 raise RefusedError(message, fix="send whole requests")
             os.fsync(file.fileno())
         # Two pods may be the same replica, one after the other, and processes in pods often have the same process id.
@@ -108,7 +108,7 @@ class ReceivedSamples(SampleFolders, Landing):
         if target.exists():
             return
         if size + sum(file.size for file in self.complete(run)) > WAITING:
-            message = f"{WAITING >> 20} MiB of {run} wait here to become a dataset"
+            message = f"{WAITING >> 20} MiB of samples of {run} are already waiting to be added to a dataset"
             raise UnavailableError(message, fix="send it again later, or sample fewer requests")
         self._put(arrived, target)
 

@@ -46,9 +46,9 @@ def tracer_of(environment: Mapping[str, str], service: str) -> Tracer | None:
         exporter = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{kind}.trace_exporter").OTLPSpanExporter()
         return Tracer(exporter, service, environment)
     except ImportError as error:
-        log.warning("OTEL variables ask for traces by %s, and %s: pip install 'fairway[otel]'", protocol, error)
+        log.warning("the OTEL variables request traces over %s, but %s: pip install 'fairway[otel]'", protocol, error)
     except Exception:  # invalid variables must not stop a service from answering
-        log.exception("no traces: the OTEL variables cannot be followed")
+        log.exception("tracing is disabled: the exporter of the OTEL variables cannot be created")
     return None
 
 

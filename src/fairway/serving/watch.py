@@ -131,7 +131,7 @@ class PodLoads:
             async with asyncio.timeout(TIMEOUT):
                 status, body = await self._lines.ask(peer, b"", question, _answer)
         except (OSError, TimeoutError, ValueError, EOFError) as error:
-            log.debug("%s at %s does not say how busy it is: %s", peer.name, peer.address, error)
+            log.debug("%s at %s does not report its load: %s", peer.name, peer.address, error)
             return None
         return read_load(body, clock.now())[0] if status == 200 else None
 
@@ -175,7 +175,7 @@ def read_load(body: bytes, now: float) -> tuple[ReplicaLoad | None, str]:
     except (ValueError, RecursionError):
         report = None
     if not isinstance(report, dict):
-        return None, f"{LOAD_PATH} refused: it is no JSON object"
+        return None, f"{LOAD_PATH} refused: it is not a JSON object"
     counters = {name: number.count(report[name]) for name in _COUNTERS if name in report}
     busy = number.finite(report.get("busy_seconds", 0.0))
     wrong = [name for name, value in counters.items() if value is None]
@@ -240,6 +240,6 @@ async def fetch(address: str, path: str) -> tuple[int, bytes]:
 def _port(text: str) -> int:
     port = int(text)
     if not 0 < port < 1 << 16:
-        message = f"{text} is no port"
+        message = f"{text} is not a port"
         raise ValueError(message)
     return port

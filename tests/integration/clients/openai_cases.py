@@ -482,8 +482,8 @@ def other_routes(world: World) -> None:
     client = world.full
     for call in (lambda: client.responses.create(model="talker", input="a"), lambda: client.images.generate(prompt="a"),
                  lambda: list(client.files.list()), lambda: client.moderations.create(input="a")):  # fmt: skip
-        refused(call, world.openai.NotFoundError, "nothing is at", "docs/protocols.md")
-    refused(lambda: world.number.completions.create(model="m", prompt="a"), world.openai.NotFoundError, "nothing is at")
+        refused(call, world.openai.NotFoundError, "unknown path", "docs/protocols.md")
+    refused(lambda: world.number.completions.create(model="m", prompt="a"), world.openai.NotFoundError, "does not support")
 
 
 @case("with_raw_response", "with_streaming_response")

@@ -203,7 +203,7 @@ _WRONG: dict[str, tuple[str, bytes, int, str]] = {
     "another model": ("other:predict", b'{"instances": [[1,2,3]]}', 404, "'m' is served"),
     "another version": ("m/versions/9:predict", b'{"instances": [[1,2,3]]}', 404, "version 7"),
     "another label": ("m/labels/stable:predict", b'{"instances": [[1,2,3]]}', 404, "stable"),
-    "another verb": ("m:train", b"{}", 404, "nothing is at"),
+    "another verb": ("m:train", b"{}", 404, "unknown path"),
 }
 
 

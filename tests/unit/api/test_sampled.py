@@ -232,7 +232,7 @@ def test_a_file_that_is_not_wanted_stays_behind_and_the_others_are_brought(
     assert capfd.readouterr().err.count("does not take") == 1
     for body in (b"", b'{"a":1}\n{"b"'):
         status, words = server.put(FIRST, body)
-        assert (status, "breaks off" in words) == (409, True)
+        assert (status, "ends in the middle of a line" in words) == (409, True)
 
 
 def test_a_body_without_a_length_is_cut_where_it_is_too_long(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +277,7 @@ def test_the_disk_does_not_fill(server: Server, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(kept_samples, "WAITING", 5)
     assert server.put(FIRST)[0] == 204
     status, words = server.put(SECOND)
-    assert (status, "wait here" in words) == (503, True)
+    assert (status, "are already waiting" in words) == (503, True)
     server.kept.remove(server.kept.complete(RUN))
     assert server.put(SECOND)[0] == 204, "what became a dataset makes room"
     monkeypatch.setattr(server.kept, "room", lambda: brought.SPARE + 2)

@@ -125,10 +125,10 @@ async def test_an_answer_that_is_none_is_an_error() -> None:
 
 
 BAD_LOADS = {
-    "a list": (b"[1]", "it is no JSON object"),
-    "no JSON": (b"\xff\xfe", "it is no JSON object"),
-    "deep nesting": (b"[" * 60_000, "it is no JSON object"),
-    "5,000 digits": (b'{"served": ' + b"9" * 5000 + b"}", "it is no JSON object"),
+    "a list": (b"[1]", "it is not a JSON object"),
+    "no JSON": (b"\xff\xfe", "it is not a JSON object"),
+    "deep nesting": (b"[" * 60_000, "it is not a JSON object"),
+    "5,000 digits": (b'{"served": ' + b"9" * 5000 + b"}", "it is not a JSON object"),
     "a counter beyond 64 bits": (b'{"served": 9223372036854775808}', "served is 9223372036854775808"),
     "a counter below nothing": (b'{"queue": -1}', "queue is -1"),
     "a truth": (b'{"served": true}', "served is True"),
@@ -191,7 +191,7 @@ async def test_a_load_that_is_refused_is_told_and_the_next_good_one_counts(caplo
         await waking.called()
         assert watch.seen()["a"].ready
         assert watch.seen()["a"].load is None
-        assert watch.seen()["a"].refused == "/fairway/load refused: it is no JSON object"
+        assert watch.seen()["a"].refused == "/fairway/load refused: it is not a JSON object"
         assert "replica a: /fairway/load refused" in caplog.text
         replica.load = LOAD
         async with asyncio.timeout(20):
@@ -231,5 +231,5 @@ async def test_an_answer_without_end_is_cut_and_one_that_never_comes_is_given_up
         monkeypatch.setattr(watching_module, "TIMEOUT", 0.05)
         with pytest.raises(TimeoutError):
             await fetch(address, "/slow")
-    with pytest.raises(ValueError, match="no port"):
+    with pytest.raises(ValueError, match="is not a port"):
         await fetch("127.0.0.1:99999", "/")

@@ -55,7 +55,7 @@ async def drive(
     """
     parts = urlsplit(url)
     if parts.scheme != ("http" if tls is None else "https") or not parts.hostname:
-        message = f"{url} cannot be driven: only http is, and https where it is known what to trust"
+        message = f"{url} cannot be benchmarked: only http is supported, and https with known trusted certificates"
         raise UsageError(message, fix="give an address such as http://127.0.0.1:8000/v2/models/mnist/infer")
     counted = time.perf_counter() + seconds * WARM_UP
     tally = _Tally(counted, counted + seconds)

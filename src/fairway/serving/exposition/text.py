@@ -55,7 +55,7 @@ def _comment(line: str, found: dict[str, Family]) -> None:
 def _sample(line: str, found: dict[str, Family]) -> None:
     match = _SAMPLE.fullmatch(line.rstrip("\r"))
     if match is None:
-        message = f"the line {line[:80]!r} is no sample"
+        message = f"the line {line[:80]!r} is not a sample"
         raise ValueError(message)
     name, labels, value = match.groups()
     try:
@@ -83,7 +83,7 @@ def _labels(text: str, line: str) -> Labels:
     while position < len(text):
         match = _LABEL.match(text, position)
         if match is None:
-            message = f"the line {line[:80]!r} has labels that are none"
+            message = f"the line {line[:80]!r} has malformed labels"
             raise ValueError(message)
         labels.append((match[1], _ESCAPED.sub(_plain, match[2]) if "\\" in match[2] else match[2]))
         position = match.end()

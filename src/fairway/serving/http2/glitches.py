@@ -38,7 +38,7 @@ class Glitches:
             self._room += min(BURST, int(RATE * (now - self._since)))
             self._since = now
             if self._room < 0:
-                raise SessionError(Code.ENHANCE_YOUR_CALM, "too many frames that bring nothing")
+                raise SessionError(Code.ENHANCE_YOUR_CALM, "too many frames without effect")
 
     def forgive(self) -> None:
         """Count a useful frame, which refills the bucket."""
@@ -53,7 +53,7 @@ class Glitches:
             self._resets += min(RESETS, RESET_RATE * (now - self._reset_since))
             self._reset_since = now
             if self._resets < 0:
-                raise SessionError(Code.ENHANCE_YOUR_CALM, "too many requests are taken back")
+                raise SessionError(Code.ENHANCE_YOUR_CALM, "too many cancelled requests")
 
     def completed(self) -> None:
         """Count a fully answered request, which refills the bucket of cancelled ones."""

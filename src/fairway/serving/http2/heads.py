@@ -15,7 +15,7 @@ _PATH = re.compile(rb"/[\x21-\x7e\x80-\xff]*")
 _AUTHORITY = re.compile(rb"[\x21-\x7e]*")
 _PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
 _ONCE = frozenset({b"host", b"te", b"content-length", b"content-type"})
-NO_CONNECT = "CONNECT is not offered: this is no proxy, and WebSockets come over HTTP/1.1"
+NO_CONNECT = "CONNECT is not supported: this is not a proxy, and WebSockets require HTTP/1.1"
 _CONNECTION = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
 
 
@@ -54,7 +54,7 @@ def read_request_headers(headers: Headers) -> RequestHeaders:
     for name, value in headers:
         if name[:1] == b":":
             if name not in _PSEUDO or name in pseudo or lines or cookies or once:
-                raise malformed(f"the header {name[:40]!r} is unknown, comes twice or comes late")
+                raise malformed(f"the header {name[:40]!r} is unknown, repeated or misplaced")
             pseudo[name] = value
             continue
         _check_line(name, value)
@@ -76,27 +76,27 @@ def _request(pseudo: dict[bytes, bytes], once: dict[bytes, bytes], lines: list[H
         raise malformed("te is not trailers")
     length, host = once.get(b"content-length"), once.get(b"host")
     if length is not None and (not length.isdigit() or len(length) > 18):
-        raise malformed("content-length is no number")
+        raise malformed("content-length is not a number")
     content_type = once.get(b"content-type", b"")
     if content_type:
         lines.insert(0, (b"content-type", content_type))
     method, path, authority = pseudo.get(b":method", b""), pseudo.get(b":path", b""), pseudo.get(b":authority")
     if not _METHOD.fullmatch(method):
-        raise malformed("there is no method that is understood here")
+        raise malformed(":method is missing or invalid")
     if b":scheme" not in pseudo or not (_PATH.fullmatch(path) or (path == b"*" and method == b"OPTIONS")):
-        raise malformed("there is no scheme or no path")
+        raise malformed(":scheme is missing, or :path is missing or invalid")
     if authority is not None and host is not None and authority.lower() != host.lower():
         raise malformed(":authority and host differ")
     name = authority if authority is not None else host or b""
     if not _AUTHORITY.fullmatch(name):
-        raise malformed(":authority is no name")
+        raise malformed(":authority is not a valid host name")
     return RequestHeaders(method, path, name, tuple(lines), None if length is None else int(length), content_type)
 
 
 def read_answer_headers(headers: Headers) -> tuple[int, list[Header]]:
     """Validate the headers of an answer; return its status and its other headers."""
     if not headers or headers[0][0] != b":status" or not headers[0][1].isdigit() or len(headers[0][1]) != 3:
-        raise malformed("an answer without a status")
+        raise malformed("an answer without a valid :status")
     for name, value in headers[1:]:
         _check_line(name, value)
     return int(headers[0][1]), list(headers[1:])
@@ -111,7 +111,7 @@ def read_trailers(headers: Headers) -> list[Header]:
 
 def _check_line(name: bytes, value: bytes) -> None:
     if not _NAME.fullmatch(name) or name in _CONNECTION or not _VALUE.fullmatch(value):
-        raise malformed(f"the header {name[:40]!r} may not be there, or its value is none")
+        raise malformed(f"the header {name[:40]!r} is not allowed, or its value is invalid")
 
 
 def malformed(reason: str) -> StreamError:

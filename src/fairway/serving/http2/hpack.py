@@ -126,7 +126,7 @@ class Decoder:
                 changed = True
             elif first & 0x20:
                 if found.headers or found.too_many:
-                    raise HeaderCompressionError("the size of the table changes after a header")
+                    raise HeaderCompressionError("the table size is updated after a header")
                 position, changed = self._resize(block, position), True
             else:
                 header, position = self._literal(block, position, 4)
@@ -137,7 +137,7 @@ class Decoder:
         if 0 < index < _FIRST_DYNAMIC:
             return STATIC[index - 1]
         if not 0 <= index - _FIRST_DYNAMIC < len(self._table):
-            message = f"a header refers to entry {index} of the tables, which is none"
+            message = f"a header refers to entry {index} of the tables, which does not exist"
             raise HeaderCompressionError(message)
         return self._table[index - _FIRST_DYNAMIC]
 
@@ -224,6 +224,6 @@ def _text(block: bytes, place: int) -> tuple[bytes, int]:
     length, place = _integer(block, place, 7)
     end = place + length
     if end > len(block):
-        raise HeaderCompressionError("a header block ends within a text")
+        raise HeaderCompressionError("a header block ends within a string")
     text = block[place:end]
     return (huffman.decode(text) if coded else text), end

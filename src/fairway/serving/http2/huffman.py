@@ -42,12 +42,12 @@ def _decoded(data: bytes) -> bytes:
         for nibble in (byte >> 4, byte & 15):
             step = steps[state][nibble]
             if step is None:
-                raise HeaderCompressionError("a header holds the code of the end of a string")
+                raise HeaderCompressionError("a header contains the end-of-string symbol")
             state, text, may_end = step
             if text:
                 decoded.append(text)
     if not may_end:
-        raise HeaderCompressionError("a header's text ends within a code")
+        raise HeaderCompressionError("a header's string ends within a code")
     return b"".join(decoded)
 
 

@@ -136,7 +136,7 @@ class Session(Outbound):
             position = min(end, self._preface)
             done = len(PREFACE) - self._preface
             if data[:position] != PREFACE[done : done + position]:
-                raise SessionError(Code.PROTOCOL_ERROR, "the connection does not begin as HTTP/2")
+                raise SessionError(Code.PROTOCOL_ERROR, "the connection does not begin with the HTTP/2 preface")
             self._preface -= position
         while end - position >= HEAD_SIZE:
             high, low, kind, flags, number = HEAD.unpack_from(data, position)
@@ -155,7 +155,7 @@ class Session(Outbound):
 
     def _take(self, kind: int, flags: int, number: int, content: bytes) -> None:
         if self._block is not None and (kind != frames.CONTINUATION or number != self._block_stream):
-            raise SessionError(Code.PROTOCOL_ERROR, "a block of headers is interrupted")
+            raise SessionError(Code.PROTOCOL_ERROR, "a header block is interrupted by another frame")
         if not self._settled and kind != frames.SETTINGS:
             raise SessionError(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
         if kind == frames.DATA:
@@ -176,7 +176,7 @@ class Session(Outbound):
         size = len(content)
         self._left -= size
         if self._left < 0:
-            raise SessionError(Code.FLOW_CONTROL_ERROR, "more bytes than the window of the connection has")
+            raise SessionError(Code.FLOW_CONTROL_ERROR, "more bytes than the window of the connection allows")
         if flags & frames.PADDED:
             content = _unpadded(content)
         ended = bool(flags & frames.END_STREAM)
@@ -190,7 +190,7 @@ class Session(Outbound):
         self._give_room(size - len(content))
         stream.left -= len(content)
         if stream.left < 0:
-            raise SessionError(Code.FLOW_CONTROL_ERROR, "more bytes than the window of a stream has")
+            raise SessionError(Code.FLOW_CONTROL_ERROR, "more bytes than the window of a stream allows")
         stream.heard_all = ended
         self._give(self.on_data, stream, content, ended)
         if content:
@@ -214,7 +214,7 @@ class Session(Outbound):
                 raise SessionError(Code.FRAME_SIZE_ERROR, "HEADERS without its priority")
             content = content[5:]
         if not number or not number & 1:
-            raise SessionError(Code.PROTOCOL_ERROR, "headers for a stream that no client can have begun")
+            raise SessionError(Code.PROTOCOL_ERROR, "headers for a stream id that clients cannot use")
         self._block_stream = number
         self._block_ends = bool(flags & frames.END_STREAM)
         if flags & frames.END_HEADERS:
@@ -229,7 +229,7 @@ class Session(Outbound):
         block.append(content)
         self._block_size += len(content)
         if self._block_size > self.terms.head or len(block) > CONTINUATIONS:
-            raise SessionError(Code.ENHANCE_YOUR_CALM, "a block of headers is too long")
+            raise SessionError(Code.ENHANCE_YOUR_CALM, "a header block is too long")
         if flags & frames.END_HEADERS:
             self._block = None
             self._take_block(b"".join(block))
@@ -284,10 +284,10 @@ class Session(Outbound):
     def _check_known(self, number: int) -> None:
         """Tolerate late frames for streams that have ended; any other is an error of the connection."""
         if number > self.last or not number & 1:
-            raise SessionError(Code.PROTOCOL_ERROR, "a frame for a stream that was not begun")
+            raise SessionError(Code.PROTOCOL_ERROR, "a frame for an idle stream")
         self._glitches.add()
         if number not in self._closed and self._server:
-            raise SessionError(Code.STREAM_CLOSED, "a frame for a stream that has ended long ago")
+            raise SessionError(Code.STREAM_CLOSED, "a frame for a stream that was closed long ago")
 
     def _give(self, event: Callable[..., None], stream: Stream, content: object, ended: bool) -> None:
         try:
@@ -313,17 +313,22 @@ class Session(Outbound):
         increment = frames.number(content)
         if not number:
             if not increment or self._windows + increment > frames.LARGEST_WINDOW:
-                raise SessionError(Code.FLOW_CONTROL_ERROR, "the window of the connection grows by nothing, or too far")
+                raise SessionError(
+                    Code.FLOW_CONTROL_ERROR, "the window of the connection is increased by 0, or beyond the largest size"
+                )
             self._windows += increment
             self.pump()
             return
         stream = self.streams.get(number)
         if stream is None:
             if number > self.last:
-                raise SessionError(Code.PROTOCOL_ERROR, "a window for a stream that was not begun")
+                raise SessionError(Code.PROTOCOL_ERROR, "WINDOW_UPDATE for an idle stream")
             return
         if not increment or stream.window + increment > frames.LARGEST_WINDOW:
-            self._break(stream, StreamError(Code.FLOW_CONTROL_ERROR, "the window of a stream grows by nothing, or too far"))
+            self._break(
+                stream,
+                StreamError(Code.FLOW_CONTROL_ERROR, "the window of a stream is increased by 0, or beyond the largest size"),
+            )
             return
         stream.window += increment
         if stream.queued:
@@ -334,7 +339,7 @@ class Session(Outbound):
         if len(content) != 4:
             raise SessionError(Code.FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
         if not number or number > self.last:
-            raise SessionError(Code.PROTOCOL_ERROR, "the end of a stream that was not begun")
+            raise SessionError(Code.PROTOCOL_ERROR, "RST_STREAM for an idle stream")
         stream = self.streams.get(number)
         if stream is None:
             self._glitches.add()
@@ -349,22 +354,22 @@ class Session(Outbound):
             self._take_settings(flags, number, content)
         elif kind == frames.PING:
             if number or len(content) != 8:
-                raise SessionError(Code.FRAME_SIZE_ERROR if not number else Code.PROTOCOL_ERROR, "a PING that is none")
+                raise SessionError(Code.FRAME_SIZE_ERROR if not number else Code.PROTOCOL_ERROR, "a malformed PING")
             if not flags & frames.ACK:
                 self._out.append(frames.frame(frames.PING, frames.ACK, 0, content))
         elif kind == frames.GOAWAY:
             if number or len(content) < 8:
-                raise SessionError(Code.PROTOCOL_ERROR, "a GOAWAY that is none")
+                raise SessionError(Code.PROTOCOL_ERROR, "a malformed GOAWAY")
             self.said_goodbye = True
             self.on_goodbye(frames.number(content))
         elif kind == frames.PUSH_PROMISE:
             raise SessionError(Code.PROTOCOL_ERROR, "PUSH_PROMISE is not allowed")
         elif kind == frames.PRIORITY and (not number or len(content) != 5):
-            raise SessionError(Code.FRAME_SIZE_ERROR if number else Code.PROTOCOL_ERROR, "a PRIORITY that is none")
+            raise SessionError(Code.FRAME_SIZE_ERROR if number else Code.PROTOCOL_ERROR, "a malformed PRIORITY")
 
     def _take_settings(self, flags: int, number: int, content: bytes) -> None:
         if number or len(content) % 6 or (flags & frames.ACK and content):
-            raise SessionError(Code.PROTOCOL_ERROR if number else Code.FRAME_SIZE_ERROR, "SETTINGS that are none")
+            raise SessionError(Code.PROTOCOL_ERROR if number else Code.FRAME_SIZE_ERROR, "malformed SETTINGS")
         if flags & frames.ACK:
             return
         self._settled = True
@@ -388,7 +393,7 @@ class Session(Outbound):
         for stream in self.streams.values():
             stream.window += increment
             if stream.window > frames.LARGEST_WINDOW:
-                raise SessionError(Code.FLOW_CONTROL_ERROR, "the window of a stream grows too far")
+                raise SessionError(Code.FLOW_CONTROL_ERROR, "the window of a stream is increased beyond the largest size")
             if stream.queued:
                 self._waiting[stream] = None
 

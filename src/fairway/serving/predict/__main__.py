@@ -35,16 +35,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fairway.serving.predict", description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--folder", type=Path, required=True, help="folder of the model version")
-    add("--format", default="", help="its format; default: found from the files")
+    add("--format", default="", help="format of the model; default: detected from its files")
     add("--runtime", default="auto")
     add("--python", default="", help="interpreter for runtimes other than onnx")
-    add("--allow-pickle", action="store_true", help="load files that can run code of their author")
-    add("--data", type=Path, required=True, help="a file or a folder of rows")
-    add("--out", type=Path, required=True, help="the folder of the predictions")
-    add("--shard", type=int, default=1000, help="rows of a shard")
-    add("--threads", type=int, default=1, help="threads of one run of the model")
-    add("--write", choices=("auto", *ENDINGS), default="auto", help="how predictions are written; auto: as the rows are")
-    add("--batch", type=int, default=256, help="rows that the model gets at once")
+    add("--allow-pickle", action="store_true", help="load files that can execute arbitrary code, such as pickles")
+    add("--data", type=Path, required=True, help="file or folder with the rows")
+    add("--out", type=Path, required=True, help="folder for the predictions")
+    add("--shard", type=int, default=1000, help="rows per shard")
+    add("--threads", type=int, default=1, help="threads for each run of the model")
+    add("--write", choices=("auto", *ENDINGS), default="auto", help="format of the predictions; auto: that of the rows")
+    add("--batch", type=int, default=256, help="rows for each run of the model")
     options = parser.parse_args(arguments)
     try:
         predict(options)
@@ -60,7 +60,7 @@ def predict(given: argparse.Namespace) -> None:
     parts = Parts(given.out, form_of(given.write, rows))
     done = parts.rows(len(rows), given.shard)
     # Reported at once, so that a restarted worker does not appear to begin from zero.
-    resumed = f", {done:,} of them predicted before" if done else ""
+    resumed = f", {done:,} of them already predicted" if done else ""
     sys.stderr.write(f"{context.index()}: {len(rows):,} rows{resumed}\n")
     _report(done, len(rows))
     version = find(given.folder, given.format, given.runtime, allow_pickle=given.allow_pickle)
@@ -139,7 +139,9 @@ def arranged(signature: Signature, rows: dict[str, Array]) -> list[Array]:
 def _table_of(rows: dict[str, Array]) -> Array:
     texts = [name for name, array in rows.items() if array.dtype.kind not in "biuf"]
     if texts:
-        message = f"the columns {', '.join(texts)} hold no numbers, and all columns together are a row of the model's input"
+        message = (
+            f"the columns {', '.join(texts)} do not hold numbers, but all columns together form one row of the model's input"
+        )
         raise UsageError(message, fix="leave them out, or name a column after the input")
     return np.stack(list(rows.values()), axis=1)
 

@@ -76,7 +76,7 @@ class ImageFolder:
     def fit(self, inputs: Sequence[TensorSpec], rules: Rules) -> None:
         """Set the model's input for which the images are converted."""
         if len(inputs) != 1:
-            message = f"images are one input, and the model takes {len(inputs)}: {', '.join(spec.name for spec in inputs)}"
+            message = f"images fill one input, but the model takes {len(inputs)}: {', '.join(spec.name for spec in inputs)}"
             raise UsageError(message, fix="write the inputs as .npz, .jsonl or .parquet")
         self._spec, self._rules = inputs[0], rules
         self._layout = layout_of(inputs[0], rules)
@@ -112,16 +112,18 @@ def layout_of(spec: TensorSpec, rules: Rules) -> Layout:
     elif len(shape) == 3 and shape[2] in (1, 3):
         height, width, channels, first = *shape, False
     else:
-        message = f"the input {spec.name!r} of shape {list(spec.shape)} is no image: 1 or 3 channels, height and width are needed"
+        message = (
+            f"the input {spec.name!r} of shape {list(spec.shape)} is not an image: it needs height, width, and 1 or 3 channels"
+        )
         raise UsageError(message, fix="write the rows as .npy, .npz, .jsonl or .parquet")
     size = rules.size or (-1, -1)
     height, width = (length if length > 0 else setting for length, setting in zip((height, width), size, strict=True))
     if height < 1 or width < 1:
-        message = f"the input {spec.name!r} of shape {list(spec.shape)} does not say how large an image is"
-        raise UsageError(message, fix='say it in fairway.json beside the model: {"image": {"size": [HEIGHT, WIDTH]}}')
+        message = f"the input {spec.name!r} of shape {list(spec.shape)} does not define the size of the images"
+        raise UsageError(message, fix='set it in fairway.json beside the model: {"image": {"size": [HEIGHT, WIDTH]}}')
     counts = {len(values) for values in (rules.mean, rules.std) if values} - {1, max(1, channels)}
     if counts:
-        message = f"`mean` and `std` have {sorted(counts)} values, and an image has {max(1, channels)} channels"
+        message = f"`mean` and `std` have {sorted(counts)} values, but an image has {max(1, channels)} channels"
         raise UsageError(message, fix="give one value, or one for each channel")
     return Layout(height, width, channels, first)
 
@@ -155,7 +157,7 @@ def _opened(path: Path, mode: str) -> Any:
             return ImageOps.exif_transpose(image).convert(mode)
     except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
         message = f"{path}: {error}"
-        raise UsageError(message, fix="mend it, or take it out of the folder") from None
+        raise UsageError(message, fix="repair it, or remove it from the folder") from None
 
 
 def _resized(image: Any, size: tuple[int, int], how: str) -> Any:

@@ -29,16 +29,18 @@ def at_once(runtime: Runtime, declared: str, batch: int) -> int:
     if declared == "always" or batch == 1 or getattr(runtime, "independent", False):
         return batch
     if declared == "never":
-        sys.stderr.write("the model gets each row alone: its fairway.json says that rows are not batched\n")
+        sys.stderr.write("the model runs each row alone: its fairway.json disables batching\n")
         return 1
     if not runtime.batches:
         return batch
     verdict = prove(runtime, batch)
     if verdict.basis is BatchingBasis.MIXED:
-        sys.stderr.write(f"the model gets each row alone, because its rows change each other's outputs: {verdict.detail}\n")
+        sys.stderr.write(
+            f"the model runs each row alone, because rows in a batch change each other's outputs: {verdict.detail}\n"
+        )
         return 1
     if not verdict.batched:
-        sys.stderr.write(f"whether rows change each other's outputs is not known ({verdict.detail}); --batch 1 runs each alone\n")
+        sys.stderr.write(f"rows in a batch may change each other's outputs ({verdict.detail}); --batch 1 runs each row alone\n")
     return batch
 
 
@@ -46,7 +48,7 @@ def check_piece(signature: Signature, rows: int) -> None:
     """Refuse a piece that does not fill the model's fixed batch size."""
     fixed = _fixed(signature)
     if fixed and rows != fixed:
-        message = f"the model takes {fixed} rows at once, and {rows} are left"
+        message = f"the model takes {fixed} rows at once, but only {rows} remain"
         raise UsageError(
             message, fix=f"make rows and --shard multiples of {fixed}, or export the model with a free first dimension"
         )
@@ -58,7 +60,7 @@ def check_outputs(signature: Signature, outputs: list[Array], rows: int) -> None
         count = len(output) if output.ndim else 1
         if output.ndim == 0 or count != rows:
             message = f"the output {spec.name!r} has {count} row{'s' * (count != 1)} for {rows} rows of the data"
-            raise UsageError(message, fix="--batch 1 gives the model one row at a time; or export it with one output a row")
+            raise UsageError(message, fix="use --batch 1 to run one row at a time, or export the model with one output per row")
 
 
 def typed(spec: TensorSpec, array: Array) -> Array:
@@ -90,7 +92,7 @@ def _same(array: Array, found: Array) -> NDArray[np.bool_]:
 
 
 def _lost(spec: TensorSpec, what: str) -> UsageError:
-    message = f"the input {spec.name!r} takes {spec.datatype}, and {what}"
+    message = f"the input {spec.name!r} takes {spec.datatype}, but {what}"
     return UsageError(message, fix="give values of the input's type")
 
 

@@ -78,7 +78,7 @@ class Rows:
         names = pieces[0].keys() if pieces else set()
         if any(piece.keys() != names for piece in pieces):
             message = f"the files of the dataset have different inputs: {sorted({name for piece in pieces for name in piece})}"
-            raise UsageError(message, fix="keep files with the same arrays together")
+            raise UsageError(message, fix="put only files with the same arrays into one folder")
         return {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
 
 
@@ -92,7 +92,7 @@ def open_rows(path: Path) -> Rows:
         raise NotFoundError(message, fix=f"files of rows end in {', '.join((*ENDINGS, *IMAGES))}")
     if files and images:
         message = f"{path} holds images and files of rows: {images[0].name} and {files[0].name}"
-        raise UsageError(message, fix="keep them in folders of their own")
+        raise UsageError(message, fix="put them into separate folders")
     if images:
         return Rows((ImageFolder(images, path if path.is_dir() else path.parent),))
     return Rows(tuple(_open(file) for file in files or [path]))
@@ -109,7 +109,7 @@ def _open(path: Path) -> RowFile:
         return _TableFile(path)
     if path.suffix == ".parquet":
         return ParquetFile(path)
-    message = f"{path} is no file of rows"
+    message = f"{path} is not a file of rows"
     raise UsageError(message, fix=f"files of rows end in {', '.join(ENDINGS)}")
 
 
@@ -124,7 +124,7 @@ class _ArrayFile:
         lengths = {array.shape[0] if array.ndim else 0 for array in arrays.values()}
         if len(lengths) != 1 or lengths == {0}:
             message = f"the arrays have {sorted(lengths)} rows"
-            raise UsageError(message, fix="give arrays whose first dimension is the row, of the same length")
+            raise UsageError(message, fix="give arrays whose first dimensions have the same length, one entry per row")
         (self.count,) = lengths
 
     def read(self, start: int, stop: int) -> dict[str, Array]:
@@ -149,7 +149,7 @@ class _LineFile:
                 value = json.loads(line)
             except ValueError as error:
                 message = f"{self._path}:{number + 1}: {error}"
-                raise UsageError(message, fix="write one JSON value a line") from None
+                raise UsageError(message, fix="write one JSON value per line") from None
             for name, entry in (value if isinstance(value, dict) else {ONLY: value}).items():
                 columns.setdefault(name, []).append(entry)
         if any(len(column) != stop - start for column in columns.values()):
@@ -228,8 +228,8 @@ class _RequestFile:
                 message = f"{self._path}:{number}: {error.message}"
                 raise UsageError(message, fix=error.fix) from None
             except (ValueError, TypeError, KeyError, OverflowError) as error:
-                message = f"{self._path}:{number}: input {tensor.name!r} is no {tensor.datatype} of {list(tensor.shape)}: {error}"
-                raise UsageError(message, fix="give as many values as the shape says, of the type that it says") from None
+                message = f"{self._path}:{number}: input {tensor.name!r} is not {tensor.datatype} {list(tensor.shape)}: {error}"
+                raise UsageError(message, fix="give as many values as the shape requires, of the declared datatype") from None
         return arrays
 
     def _decoded(self, line: bytes, number: int) -> _Request:
@@ -253,7 +253,7 @@ def _joined(pieces: list[Array], path: Path) -> Array:
         return np.concatenate(pieces)
     except ValueError as error:
         message = f"{path}: {error}"
-        raise UsageError(message, fix="predict with --batch 1 and --shard 1 where requests have shapes of their own") from None
+        raise UsageError(message, fix="predict with --batch 1 and --shard 1 if the shapes of the requests differ") from None
 
 
 def _are_requests(path: Path) -> bool:
@@ -330,7 +330,7 @@ def _line_offsets(path: Path) -> list[int]:
             elif offsets:
                 if any(later.strip() for later in file):
                     message = f"{path}: an empty line between others"
-                    raise UsageError(message, fix="write one JSON value a line")
+                    raise UsageError(message, fix="write one JSON value per line")
                 break
             offset += len(line)
     return offsets

@@ -155,7 +155,7 @@ class App:
         A 503 makes a router retry on another replica.
         """
         if self.gone:
-            raise RequestError(503, "the process of the model has ended, and this replica ends too", retry_after=1.0)
+            raise RequestError(503, "the model's process has ended, and this replica is shutting down", retry_after=1.0)
         if self.door is not None:
             self.door.check(headers)
 
@@ -359,7 +359,7 @@ class App:
         else:
             size = sum([array.nbytes for array in outputs])
         if size > self.bodies.limits.json:
-            message = f"the outputs take {size} bytes, and {self.bodies.limits.json} may go as JSON"
+            message = f"the outputs take {size} bytes, more than the limit of {self.bodies.limits.json} for JSON"
             fix = "ask for binary outputs (binary_data_output) or for fewer rows, or start the replica with a larger --max-json"
             raise RequestError(413, message, fix=fix)
         answer = form.write(question, outputs)
@@ -410,7 +410,7 @@ class App:
             self._finish(form, None, error, asker)
         except Exception:  # noqa: BLE001  # a bug in the server must not stop it
             _log.exception("a request could not be read")
-            self._finish(form, None, RequestError(500, "the server made a mistake, and wrote it into its log"), asker)
+            self._finish(form, None, RequestError(500, "internal server error; see the log of the server"), asker)
         else:
             return question.rows
         return 0
@@ -514,4 +514,4 @@ async def _gone(receive: Receive) -> None:
 
 def _mistake() -> Answer:
     _log.exception("a request could not be answered")
-    return refusal(RequestError(500, "the server made a mistake, and wrote it into its log"))
+    return refusal(RequestError(500, "internal server error; see the log of the server"))

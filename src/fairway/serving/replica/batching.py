@@ -230,7 +230,7 @@ class Batcher:
     def _admit(self, rows: int) -> None:
         limits = self._limits
         if self.waiting >= limits.max_queue:
-            message = f"{self.waiting} requests wait already, which is the limit"
+            message = f"{self.waiting} requests are already waiting, which is the limit"
         elif (wait := self.estimate(rows)) > limits.deadline:
             message = f"the answer would take about {wait:.1f} s, longer than the {limits.deadline:g} s allowed"
         else:
@@ -343,7 +343,7 @@ class Batcher:
         for output in outputs:
             if not output.ndim or len(output) != batch.rows:
                 # The model mixes rows, whatever its author declared.
-                message = f"the model gave {output.shape} for {batch.rows} rows"
+                message = f"the model returned {output.shape} for {batch.rows} rows"
                 self.decide(BatchingVerdict(False, BatchingBasis.MIXED, message))
                 raise ModelError(500, message)
         self._measure(outputs, batch.rows)
@@ -365,9 +365,7 @@ class Batcher:
     def _too_many(self, rows: int) -> RequestError:
         size = int(rows * self._row_bytes)
         message = f"the outputs for {rows} rows would take about {size} bytes, more than {self._limits.answer}"
-        return RequestError(
-            413, message, fix=f"send {self._most_rows} rows at once at the most, or start with a larger --max-body"
-        )
+        return RequestError(413, message, fix=f"send at most {self._most_rows} rows at once, or start with a larger --max-body")
 
     def _alone(self, piece: tuple[Work, int, int]) -> Outputs | RequestError:
         try:

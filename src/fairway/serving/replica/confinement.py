@@ -206,7 +206,7 @@ def _restrict_calls(*, signals_too: bool) -> str:
     """Install the seccomp filter; return why the network is not restricted, or ""."""
     machine = _MACHINES.get(platform.machine())
     if machine is None:
-        return f"system calls of {platform.machine()} are not known here"
+        return f"the system calls of {platform.machine()} are not supported"
     program = _filter(*machine, signals_too=signals_too, connects=bool(os.environ.get(_MPS)))
     code = ctypes.create_string_buffer(program, len(program))
     described = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))

@@ -69,7 +69,7 @@ class Decoding:
         """Raise 413 when a body and its decoded form would not fit even alone."""
         limit = self._held.most_of_one
         if size + need > limit:
-            message = f"decoding this JSON body of {size} bytes takes {need} bytes more, and {limit} may be held"
+            message = f"decoding this JSON body of {size} bytes needs {need} more bytes, and the limit is {limit}"
             fix = "send fewer rows at once or binary tensors, or start the replica with a larger --max-held"
             raise RequestError(413, message, fix=fix)
 
@@ -133,7 +133,7 @@ class Decoding:
             self.end(job, error)
         except Exception:  # noqa: BLE001  # a bug in the server must not stop it
             _log.exception("a request could not be read")
-            self.end(job, RequestError(500, "the server made a mistake, and wrote it into its log"))
+            self.end(job, RequestError(500, "internal server error; see the log of the server"))
 
 
 class Job:

@@ -34,11 +34,11 @@ class Door:
                 forwarded = True
         name, port = _parts(host)
         if host and not _is_loopback(name) and (not forwarded or port == self._port):
-            message = f"the Host {host[:100].decode('latin-1')!r} is not this machine"
+            message = f"the Host {host[:100].decode('latin-1')!r} is not a name of this machine"
             raise RequestError(403, message, fix="use 127.0.0.1 or localhost, or the service's own address")
         is_cross_origin = origin and origin.partition(b"://")[2] != host
         if not forwarded and (is_cross_origin or site in (b"cross-site", b"same-site")):
-            raise RequestError(403, "the request comes from the page of another site", fix="ask through the service's address")
+            raise RequestError(403, "the request comes from a page of another site", fix="send it to the service's address")
 
 
 def is_loopback(address: str) -> bool:

@@ -38,8 +38,8 @@ def request_encoding(value: bytes, before: bytes) -> bytes:
         if name in (b"", b"identity"):
             continue
         if name not in _NAMES:
-            message = f"content-encoding {name[:40].decode('latin-1')!r} is not understood"
-            raise RequestError(415, message, fix="send gzip or deflate, or the body as it is", headers=_ACCEPTED)
+            message = f"content-encoding {name[:40].decode('latin-1')!r} is not supported"
+            raise RequestError(415, message, fix="send gzip or deflate, or an uncompressed body", headers=_ACCEPTED)
         if before:
             raise RequestError(415, "the body is compressed twice", fix="compress it once", headers=_ACCEPTED)
         before = _NAMES[name]
@@ -71,7 +71,9 @@ def decompressed(body: bytes, encoding: bytes) -> Generator[bytes]:
         if not rest:
             return
         if encoding != GZIP or not rest.startswith(_MAGIC):
-            raise bad(f"{len(body) - position} bytes follow the end of the {encoding.decode()} body", "send the body alone")
+            raise bad(
+                f"{len(body) - position} bytes follow the end of the {encoding.decode()} body", "send nothing after the body"
+            )
     raise bad(f"the gzip body has more than {_MOST_MEMBERS} members", "compress it in one piece")
 
 
@@ -86,11 +88,11 @@ def _member(body: bytes, at: int, inflate: Any, encoding: bytes) -> Generator[by
                 at += len(chunk)
             piece = inflate.decompress(chunk, STEP)
             if not chunk and not piece and not inflate.eof:
-                raise bad(f"the {encoding.decode()} body ends in the middle", "send all of it")
+                raise bad(f"the {encoding.decode()} body ends in the middle", "send the whole body")
             chunk = inflate.unconsumed_tail
             yield piece
     except zlib.error as error:
-        message = f"the body is no {encoding.decode()}: {error}"
+        message = f"the body is not valid {encoding.decode()}: {error}"
         raise bad(message, "compress it again, or send it without Content-Encoding") from None
     return at - len(inflate.unused_data)
 

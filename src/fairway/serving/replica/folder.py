@@ -67,14 +67,14 @@ def find(folder: Path, format_: str = "", runtime: str = "auto", *, allow_pickle
     all others require `allow_pickle`. An ONNX model reads no files outside its folder.
     """
     if not folder.is_dir():
-        message = f"{folder} is no folder"
+        message = f"{folder} is not a folder"
         raise NotFoundError(message, fix="name the folder of a model version with --folder")
     card = _card(folder)
     if runtime != "auto":
         format_ = FORMATS[runtime]
     elif not format_ and card.format == "python":
-        message = f"{folder} holds a Python class, which runs code"
-        raise RefusedError(message, fix="ask for it: --runtime python")
+        message = f"{folder} holds a Python class, which executes code"
+        raise RefusedError(message, fix="to allow it, add --runtime python")
     signature = Signature(_specs(folder, card.signature.inputs), _specs(folder, card.signature.outputs))
     if (format_ or card.format) == "onnx" and (entry := _plain_onnx(folder, card.entry)) is not None:
         _check_weights(folder, entry)
@@ -112,7 +112,7 @@ def _plain_onnx(folder: Path, named: str) -> Path | None:
     if named:
         entry = (folder / named).resolve()
         if not entry.is_relative_to(folder.resolve()) or not entry.is_file():
-            message = f"{folder / 'fairway.json'}: entry {named!r} is no file in the folder"
+            message = f"{folder / 'fairway.json'}: entry {named!r} is not a file in the folder"
             raise UsageError(message, fix="name a file of the version")
         return entry if entry.suffix == ".onnx" else None
     candidates = sorted(folder.glob("*.onnx"))
@@ -130,12 +130,12 @@ def _check_weights(folder: Path, entry: Path) -> None:
             with memoryview(content) as view:
                 named = onnx.external_files(view)
         except ValueError as error:
-            message = f"{entry}: this is no ONNX model: {error}"
+            message = f"{entry}: this is not an ONNX model: {error}"
             raise RefusedError(message, fix="export the model again") from None
     for name in sorted(named):
         weights = (entry.parent / name).resolve()
         if not name or "\\" in name or not weights.is_relative_to(folder.resolve()) or not weights.is_file():
-            message = f"{entry} keeps weights in {name!r}, which is no file of its folder; --allow-pickle does not allow that"
+            message = f"{entry} keeps weights in {name!r}, which is not a file in its folder; --allow-pickle does not permit that"
             raise RefusedError(message, fix="do not use this file; save the model again with its weights beside it")
 
 
@@ -143,5 +143,5 @@ def _specs(folder: Path, tensors: list[_Tensor]) -> tuple[TensorSpec, ...]:
     for tensor in tensors:
         if tensor.datatype not in DTYPES:
             message = f"{folder / 'fairway.json'}: {tensor.name!r} has datatype {tensor.datatype!r}"
-            raise UsageError(message, fix=f"one of {', '.join(DTYPES)}")
+            raise UsageError(message, fix=f"use one of {', '.join(DTYPES)}")
     return tuple(TensorSpec(tensor.name, tensor.datatype, tuple(tensor.shape)) for tensor in tensors)

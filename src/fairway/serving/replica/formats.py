@@ -30,11 +30,11 @@ class Chosen:
 def choose(folder: Path, format_: str, named: str, *, allow_pickle: bool) -> Chosen:
     """Choose the loader and its file; raise `RefusedError` when the folder cannot be served."""
     if format_ and format_ not in TABLE:
-        message = f"nothing here runs the format {format_!r}"
-        raise RefusedError(message, fix=f"one of {', '.join(NAMES)}")
+        message = f"the format {format_!r} is not supported"
+        raise RefusedError(message, fix=f"use one of {', '.join(NAMES)}")
     files = listed(folder)
     if named and not _is_inside(folder, named):
-        message = f"{folder / 'fairway.json'}: entry {named!r} is no file in the folder"
+        message = f"{folder / 'fairway.json'}: entry {named!r} is not a file in the folder"
         raise UsageError(message, fix="name a file of the version")
     risky = choice.risks(files)
     name, entry = choice.choose(files, format_, named, risky)
@@ -43,7 +43,7 @@ def choose(folder: Path, format_: str, named: str, *, allow_pickle: bool) -> Cho
     if name == IN_REPLICA:
         return Chosen(IN_REPLICA, files[entry], False, ())
     if not record.loader:
-        message = f"{folder} holds weights alone"
+        message = f"{folder} holds only weights"
         raise RefusedError(
             message, fix="export the model as ONNX, or serve it with a program: fairway serve --name NAME -- COMMAND"
         )

@@ -39,8 +39,8 @@ class Generating:
         dimensions = asked.options.get("dimensions")
         if len(vectors.shape) != 2 or len(vectors) != len(texts) or dimensions not in (None, vectors.shape[-1]):
             expected = f" with {dimensions} dimensions" if dimensions else ""
-            message = f"embed() gave an array of shape {list(vectors.shape)} for {len(texts)} texts{expected}"
-            raise ModelError(500, message, fix="one vector for each text is needed")
+            message = f"embed() returned an array of shape {list(vectors.shape)} for {len(texts)} texts{expected}"
+            raise ModelError(500, message, fix="return one vector for each text")
         tokens = sum(await asyncio.to_thread(self._runtime.count, texts)) if self._runtime.counts else None
         return openai.write_embeddings(self._model, vectors, as_base64=asked.as_base64, tokens=tokens)
 

@@ -28,7 +28,7 @@ def of_environment(environment: Mapping[str, str] = os.environ) -> Callable[[], 
         pynvml.nvmlInit()
         handles = {uuid: pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids}
     except Exception as error:  # noqa: BLE001  # NVML raises its own classes; missing metrics must not prevent serving
-        _log.warning("there are no metrics of the GPUs: %s", error)
+        _log.warning("GPU metrics are not available: %s", error)
         return None
     return lambda: families(pynvml, handles)
 

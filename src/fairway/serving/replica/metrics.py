@@ -225,8 +225,8 @@ class Metrics:
             ("fairway_queue_seconds_total", "counter", "Time that requests waited for the model.", self.queue_seconds),
             ("fairway_busy_seconds_total", "counter", "Time in which the model ran.", self.busy_seconds),
             ("fairway_non_finite_answers_total", "counter", "Answers with NaN or infinity in an output.", self.non_finite),
-            ("fairway_samples_total", "counter", "Requests kept for later.", self.sampled),
-            ("fairway_samples_dropped_total", "counter", "Requests that should have been kept.", self.samples_dropped),
+            ("fairway_samples_total", "counter", "Requests stored as samples.", self.sampled),
+            ("fairway_samples_dropped_total", "counter", "Requests whose sample was not stored.", self.samples_dropped),
             ("fairway_queue_requests", "gauge", "Requests that wait for the model.", queue),
             ("fairway_in_flight_requests", "gauge", "Requests not answered yet.", self.in_flight),
         )

@@ -13,7 +13,7 @@ def unknown(model: ServedModel, path: str) -> RequestError:
     """Return the error for a path that does not exist."""
     parts = path[:_SHOWN].split("/")
     if len(parts) == 3 and "." in parts[1]:  # /inference.GRPCInferenceService/ModelInfer
-        return RequestError(501, f"no method {path[:_SHOWN]} of gRPC here", fix="docs/protocols.md has the services")
+        return RequestError(501, f"unknown gRPC method {path[:_SHOWN]}", fix="see docs/protocols.md for the services")
     if len(parts) > 3 and parts[2] == "models" and parts[1] in ("v1", "v2"):  # /v1/models/NAME
         name = parts[3].partition(":")[0]
         if name != model.name:
@@ -28,10 +28,8 @@ def unknown(model: ServedModel, path: str) -> RequestError:
         if len(parts) > 5 and parts[4] == "labels" and (label := parts[5].partition(":")[0]) not in model.labels:
             return RequestError(404, f"model {name!r} has no label {label!r} here", fix=f"version {model.version} is served")
     if path.removeprefix("/openai").removeprefix("/v1/") in _TALK:
-        return RequestError(
-            404, f"model {model.name!r} does not do this: nothing is at {path}", fix="ask it by /v2 or /v1/models"
-        )
-    return RequestError(404, f"nothing is at {path[:_SHOWN]}", fix="docs/protocols.md has the paths")
+        return RequestError(404, f"model {model.name!r} does not support {path}", fix="use the paths below /v2 or /v1/models")
+    return RequestError(404, f"unknown path {path[:_SHOWN]}", fix="see docs/protocols.md for the paths")
 
 
 def expects_openai(path: str, *, talks: bool) -> bool:

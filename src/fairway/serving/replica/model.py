@@ -133,7 +133,7 @@ def rows_of(model: ServedModel, shapes: list[tuple[int, ...]]) -> int:
             raise bad(message, "send the same number of rows for every input")
     if rows > MOST_EMPTY_ROWS and rows > max(math.prod(shape) for shape in shapes):
         message = f"the request has {rows} rows without elements"
-        raise bad(message, f"send {MOST_EMPTY_ROWS} of these at most")
+        raise bad(message, f"send at most {MOST_EMPTY_ROWS} of these")
     return rows
 
 

@@ -42,41 +42,51 @@ def read(arguments: list[str] | None = None) -> Options:
     add = parser.add_argument
     add("--folder", type=Path, required=True, help="folder of the model version")
     add("--name", type=_name, required=True, help="name of the model in paths and answers")
-    add("--version", type=_name, default="1", help="its version")
-    add("--label", type=_name, action="append", default=[], help="a label that means this version (TF-Serving)")
-    add("--format", default="", help="onnx, skops, xgboost ...; default: found from the files")
+    add("--version", type=_name, default="1", help="version of the model")
+    add("--label", type=_name, action="append", default=[], help="label of this version, for TF-Serving paths; may be repeated")
+    add("--format", default="", help="onnx, skops, xgboost ...; default: detected from the files")
     add("--runtime", choices=("auto", "onnx", "torch", "savedmodel", "python"), default="auto")
-    add("--allow-pickle", action="store_true", help="load files that can run code of their author")
+    add("--allow-pickle", action="store_true", help="load files that can execute arbitrary code, such as pickles")
     add("--python", default="", help="interpreter for runtimes other than onnx; default: this one")
     add("--host", default="127.0.0.1", help="address to listen on; in a pod: 0.0.0.0")
     add("--port", type=int, default=0, help="port to listen on; 0: chosen by the kernel")
-    add("--threads", type=_positive, default=1, help="threads of one run of the model")
+    add("--threads", type=_positive, default=1, help="threads for each run of the model")
     add(
         "--batching",
         choices=("auto", "always", "never"),
         default="auto",
-        help="whether rows of several requests run together; auto: where fairway.json says so, or a proof at the start shows it",
+        help="whether rows of several requests run together; auto: if fairway.json or a test at startup allows it",
     )
-    add("--max-batch", type=_positive, default=64, help="rows of one batch at the most")
-    add("--max-queue", type=_positive, default=1024, help="requests that may wait")
-    add("--deadline", type=_seconds, default=30.0, help="seconds; who would wait longer gets 429")
-    add("--objective", type=_seconds, default=0.0, help="seconds for an answer that batches must leave room for; default: none")
-    add("--max-body", type=_positive, default=64 << 20, help="bytes of a request's body, and of the outputs for it, at the most")
+    add("--max-batch", type=_positive, default=64, help="maximum rows per batch")
+    add("--max-queue", type=_positive, default=1024, help="maximum number of waiting requests")
+    add(
+        "--deadline",
+        type=_seconds,
+        default=30.0,
+        help="maximum wait in seconds; requests that would wait longer are refused with 429",
+    )
+    add(
+        "--objective",
+        type=_seconds,
+        default=0.0,
+        help="target for the latency of answers in seconds, which limits batches; default: none",
+    )
+    add("--max-body", type=_positive, default=64 << 20, help="maximum bytes of a request's body, and of the outputs for it")
     add(
         "--max-json",
         type=_positive,
         default=16 << 20,
-        help="bytes of JSON in a request, and of outputs that go as JSON, at the most",
+        help="maximum bytes of JSON in a request, and of outputs that are sent as JSON",
     )
     add(
         "--max-held",
         type=_positive,
         default=256 << 20,
-        help="bytes of all requests, of what is decoded of them and of unread answers together at the most",
+        help="maximum bytes of all requests, their decoded data and unread answers together",
     )
-    add("--body-timeout", type=_seconds, default=30.0, help="seconds that a body may take to arrive")
-    add("--sample-folder", type=Path, default=None, help="where some requests and answers are kept")
-    add("--sample-rate", type=_part, default=0.01, help="the part of the requests that is kept, 0 to 1")
+    add("--body-timeout", type=_seconds, default=30.0, help="maximum seconds for a body to arrive")
+    add("--sample-folder", type=Path, default=None, help="folder for sampled requests and answers")
+    add("--sample-rate", type=_part, default=0.01, help="fraction of the requests to sample, 0 to 1")
     parsed = parser.parse_args(arguments)
     return Options(
         folder=parsed.folder,
@@ -100,14 +110,14 @@ def read(arguments: list[str] | None = None) -> Options:
 
 def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
-        message = f"{text!r} is no name; use letters, digits, '.', '_' and '-'"
+        message = f"{text!r} is not a valid name; use letters, digits, '.', '_' and '-'"
         raise argparse.ArgumentTypeError(message)
     return text
 
 
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
-        message = f"{text!r} is no number from 1 up"
+        message = f"{text!r} is not a whole number of at least 1"
         raise argparse.ArgumentTypeError(message)
     return int(text)
 
@@ -118,7 +128,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0.0 <= seconds < 1e9:
-        message = f"{text!r} is no number of seconds"
+        message = f"{text!r} is not a valid number of seconds"
         raise argparse.ArgumentTypeError(message)
     return seconds
 
@@ -126,6 +136,6 @@ def _seconds(text: str) -> float:
 def _part(text: str) -> float:
     part = _seconds(text)
     if part > 1.0:
-        message = f"{text!r} is no part; use a number from 0 to 1"
+        message = f"{text!r} is not a valid fraction; use a number from 0 to 1"
         raise argparse.ArgumentTypeError(message)
     return part

@@ -72,7 +72,7 @@ class Pages:
             return answer
         if page is not None or path in self._questions:
             allowed = "GET" if page is not None else "POST"
-            message = f"{method} is not for {path}"
+            message = f"{path} does not accept {method}"
             error = RequestError(405, message, fix=f"use {allowed}", headers=((b"allow", allowed.encode()),))
             return self._form_at(path)(error)
         return self._form_at(path)(unknown(self._model, path))
@@ -136,7 +136,7 @@ class Pages:
 
     def _ready(self, ready: dict[str, object]) -> Answer:
         if self._draining():
-            return refusal(RequestError(503, "this replica is ending"))
+            return refusal(RequestError(503, "this replica is shutting down"))
         return told(ready)
 
     def _metadata(self) -> Answer:

@@ -143,7 +143,7 @@ class _Proof:
                 return
         probes.length = probes.lengths[0]
         if probes.row_bytes * POOL > BATCH_BYTES:
-            message = f"a row takes {probes.row_bytes} bytes, and {POOL} rows may take {BATCH_BYTES}"
+            message = f"a row takes {probes.row_bytes} bytes, and {POOL} rows must fit into {BATCH_BYTES}"
             raise UnknownError(message)
 
     def _compare(self, kind: Kind) -> bool:

@@ -137,7 +137,7 @@ class Sampler:
                 files.pop(0).unlink(missing_ok=True)
                 sizes.pop(0)
         except OSError as error:
-            _log.warning("samples could not be put in order: %s", error)
+            _log.warning("the sample files could not be renamed or pruned: %s", error)
 
 
 def _told(spec: TensorSpec, array: Array) -> dict[str, Any]:

@@ -82,8 +82,8 @@ class Start:
             try:
                 listener = listen(self._chosen.host, self._chosen.port)
             except OSError as error:
-                message = f"port {self._chosen.port} cannot be had: {error}"
-                raise ConflictError(message, fix="choose another --port; 0 takes a free one") from None
+                message = f"cannot listen on port {self._chosen.port}: {error}"
+                raise ConflictError(message, fix="choose another --port; 0 picks a free one") from None
             return self._serve(listener)
         finally:
             self._batcher.close()
@@ -158,8 +158,10 @@ class Start:
         if setting == "always" and self._runtime.batches:
             return BatchingVerdict(True, BatchingBasis.DECLARED, f"by {source}")
         if getattr(self._runtime, "independent", False) and self._runtime.batches:
-            return BatchingVerdict(True, BatchingBasis.DECLARED, f"{self._runtime.platform} computes each row for itself")
-        sys.stderr.write("trying whether rows may be batched; until the verdict, errors of the model come from trial inputs\n")
+            return BatchingVerdict(True, BatchingBasis.DECLARED, f"{self._runtime.platform} computes each row independently")
+        sys.stderr.write(
+            "testing whether rows can be batched; until the result is known, errors of the model come from test inputs\n"
+        )
         return prove(self._runtime, self._chosen.limits.max_batch)
 
 

@@ -176,7 +176,7 @@ def _loader(name: str) -> Any:
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "loaders", name + ".py")
         spec = importlib.util.spec_from_file_location(full, path)
         if spec is None or spec.loader is None:
-            raise ValueError(f"there is no loader {name}")
+            raise ValueError(f"unknown loader {name}")
         module = importlib.util.module_from_spec(spec)
         sys.modules[full] = module
         spec.loader.exec_module(module)

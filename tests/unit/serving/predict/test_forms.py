@@ -62,7 +62,7 @@ def test_columns_of_other_names_are_together_a_row(tmp_path: Path) -> None:
     parquet.write_table(table({"a": [1, 2], "b": [0.5, 1.5]}), tmp_path / "a.parquet")
     assert arranged(taking(2), open_rows(tmp_path).read(0, 2))[0].tolist() == [[1, 0.5], [2, 1.5]]
     parquet.write_table(table({"a": [1, 2], "b": ["one", "two"]}), tmp_path / "a.parquet")
-    with pytest.raises(UsageError, match="columns b hold no numbers"):
+    with pytest.raises(UsageError, match="columns b do not hold numbers"):
         arranged(taking(2), open_rows(tmp_path).read(0, 2))
 
 
@@ -111,7 +111,7 @@ def test_texts_of_requests_may_be_nested(tmp_path: Path) -> None:
 def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
     good = [tensor("x", [1, 2], [1, 2])]
     path = requests(tmp_path / "a.jsonl", good, [tensor("x", [1, 2], [1, 2, 3])])
-    with pytest.raises(UsageError, match=r"a\.jsonl:2: input 'x' is no FP32 of \[1, 2\]"):
+    with pytest.raises(UsageError, match=r"a\.jsonl:2: input 'x' is not FP32 \[1, 2\]"):
         open_rows(path).read(0, 2)
     with pytest.raises(UsageError, match=r"a\.jsonl:2: its inputs do not have the same number of rows"):
         open_rows(requests(path, good, [tensor("x", [1, 2], [1, 2]), tensor("z", [2], [1, 2])]))
@@ -190,9 +190,9 @@ def test_the_card_says_the_rest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "rules", "words"),
     [
-        ((-1, 784), Rules(), "is no image"),
-        ((-1, 7, 4, 4), Rules(), "is no image"),
-        ((-1, 3, -1, -1), Rules(), "does not say how large"),
+        ((-1, 784), Rules(), "is not an image"),
+        ((-1, 7, 4, 4), Rules(), "is not an image"),
+        ((-1, 3, -1, -1), Rules(), "does not define the size"),
         ((-1, 3, 4, 4), Rules(mean=(1.0, 2.0)), "an image has 3 channels"),
     ],
 )
@@ -267,6 +267,6 @@ def test_what_was_done_before_is_said_at_once(tmp_path: Path, capsys: pytest.Cap
     words = ["--folder", str(tmp_path / "model"), "--data", str(tmp_path / "rows.npy"), "--out", str(out), "--shard", "4"]
     assert main(words) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "0: 10 rows, 4 of them predicted before"
+    assert lines[0] == "0: 10 rows, 4 of them already predicted"
     assert lines[-1] == "0: rows 8 to 10 of 10; 100% done"
     assert Parts(out, "npz").rows(10, 4) == 10

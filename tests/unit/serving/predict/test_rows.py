@@ -52,7 +52,7 @@ def test_lines_of_json_and_tables(tmp_path: Path) -> None:
         ("x.jsonl", "[1\n", r"x.jsonl:1: "),
         ("x.csv", "a,b\n1,c\n", "could not convert"),
         ("x.npy", "no array", "x.npy"),
-        ("x.bin", "x", "no file of rows"),
+        ("x.bin", "x", "not a file of rows"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, name: str, text: str, message: str) -> None:

@@ -35,7 +35,7 @@ def test_a_model_that_mixes_rows_gets_each_alone(
     code, found = predicted(tmp_path, *how)
     assert code == 0
     assert found.tolist() == ROWS.tolist()
-    assert "the model gets each row alone" in capsys.readouterr().err
+    assert "the model runs each row alone" in capsys.readouterr().err
 
 
 def test_what_is_declared_counts(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_rows_that_do_not_fill_a_fixed_batch_are_refused(tmp_path: Path, capsys:
     code, found = predicted(tmp_path)
     assert code == 2
     assert len(found) == 0
-    assert "the model takes 4 rows at once, and 2 are left" in capsys.readouterr().err
+    assert "the model takes 4 rows at once, but only 2 remain" in capsys.readouterr().err
 
 
 def test_outputs_that_are_not_of_rows_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,8 @@ import pytest
 from small_models import Told, app_of, ask, doubler, lookup, signature
 
 from fairway.serving.replica.bodies import BodyLimits
+from fairway.serving.replica.protocols.grpc.definitions import definitions
+from fairway.serving.replica.protocols.grpc.framing import frame, unframed
 from fairway.serving.replica.runtimes.onnx import OnnxRuntime
 
 
@@ -56,6 +58,22 @@ async def test_pages() -> None:
     assert (await ask(app, "GET", "/v1/models/m"))[1]["id"] == "m"
 
 
+async def test_log_settings_are_the_same_over_rest_and_grpc() -> None:
+    app = told_app()
+    status, over_rest, _ = await ask(app, "GET", "/v2/logging")
+    assert status == 200
+    schema = definitions().schema
+    message = frame(schema.encode("inference.LogSettingsRequest", {}))
+    headers = {"content-type": "application/grpc"}
+    status, answer, _ = await ask(app, "POST", "/inference.GRPCInferenceService/LogSettings", message, headers)
+    assert status == 200
+    settings = schema.decode("inference.LogSettingsResponse", unframed(answer, 1 << 16))["settings"]
+    over_grpc = {name: next(iter(value.values())) for name, value in settings.items()}
+    assert over_grpc == over_rest
+    assert {name for name, value in settings.items() if "bool_param" in value} == {"log_info", "log_warning", "log_error"}
+    assert list(settings["log_verbose_level"]) == ["uint32_param"]
+
+
 async def test_readiness_goes_at_once_and_answers_say_close() -> None:
     app = told_app()
     app.draining = True
@@ -92,7 +110,7 @@ async def test_what_is_counted() -> None:
         ("POST", "/v2/models/m/versions/8/infer", 404, "no version '8'"),
         ("POST", "/v1/models/m/labels/x:predict", 404, "no label 'x'"),
         ("GET", "/v2/models/../m", 404, "no model '..'"),
-        ("GET", "/nothing", 404, "nothing is at /nothing"),
+        ("GET", "/nothing", 404, "unknown path /nothing"),
         ("PUT", "/v2/models/m/infer", 405, "use POST"),
         ("POST", "/v2/models/m", 405, "use GET"),
     ],
@@ -113,7 +131,7 @@ async def test_bodies_that_are_not_taken() -> None:
 async def test_a_mistake_of_ours_is_a_500_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
     app = app_of(Told(signature(x=("FP32", [-1, 3]), out_y=("FP32", [-1, 3])), lambda inputs: []))
     status, answer, _ = await ask(app, "POST", "/v2/models/m/infer", infer(1.0))
-    assert (status, "mistake" in answer["error"]) == (500, True)
+    assert (status, "internal server error" in answer["error"]) == (500, True)
     assert "could not be answered" in caplog.text
     assert (await ask(app, "GET", "/v2/health/ready"))[0] == 200
 
@@ -138,4 +156,4 @@ async def test_a_replica_without_its_model_sends_requests_elsewhere() -> None:
     app.gone = app.draining = True
     status, answer, headers = await ask(app, "POST", "/v2/models/m/infer", infer(1.0))
     assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
-    assert "the process of the model has ended" in answer["error"]
+    assert "the model's process has ended" in answer["error"]

@@ -222,7 +222,7 @@ async def test_a_declaration_that_is_wrong_by_its_shapes_is_withdrawn() -> None:
     batcher, runtime, _ = batcher_of(lambda inputs: [inputs[0].sum(axis=0, keepdims=True)])
     answers = await asyncio.gather(*(batcher.ask(rows(1, value=value), 1) for value in (1.0, 2.0)))
     assert [answer[0].tolist() for answer in answers] == [[[1.0, 1.0]], [[2.0, 2.0]]]
-    assert str(batcher.verdict) == "not batched (mixed): the model gave (1, 2) for 2 rows"
+    assert str(batcher.verdict) == "not batched (mixed): the model returned (1, 2) for 2 rows"
     await asyncio.gather(*(batcher.ask(rows(1), 1) for _ in range(2)))
     assert runtime.sizes == [2, 1, 1, 1, 1]
 

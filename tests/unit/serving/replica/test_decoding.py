@@ -202,5 +202,5 @@ async def test_rows_whose_outputs_would_be_too_large_are_not_run() -> None:
         asked = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [rows, 1], "data": [1.0] * rows}]}
         status, answer, _ = await ask(app, "POST", "/v2/models/m/infer", asked)
         assert status == wanted
-    assert "send 5 rows at once at the most" in answer["error"]
+    assert "send at most 5 rows at once" in answer["error"]
     assert widens.sizes == [1, 5]

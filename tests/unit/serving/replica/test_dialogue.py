@@ -4,55 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from small_connection import connected
 from small_models import Told, app_of, signature
 
 from fairway.serving.http2 import frames
-from fairway.serving.http2.frames import HEAD, PREFACE
-from fairway.serving.http2.hpack import Decoder, encode
+from fairway.serving.http2.hpack import encode
 from fairway.serving.replica.bodies import BodyLimits
 from fairway.serving.replica.protocols.grpc.definitions import definitions
-from fairway.serving.replica.streams.connection import StreamsConnection
 
 SERVICE = b"/inference.GRPCInferenceService/"
 WIDE = signature(x=("FP32", [-1, 1000]), out_y=("FP32", [-1]))
-
-
-class Transport:
-    """Keeps what is written."""
-
-    def __init__(self) -> None:
-        self.written = b""
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def set_write_buffer_limits(self, *_: Any) -> None: ...
-
-    def is_closing(self) -> bool:
-        return False
-
-    def headers(self) -> list[dict[bytes, bytes]]:
-        """Every block of headers, in order."""
-        found, at, decoder = [], 0, Decoder(1 << 16, 128)
-        while at < len(self.written):
-            high, low, kind, _, _ = HEAD.unpack_from(self.written, at)
-            size = high << 8 | low
-            if kind == frames.HEADERS:
-                found.append(dict(decoder.decode(self.written[at + 9 : at + 9 + size])))
-            at += 9 + size
-        return found
-
-
-def connected(app: Any) -> tuple[StreamsConnection, Transport]:
-    connection, transport = StreamsConnection(app, SimpleNamespace(connections=set())), Transport()
-    connection.connection_made(transport)  # type: ignore[arg-type]
-    connection.data_received(PREFACE + frames.settings({}))
-    return connection, transport
 
 
 def begins(number: int, method: bytes, *, ended: bool = False) -> bytes:

@@ -48,7 +48,7 @@ def test_the_author_of_a_model_declares_whether_its_rows_may_run_together(tmp_pa
 
 def test_a_python_class_only_when_asked_for(tmp_path: Path) -> None:
     filled(tmp_path, model_dot_py="", fairway_dot_json='{"format": "python"}')
-    with pytest.raises(RefusedError, match="runs code"):
+    with pytest.raises(RefusedError, match="executes code"):
         find(tmp_path)
     assert find(tmp_path, "python").runtime == "python"
     assert find(tmp_path, runtime="python").entry == tmp_path / "model.py"
@@ -59,14 +59,14 @@ def test_a_python_class_only_when_asked_for(tmp_path: Path) -> None:
     [
         ({}, RefusedError, "no model of a known format is among nothing"),
         ({"model_dot_py": ""}, RefusedError, "is a Python class"),
-        ({"weights_dot_safetensors": ""}, RefusedError, "weights alone"),
+        ({"weights_dot_safetensors": ""}, RefusedError, "only weights"),
         ({"model_dot_pt": ""}, RefusedError, "is a pickle"),
         ({"model_dot_joblib": ""}, RefusedError, "is a pickle"),
         ({"a_dot_onnx": "", "b_dot_onnx": ""}, RefusedError, "are all onnx"),
         ({"a_dot_onnx": "", "fairway_dot_json": "{"}, UsageError, "fairway.json"),
-        ({"a_dot_onnx": "", "fairway_dot_json": '{"entry": "../../etc/passwd"}'}, UsageError, "no file in the folder"),
+        ({"a_dot_onnx": "", "fairway_dot_json": '{"entry": "../../etc/passwd"}'}, UsageError, "not a file in the folder"),
         ({"a_dot_onnx": "", "fairway_dot_json": '{"batching": "maybe"}'}, UsageError, "Invalid enum value 'maybe'"),
-        ({"a_dot_onnx": "", "fairway_dot_json": '{"entry": "gone.onnx"}'}, UsageError, "no file in the folder"),
+        ({"a_dot_onnx": "", "fairway_dot_json": '{"entry": "gone.onnx"}'}, UsageError, "not a file in the folder"),
         ({"a_dot_onnx": "", "fairway_dot_json": CARD.replace("FP32", "FLOAT").replace("sub/net", "a")}, UsageError, "'FLOAT'"),
         ({"a_dot_onnx": "", "fairway_dot_json": '{"format": "tflite"}'}, RefusedError, "'tflite'"),
     ],
@@ -106,7 +106,7 @@ def test_an_onnx_model_reads_no_file_outside_of_its_folder(tmp_path: Path, place
     tensor = field(8, "w") + field(13, field(1, "location") + field(2, place))
     for hidden in (field(7, field(5, tensor)), field(25, field(7, field(5, field(5, tensor))))):
         (folder / "model.onnx").write_bytes(onnx_file() + hidden)
-        with pytest.raises(RefusedError, match="which is no file of its folder"):
+        with pytest.raises(RefusedError, match="which is not a file in its folder"):
             find(folder, allow_pickle=True)
     (folder / "weights").write_bytes(b"12345678")
     (folder / "model.onnx").write_bytes(onnx_file(external=["weights"]))
@@ -114,5 +114,5 @@ def test_an_onnx_model_reads_no_file_outside_of_its_folder(tmp_path: Path, place
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="is no folder"):
+    with pytest.raises(NotFoundError, match="is not a folder"):
         find(tmp_path / "gone")

@@ -195,7 +195,7 @@ def test_rows_too_large_to_try_are_unknown() -> None:
     wide = signature(x=("FP32", [-1, 4096, 4096]), out_y=("FP32", [-1]))
     runtime = Told(wide, lambda inputs: [inputs[0][:, 0, 0]])
     found = prove(runtime, 64)
-    assert (found.basis, found.detail) == (BatchingBasis.UNKNOWN, "a row takes 67108864 bytes, and 8 rows may take 67108864")
+    assert (found.basis, found.detail) == (BatchingBasis.UNKNOWN, "a row takes 67108864 bytes, and 8 rows must fit into 67108864")
     assert not runtime.sizes
 
 

@@ -32,7 +32,7 @@ class Keras:
             self._told(tensor.name, tensor) for tensor in inputs or ()
         ]
         if not self.inputs:
-            raise ValueError("a model of a class of its own does not tell its inputs; write them into fairway.json beside it")
+            raise ValueError("a model of a custom class does not declare its inputs; write them into fairway.json beside it")
         outputs = getattr(self._model, "outputs", None)
         names = list(getattr(self._model, "output_names", None) or ())
         if not names and outputs and len(outputs) == 1 and isinstance(self._model, keras.Sequential):

@@ -9,7 +9,7 @@ from typing import Any
 def load(order: Any) -> Any:
     """Load the model, and wrap it according to its library."""
     if not order.trusted:
-        raise ValueError("a pickle runs code when it is loaded; it needs --allow-pickle")
+        raise ValueError("loading a pickle can execute arbitrary code; to allow it, add --allow-pickle")
     if zipfile.is_zipfile(order.entry):
         raise ValueError("torch.save wrote weights or a whole module; export it: fairway.export, torch.export or torch.jit.save")
     try:

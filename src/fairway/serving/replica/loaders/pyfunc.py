@@ -20,7 +20,7 @@ class Pyfunc:
 
     def __init__(self, order: Any) -> None:
         if not order.trusted:
-            raise ValueError("MLflow's loader runs code of the model's author; it needs --allow-pickle")
+            raise ValueError("MLflow's loader executes code of the model; to allow it, add --allow-pickle")
         os.environ.setdefault("MLFLOW_TRACKING_URI", os.path.join(os.environ.get("TMPDIR", "/tmp"), "mlruns"))
         os.environ["MLFLOW_DISABLE_ENV_MANAGER_CONDA_WARNING"] = "true"
         import mlflow.pyfunc  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: PLC0415

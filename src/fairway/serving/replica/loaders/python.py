@@ -42,7 +42,7 @@ class PythonClass:
         outputs = self.model.predict(named)
         missing = [spec["name"] for spec in self.outputs if spec["name"] not in outputs]
         if missing:
-            raise KeyError(f"predict gave {sorted(outputs)} and lacks {missing}")
+            raise KeyError(f"predict returned {sorted(outputs)} without {missing}")
         return [np.asarray(outputs[spec["name"]]) for spec in self.outputs]
 
 

@@ -29,7 +29,7 @@ class Rows:
         self.platform = platform
         self.inputs = order.written["inputs"] or inputs
         if not self.inputs:
-            raise ValueError("it does not tell how many features it takes; write the inputs into fairway.json")
+            raise ValueError("it does not declare its number of features; write the inputs into fairway.json")
         self._names: list[str] = []
         self.outputs: list[dict[str, Any]] = order.written["outputs"] or known or []
         if not self.outputs:
@@ -146,7 +146,7 @@ def _text(value: Any) -> Any:
     try:
         return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError as error:
-        raise ValueError(f"a text is no UTF-8: {error}") from None
+        raise ValueError(f"a text is not valid UTF-8: {error}") from None
 
 
 def plain(values: Any) -> Any:

@@ -22,7 +22,7 @@ class TorchScript:
         if not self.inputs:
             suggestion = ", ".join(f'{{"name": "{name}", "datatype": "FP32", "shape": [-1, ...]}}' for name in names)
             raise ValueError(
-                "a TorchScript program does not tell the types and shapes of its inputs; write them into fairway.json beside it: "
+                "a TorchScript program does not declare its inputs' types and shapes; write them into fairway.json beside it: "
                 f'{{"format": "torchscript", "signature": {{"inputs": [{suggestion}]}}}}'
             )
         if len(names) < len(self.inputs):

@@ -210,7 +210,7 @@ class Text:
         tokens = self._tokens(prompt)
         length = int(tokens.shape[1])
         if length >= self._longest:
-            raise ValueError(f"the prompt has {length} tokens, and the model takes {self._longest}")
+            raise ValueError(f"the prompt has {length} tokens, and the model takes at most {self._longest}")
         sampler = Sampler(self._torch, options, self._model_.generation_config)
         step = self._begin(tokens)
         generated: list[int] = []
@@ -337,7 +337,7 @@ def _texts(array: Any) -> list[str]:
     try:
         return [text.decode() if isinstance(text, bytes) else str(text) for text in array.ravel().tolist()]
     except UnicodeDecodeError as error:
-        raise ValueError(f"a text is no UTF-8: {error}") from None
+        raise ValueError(f"a text is not valid UTF-8: {error}") from None
 
 
 def _json(path: str, kind: Any = dict) -> Any:

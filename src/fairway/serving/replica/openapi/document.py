@@ -15,16 +15,16 @@ DOCS = "/docs"
 
 _PAGES = {
     "/v2": ("Health", "The server: its name, its version and its extensions"),
-    "/v2/health/live": ("Health", "Whether the server lives"),
-    "/v2/health/ready": ("Health", "Whether requests are answered; 503 while the replica ends"),
+    "/v2/health/live": ("Health", "Whether the server is alive"),
+    "/v2/health/ready": ("Health", "Whether the server is ready; 503 while the replica is shutting down"),
     "/v2/models": ("Open Inference Protocol", "The models that are served"),
     "/v2/models/stats": ("Open Inference Protocol", "Counts and times of the requests to all models"),
-    "/v2/logging": ("Open Inference Protocol", "The settings of the log, as Triton's clients read them"),
-    "/v2/trace/setting": ("Open Inference Protocol", "The settings of traces, as Triton's clients read them"),
-    "/": ("Health", "Whether the server lives, as KServe's clients read it"),
-    "/health": ("Health", "Whether requests are answered, as MLServer and vLLM have it"),
-    "/ping": ("Health", "Whether requests are answered, as MLflow and SageMaker have it"),
-    "/version": ("Health", "The version of the server, as MLflow has it"),
+    "/v2/logging": ("Open Inference Protocol", "Log settings, for Triton's clients"),
+    "/v2/trace/setting": ("Open Inference Protocol", "Trace settings, for Triton's clients"),
+    "/": ("Health", "Whether the server is alive, for KServe's clients"),
+    "/health": ("Health", "Whether the server is ready, as in MLServer and vLLM"),
+    "/ping": ("Health", "Whether the server is ready, as in MLflow and SageMaker"),
+    "/version": ("Health", "The version of the server, as in MLflow"),
     "/metrics": ("Observability", "Metrics for Prometheus, of all replicas together behind the service's router"),
     "/monitoring/prometheus/metrics": ("Observability", "The same metrics, at the path of TensorFlow Serving"),
     "/v1/models": ("OpenAI", "The models that are served"),
@@ -32,10 +32,10 @@ _PAGES = {
 }
 _ENDS = {
     "/ready": "Whether the model is ready",
-    "/config": "The configuration of the model, as Triton gives it",
+    "/config": "The configuration of the model, as in Triton",
     "/stats": "Counts and times of the requests to the model",
-    "/trace/setting": "The settings of the model's traces, as Triton's clients read them",
-    "sharedmemory/status": "The regions of shared memory that are registered: none",
+    "/trace/setting": "Trace settings of the model, for Triton's clients",
+    "sharedmemory/status": "Registered shared memory regions: always none",
 }
 """Descriptions of pages below `/v2/`, by the end of their path; others describe the model."""
 _TEXT = frozenset({"/metrics", "/monitoring/prometheus/metrics", "/version"})
@@ -90,7 +90,7 @@ def _page(path: str) -> Operation:
     if path.startswith("/openai/"):
         return page("OpenAI", "The model")
     if path.startswith("/v1/"):
-        return page("TensorFlow Serving", "The state of the model; also the model as OpenAI lists it")
+        return page("TensorFlow Serving", "The state of the model, with the members of OpenAI's model object")
     return page("Other", path)
 
 
@@ -99,10 +99,10 @@ def _question(model: ServedModel, path: str) -> Operation:
     has_example = example.has_example(signature)
     if path.endswith("/infer"):
         body = example.infer(signature) if has_example else None
-        return question("Open Inference Protocol", "Ask the model", "InferRequest", "InferAnswer", body, binary=True)
+        return question("Open Inference Protocol", "Run inference", "InferRequest", "InferAnswer", body, binary=True)
     if path.endswith(":predict"):
         body = example.predict(signature, batches=model.batches) if has_example else None
-        return question("TensorFlow Serving", "Ask the model, by rows or by columns", "PredictRequest", "PredictAnswer", body)
+        return question("TensorFlow Serving", "Run inference on rows or columns", "PredictRequest", "PredictAnswer", body)
     if path.endswith((":classify", ":regress")):
         summary = "Labels with scores" if path.endswith(":classify") else "One number for each example"
         return question(
@@ -110,14 +110,18 @@ def _question(model: ServedModel, path: str) -> Operation:
         )
     if path.endswith("/chat/completions"):
         messages = [{"role": "user", "content": "Hello"}]
-        return question("OpenAI", "A chat", "Object", "Object", {"model": model.name, "messages": messages, "max_tokens": 5})
+        return question(
+            "OpenAI", "Chat completion", "Object", "Object", {"model": model.name, "messages": messages, "max_tokens": 5}
+        )
     if path.endswith("/completions"):
-        return question("OpenAI", "A text", "Object", "Object", {"model": model.name, "prompt": "Hello", "max_tokens": 5})
+        return question(
+            "OpenAI", "Text completion", "Object", "Object", {"model": model.name, "prompt": "Hello", "max_tokens": 5}
+        )
     if path.endswith("/embeddings"):
-        return question("OpenAI", "Vectors of texts", "Object", "Object", {"model": model.name, "input": ["Hello"]})
+        return question("OpenAI", "Embeddings of texts", "Object", "Object", {"model": model.name, "input": ["Hello"]})
     if path.endswith("/invocations"):
         body = example.predict(signature, batches=model.batches) if has_example else None
-        return question("MLflow", "Ask the model as MLflow's clients do", "Object", "Object", body)
+        return question("MLflow", "Run inference, as in MLflow", "Object", "Object", body)
     return question("Other", path, "Object", "Object", None)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _ERRORS = {
-    "400": "The request makes no sense, or the model refuses its values.",
+    "400": "The request is invalid, or the model rejects its values.",
     "404": "There is no such model, version or label.",
     "413": "The body, or the answer to it, is too large.",
     "429": "Too many requests wait. `Retry-After` says when to try again.",
@@ -18,7 +18,7 @@ _REQUEST_ID = {
     "name": "x-request-id",
     "in": "header",
     "required": False,
-    "description": "An id of yours: up to 200 letters, digits and `._:/+=@-`. The answer, the access log and traces carry it.",
+    "description": "Request id: up to 200 letters, digits and `._:/+=@-`. Repeated in the answer, the access log and traces.",
     "schema": {"type": "string", "maxLength": 200, "pattern": "^[A-Za-z0-9._:/+=@-]+$"},
 }
 

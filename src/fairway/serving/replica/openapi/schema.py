@@ -16,7 +16,7 @@ def components(model: ServedModel) -> dict[str, Any]:
     schemas: dict[str, Any] = {
         "Error": {
             "type": "object",
-            "properties": {"error": {"description": "What is wrong, and how to mend it; of OpenAI's routes an object."}},
+            "properties": {"error": {"description": "What is wrong and how to fix it; an object on OpenAI's routes."}},
         },
         "Object": {"type": "object"},
     }
@@ -32,12 +32,12 @@ def _openinference(model: ServedModel) -> dict[str, Any]:
             "type": "object",
             "required": ["inputs"],
             "properties": {
-                "id": {"type": "string", "description": "Comes back with the answer."},
+                "id": {"type": "string", "description": "Returned with the answer."},
                 "parameters": {"type": "object"},
                 "inputs": {"type": "array", "items": {"oneOf": [_tensor(spec, sent=True) for spec in inputs]}},
                 "outputs": {
                     "type": "array",
-                    "description": "The outputs that are wanted; all of them where it is left out.",
+                    "description": "The outputs to return; default: all.",
                     "items": {
                         "type": "object",
                         "required": ["name"],
@@ -80,7 +80,7 @@ def _tfserving(inputs: tuple[TensorSpec, ...]) -> dict[str, Any]:
             "required": ["examples"],
             "properties": {
                 "signature_name": {"const": "serving_default"},
-                "context": {"type": "object", "description": "Features that all examples have."},
+                "context": {"type": "object", "description": "Features shared by all examples."},
                 "examples": {"type": "array", "items": {"type": "object", "properties": by_name}},
             },
         },

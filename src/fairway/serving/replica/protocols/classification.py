@@ -21,7 +21,7 @@ def best_classes(spec: TensorSpec, values: Array, count: int, *, rows: bool, lab
     """
     if spec.datatype in ("BYTES", "BOOL"):
         message = f"output {spec.name!r} has datatype {spec.datatype}, which has no order"
-        raise bad(message, "ask for the output itself")
+        raise bad(message, "request the output itself")
     shape = values.shape
     batch = shape[:1] if rows and shape else ()
     width = math.prod(shape[len(batch) :])
@@ -29,7 +29,7 @@ def best_classes(spec: TensorSpec, values: Array, count: int, *, rows: bool, lab
     class_count = min(count, width)
     if table.size > MOST_ELEMENTS:
         message = f"output {spec.name!r}: the best of {table.size} elements"
-        raise bad(message, f"ask for the classes of {MOST_ELEMENTS} elements at the most at once, or for the output itself")
+        raise bad(message, f"request the classes of at most {MOST_ELEMENTS} elements at once, or the output itself")
     floats = values.dtype.kind == "f"
     # Integers are inverted, because unsigned numbers and the smallest signed number have no negative.
     keys = -table.astype(np.float64) if floats else np.invert(table)

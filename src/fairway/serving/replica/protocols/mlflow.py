@@ -75,7 +75,7 @@ class Invocations:
             return self._tables
         if kind == _CSV:
             return self._csv
-        message = f"the content type {kind[:60].decode('latin-1')!r} is not read"
+        message = f"the content type {kind[:60].decode('latin-1')!r} is not supported"
         raise RequestError(415, message, fix="send application/json or text/csv")
 
 
@@ -149,14 +149,14 @@ class CsvTables(Tables):
         try:
             text = body.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            message = f"the CSV is no UTF-8: {error}"
+            message = f"the CSV is not valid UTF-8: {error}"
             raise bad(message) from None
         lines = csv.reader(_lines(text), strict=True)
         columns = [Column(spec) for spec in self._model.signature.inputs]
         try:
             names = next(lines, None)
             if not names:
-                raise bad("the CSV is empty", "send a line of names, and lines of values")
+                raise bad("the CSV is empty", "send a line of names, followed by lines of values")
             table = Table(self._model, [name.strip() for name in names], _parsed)
             while rows := self._some(lines, len(names)):
                 yield TEXT_WORTH * len(body) + sum(column.found.size for column in columns)
@@ -165,7 +165,7 @@ class CsvTables(Tables):
             message = f"line {lines.line_num} of the CSV: {error}"
             raise bad(message) from None
         if not columns[0].rows:
-            raise bad("the table has no rows", "send one at least")
+            raise bad("the table has no rows", "send at least one")
         return asked_of(self._model, [column.array() for column in columns])
 
     def _some(self, lines: Any, width: int) -> list[list[Any]]:
@@ -210,12 +210,12 @@ class Table:
         count = features if names is None else len(names)
         if count > _MOST_COLUMNS:
             message = f"the table has {count} columns"
-            raise bad(message, f"send {_MOST_COLUMNS} at the most, or one tensor with `inputs`")
+            raise bad(message, f"send at most {_MOST_COLUMNS}, or one tensor with `inputs`")
         indices = {name: index for index, name in enumerate(names or ())}
         if names is not None and len(indices) != len(names):
             duplicate = next(name for index, name in enumerate(names) if indices[name] != index)
-            message = f"the table has two columns {duplicate[:100]!r}"
-            raise bad(message, "give each column a name of its own")
+            message = f"the table has two columns named {duplicate[:100]!r}"
+            raise bad(message, "give each column a different name")
         self._parsed = parsed
         self._spec = specs[0]
         self._names = names or []
@@ -225,7 +225,7 @@ class Table:
             self._inputs = [(spec, indices[spec.name]) for spec in specs]
             if parsed is not None and any(length not in (1, -1) for spec in specs for length in spec.shape[1:]):
                 wrong = next(spec for spec in specs if any(length not in (1, -1) for length in spec.shape[1:]))
-                message = f"column {wrong.name!r} is one value a row where the model takes {list(wrong.shape)}"
+                message = f"column {wrong.name!r} has one value per row, but the model takes {list(wrong.shape)}"
                 raise bad(message, "send JSON")
         elif len(specs) != 1 or len(specs[0].shape) != 2 or specs[0].shape[1] not in (-1, count):  # rows of features
             columns = ", ".join(names)[:200] if names is not None else f"{count} columns without names"
@@ -268,7 +268,7 @@ class SplitRows:
         """Convert more rows."""
         for number, row in enumerate(rows, self.count):
             if type(row) is not list:
-                message = f"data[{number}] of dataframe_split is no list"
+                message = f"data[{number}] of dataframe_split is not a list"
                 raise bad(message, "send a list of values for each row")
             if self._table is None:
                 self._table = Table(self._model, None, features=len(row))
@@ -298,7 +298,7 @@ class Records:
         rows = []
         for number, record in enumerate(records, self._count):
             if type(record) is not dict:
-                message = f"dataframe_records[{number}] is no object"
+                message = f"dataframe_records[{number}] is not an object"
                 raise bad(message, "send an object of values by column for each row")
             if self._table is None:
                 self._names = list(record)
@@ -335,7 +335,7 @@ def _parsed(value: str, spec: TensorSpec, name: str) -> Any:
     except (KeyError, ValueError, OverflowError):
         pass
     shown = "missing" if text in _MISSING else repr(text[:40])
-    message = f"column {name[:100]!r}: the value {shown} is no {spec.datatype}"
+    message = f"column {name[:100]!r}: the value {shown} is not {spec.datatype}"
     raise bad(message)
 
 

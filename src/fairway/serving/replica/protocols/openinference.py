@@ -204,7 +204,7 @@ class OpenInference:
             offset += size
         if offset != len(raw):
             message = f"{len(raw) - offset} bytes of the body belong to no input"
-            raise bad(message, "let the binary_data_size of the inputs add up to what follows the JSON")
+            raise bad(message, "make the binary_data_size of the inputs add up to the bytes after the JSON")
         return self._question(arrays, shapes, request.id, self._wanted(request), len(request.inputs))
 
     def _read_binary(self, body: bytes, length: int) -> Question:
@@ -284,14 +284,14 @@ class OpenInference:
             return tuple((index, binary_by_default) for index in range(len(outputs))), (), timeout
         if len(request.outputs) > len(outputs):
             message = f"the request asks for {len(request.outputs)} outputs"
-            raise bad(message, f"the model has {len(outputs)}; ask for each once")
+            raise bad(message, f"the model has {len(outputs)}; request each once")
         classes = tuple([check_output(output.name, output.parameters) for output in request.outputs])
         wanted = {
             named(outputs, output.name, "output"): bool(output.parameters.get("binary_data", binary_by_default))
             for output in request.outputs
         }
         if len(wanted) != len(request.outputs):
-            raise bad("an output is asked for twice", "ask for each once")
+            raise bad("an output is requested twice", "request each once")
         return tuple(wanted.items()), classes if any(classes) else (), timeout
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
@@ -391,7 +391,7 @@ def _binary_size(tensor: _Tensor) -> int | None:
         message = f"input {tensor.name!r} has both data and binary_data_size"
         raise bad(message, "keep one")
     if type(size) is not int or size < 0:
-        message = f"input {tensor.name!r}: binary_data_size {size!r} is no number of bytes"
+        message = f"input {tensor.name!r}: binary_data_size {size!r} is not a number of bytes"
         raise bad(message)
     return size
 
@@ -400,7 +400,7 @@ def _length(value: bytes, whole: int) -> int:
     """Parse the header with the length of the JSON."""
     if not value.isdigit() or len(value) > 12 or int(value) > whole:
         message = f"Inference-Header-Content-Length {value[:40].decode('latin-1')!r} for a body of {whole} bytes"
-        raise bad(message, "send the length of the JSON at the body's beginning")
+        raise bad(message, "send the length of the JSON at the start of the body")
     return int(value)
 
 

@@ -21,11 +21,11 @@ def check_request(parameters: dict[str, Any]) -> float:
     """Raise 400 for unsupported parameters; return the timeout in seconds, 0 for none."""
     for name in _SEQUENCE:
         if parameters.get(name):
-            message = f"the request has {name} {str(parameters[name])[:40]!r}: a model keeps no state between requests here"
+            message = f"the request has {name} {str(parameters[name])[:40]!r}: models keep no state between requests"
             raise bad(message, "send whole inputs without sequence parameters")
     if parameters.get("priority"):
         message = f"the request has priority {str(parameters['priority'])[:40]!r}: requests are answered in the order of arrival"
-        raise bad(message, "leave it out, or serve urgent requests by a service of their own")
+        raise bad(message, "leave it out, or serve urgent requests with a separate service")
     _check_names(parameters, _REQUEST, "the request")
     timeout = parameters.get("timeout") or 0
     if type(timeout) is not int or timeout < 0:
@@ -45,7 +45,7 @@ def check_output(name: str, parameters: dict[str, Any]) -> int:
     count = parameters.get("classification", 0)
     if type(count) is not int or count < 0:
         message = f"output {name!r}: classification is {str(count)[:40]}"
-        raise bad(message, "send how many classes are wanted, as a whole number")
+        raise bad(message, "send the number of classes as a whole number")
     return count
 
 
@@ -53,8 +53,8 @@ def _check_names(parameters: dict[str, Any], known: frozenset[str], place: str) 
     if parameters.keys() <= known:
         return
     if any(name in parameters for name in _SHARED_MEMORY):
-        message = f"{place} is in shared memory, which is not offered"
+        message = f"{place} is in shared memory, which is not supported"
         raise bad(message, "send tensors as binary data")
     name = next(parameter for parameter in parameters if parameter not in known)
     message = f"{place} has the parameter {name[:100]!r}, which the model does not take"
-    raise bad(message, f"leave it out; known are: {', '.join(sorted(known))}")
+    raise bad(message, f"leave it out; the known parameters are: {', '.join(sorted(known))}")

@@ -197,11 +197,11 @@ def small(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any], place: str) -> A
     """Decode a part of a large request that must itself be small; raise 400 otherwise."""
     if memoryview(raw).nbytes > LARGE:
         message = f"{place} has {memoryview(raw).nbytes} bytes"
-        raise bad(message, f"send {LARGE} at the most")
+        raise bad(message, f"send at most {LARGE}")
     try:
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"the request is not as the protocol has it: {error} - in `{place}`"
+        message = f"the request does not match the protocol: {error} - in `{place}`"
         raise bad(message) from None
 
 

@@ -126,7 +126,7 @@ def columns_of(model: ServedModel, rows: list[Any], what: str, first: int = 0) -
     specs = model.signature.inputs
     if not rows:
         message = f"{what} is empty"
-        raise bad(message, "send one row at least")
+        raise bad(message, "send at least one row")
     by_name = [isinstance(row, dict) and not (len(specs) == 1 and set(row) == {"b64"}) for row in rows]
     if any(by_name):
         expected = {spec.name for spec in specs}
@@ -210,7 +210,7 @@ def _text(place: str, value: Any) -> bytes:
         if set(value) == {"b64"}:
             return base64.b64decode(value["b64"], validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
-        message = f"{place}: no base64: {error}"
+        message = f"{place}: not valid base64: {error}"
         raise bad(message) from None
     message = f"{place}: an object with {sorted(value)[:5]}"
     raise bad(message, 'bytes are {"b64": "..."}')
@@ -287,7 +287,7 @@ def large_examples(model: ServedModel, body: bytes) -> Steps[Question]:
 def large_rows(model: ServedModel, text: memoryview, what: str, seen: Callable[[list[Any]], list[Any]]) -> Steps[Question]:
     """Parse rows, each an object of inputs or, for a model with one input, its value."""
     if not opens(text, b"["):
-        message = f"{what} is no array"
+        message = f"{what} is not an array"
         raise bad(message, "send an array of rows")
     columns = [Column(spec) for spec in model.signature.inputs]
     for piece, alone in cut(text):
@@ -376,7 +376,7 @@ def _decoded(piece: memoryview, place: str) -> list[Any]:
     try:
         return _LIST.decode(b"".join((b"[", piece, b"]")))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        message = f"the request is no JSON: {error} - in `{place}`"
+        message = f"the request is not valid JSON: {error} - in `{place}`"
     except RecursionError:
         message = f"the request is nested too deeply - in `{place}`"
     raise bad(message)

@@ -111,7 +111,7 @@ class Classify:
         scores = [index for index, spec in enumerate(outputs) if spec.datatype in FLOATS and len(spec.shape) == 2]
         classes = [index for index, spec in enumerate(outputs) if spec.datatype == "BYTES"]
         if len(scores) != 1 or len(classes) > 1:
-            raise bad("the model is no classifier: it has no single output of scores by class", "use :predict")
+            raise bad("the model is not a classifier: it has no single output of scores by class", "use :predict")
         return scores[0], classes[0] if classes else None
 
 
@@ -135,7 +135,7 @@ class Regress:
     def _check(self) -> None:
         outputs = self._model.signature.outputs
         if len(outputs) != 1 or outputs[0].datatype not in FLOATS or outputs[0].shape[1:] not in ((), (1,)):
-            raise bad("the model is no regression: it does not give one number a row", "use :predict")
+            raise bad("the model is not a regression: it does not return one number per row", "use :predict")
 
     def write(self, question: Question, outputs: list[Array]) -> Answer:
         """Write the numbers."""

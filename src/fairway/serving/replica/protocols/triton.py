@@ -24,7 +24,7 @@ Control = Callable[[bytes], Answer]
 _TYPES = {"BYTES": "TYPE_STRING"}
 _OFF = {"trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1", "log_frequency": "0", "trace_file": "",
         "trace_mode": "triton"}  # fmt: skip
-_LOGGING = {
+LOGGING = {
     "log_file": "",
     "log_info": True,
     "log_warning": True,
@@ -32,6 +32,7 @@ _LOGGING = {
     "log_verbose_level": 0,
     "log_format": "default",
 }
+"""The log settings that REST and gRPC report; clients cannot change them."""
 _REGIONS = re.compile(r"/v2/(system|cuda)sharedmemory(?:/region/([^/]+))?/(status|register|unregister)")
 _REPOSITORY = re.compile(r"/v2/repository/models/([^/]+)/(load|unload)")
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
@@ -60,7 +61,7 @@ class TritonPages:
         """Return the handlers of GET by path."""
         handlers: dict[str, Callable[[], Answer]] = {
             "/v2/models/stats": self._statistics,
-            "/v2/logging": lambda: _told(_LOGGING),
+            "/v2/logging": lambda: _told(LOGGING),
             "/v2/trace/setting": lambda: _told(_OFF),
             f"/v2/models/{self._model.name}/trace/setting": lambda: _told(_OFF),
         }
@@ -82,9 +83,9 @@ class TritonPages:
     def control(self, path: str) -> Control | None:
         """Return the handler of a POST to a path."""
         if path == "/v2/logging":
-            return lambda body: _settings(body, _LOGGING, "log", "start the replica anew: its log is the log of its service")
+            return lambda body: _settings(body, LOGGING, "log", "log settings are fixed while the replica runs")
         if path in ("/v2/trace/setting", f"/v2/models/{self._model.name}/trace/setting"):
-            return lambda body: _settings(body, _OFF, "trace", "traces are set for the whole service, not by its clients")
+            return lambda body: _settings(body, _OFF, "trace", "tracing is configured for the whole service, not by its clients")
         if (repository := _REPOSITORY.fullmatch(path)) is not None:
             name, verb = repository.groups()
             return lambda body: self._load(name, body) if verb == "load" else self._unload(name)
@@ -98,20 +99,20 @@ class TritonPages:
         parameters = request.get("parameters") or {}
         if parameters:
             listed = ", ".join(sorted(map(str, parameters)))[:200]
-            message = f"model {name!r} is loaded; it cannot be loaded anew with {listed}"
+            message = f"model {name!r} is already loaded; it cannot be reloaded with {listed}"
             raise bad(message, "register another version of the model, and roll it out with `fairway rollout start`")
         return _told({"name": name, "load": True})  # read by KServe's clients, not by Triton's
 
     def _unload(self, name: str) -> Answer:
         self._check(name)
-        message = f"model {name!r} is all that this replica holds, and is not unloaded"
+        message = f"this replica serves only model {name!r}, and cannot unload it"
         raise bad(message, "scale or delete the service: `fairway scale`, `fairway delete`")
 
     def _check(self, name: str) -> None:
         if name != self._model.name:
             message = f"no model {name[:200]!r} here"
             raise RequestError(
-                404, message, fix=f"{self._model.name!r} is served; `fairway serve` starts a service of another one"
+                404, message, fix=f"{self._model.name!r} is served; `fairway serve` starts a service for another model"
             )
 
     def _statistics(self) -> Answer:
@@ -127,8 +128,8 @@ def _settings(body: bytes, current: dict[str, Any], kind: str, fix: str) -> Answ
     request: dict[str, Any] = read_json(_OBJECT, body) if body.strip() else {}
     for name, value in request.items():
         if name not in current:
-            message = f"no {kind} setting {name[:100]!r}"
-            raise bad(message, f"there are: {', '.join(current)}")
+            message = f"unknown {kind} setting {name[:100]!r}"
+            raise bad(message, f"the settings are: {', '.join(current)}")
         if value is not None and _plain(value) != _plain(current[name]):
             message = f"the {kind} setting {name!r} is {current[name]!r} and cannot be changed"
             raise bad(message, fix)
@@ -145,8 +146,8 @@ def _plain(value: Any) -> Any:
 def _no_shared_memory(kind: str, name: str, verb: str) -> Answer:
     if verb == "unregister":
         return _told({})  # nothing is registered: as in Triton, this is not an error
-    message = f"{kind} shared memory is not offered, so {name[:100]!r} is not registered"
-    raise bad(message, "send tensors as binary data: it is as large as the tensor, and is not decoded")
+    message = f"{kind} shared memory is not supported, so {name[:100]!r} is not registered"
+    raise bad(message, "send tensors as binary data, which is not larger than the tensor and needs no decoding")
 
 
 def configuration(model: ServedModel, batcher: Batcher) -> dict[str, Any]:

@@ -52,9 +52,9 @@ def read_json(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> A
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        message, fix = f"the request is not as the protocol has it: {error}", _known(decoder.type, str(error))
+        message, fix = f"the request does not match the protocol: {error}", _known(decoder.type, str(error))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        message = f"the request is no JSON: {error}"
+        message = f"the request is not valid JSON: {error}"
     except RecursionError:
         message = "the request is nested too deeply"
     raise bad(message, fix)
@@ -64,7 +64,7 @@ def _known(of: Any, error: str) -> str:
     """Return the known members, if the error is an unknown one at the top level."""
     if "unknown field" not in error or " - at `" in error:
         return ""
-    return f"known are: {', '.join(field.encode_name for field in msgspec.structs.fields(of))}"
+    return f"the known fields are: {', '.join(field.encode_name for field in msgspec.structs.fields(of))}"
 
 
 @functools.lru_cache(maxsize=64)
@@ -106,7 +106,7 @@ def from_json(data: msgspec.Raw, datatype: str, shape: tuple[int, ...], place: s
             raise bad(message) from None
         return _from_nested(data, datatype, shape, place)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"{place}: the data is no JSON: {error}"
+        message = f"{place}: the data is not valid JSON: {error}"
         raise bad(message) from None
     if len(flat) != math.prod(shape):
         raise elements(place, len(flat), shape)
@@ -155,7 +155,7 @@ def _add_piece(piece: memoryview, shape: tuple[int, ...], place: str, found: Gat
         raise bad(message) from None
     rows = len(values)
     if rows > shape[0]:
-        message = f"{place}: {rows - shape[0]} rows or elements more than the shape has"
+        message = f"{place}: {rows - shape[0]} rows or elements more than the shape allows"
         raise bad(message)
     if len(shape) > 1:
         values = flattened(values, (rows, *shape[1:]), place)
@@ -226,5 +226,5 @@ def json_of(datatype: str, values: Array, place: str) -> list[Any]:
     try:
         return [as_bytes(element).decode() for element in flat]
     except UnicodeDecodeError:
-        message = f"{place} is no text"
-        raise bad(message, "ask for it as binary data") from None
+        message = f"{place} is not text"
+        raise bad(message, "request it as binary data") from None

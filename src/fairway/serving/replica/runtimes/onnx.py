@@ -99,7 +99,7 @@ def _decoded(array: Array) -> Array:
     try:
         texts[:] = [as_bytes(element).decode() for element in array.ravel().tolist()]
     except UnicodeDecodeError as error:
-        message = f"the model takes text, and an element is no UTF-8: {error}"
+        message = f"the model takes text, but an element is not valid UTF-8: {error}"
         raise ModelError(400, message) from None
     return texts.reshape(array.shape)
 

@@ -127,7 +127,7 @@ class WorkerRuntime:
                 needed = ", ".join(found.packages) or first[0]["missing"]
                 message = f"{found.entry}: it needs {needed}, and {self._python} lacks the module {first[0]['missing']}"
                 raise UsageError(message, fix=f"install it there: {self._python} -m pip install {first_of(found.packages)}")
-            raise UsageError(message, fix="its own words are above; is the framework installed for --python?")
+            raise UsageError(message, fix="see its output above, and check that the framework is installed for --python")
         description = first[0]
         self.platform: str = description["platform"]
         self.abilities = Abilities(
@@ -143,8 +143,8 @@ class WorkerRuntime:
         self.signature = Signature(_specs(description["inputs"]), _specs(description["outputs"]))
         if not self.signature.inputs and not self.generates and not self.embeds:
             self.close()
-            message = f"{found.entry}: nobody says what the model takes and gives"
-            raise UsageError(message, fix="write the signature into fairway.json, or as `signature` into the class")
+            message = f"{found.entry}: the inputs and outputs of the model are unknown"
+            raise UsageError(message, fix="declare the signature in fairway.json, or as `signature` in the class")
         self.batches = takes_batches(self.signature)
 
     def run(self, inputs: list[Array]) -> list[Array]:

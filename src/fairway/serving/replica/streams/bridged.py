@@ -27,7 +27,20 @@ _OF_CONNECTION = frozenset({b"connection", b"keep-alive", b"transfer-encoding"})
 class Bridged(Request):
     """A request handled by a task that calls the application."""
 
-    __slots__ = ("_call", "_came", "_head", "_heard", "_more", "_pieces", "_room", "_size", "_status", "_task", "_words")
+    __slots__ = (
+        "_bodiless",
+        "_call",
+        "_came",
+        "_head",
+        "_heard",
+        "_more",
+        "_pieces",
+        "_room",
+        "_size",
+        "_status",
+        "_task",
+        "_words",
+    )
 
     def __init__(self, number: int, connection: ReplicaSession) -> None:
         super().__init__(number, connection)
@@ -40,6 +53,8 @@ class Bridged(Request):
         self._room: asyncio.Event
         self._head: list[Header] | None = []
         self._call = False
+        self._bodiless = False
+        """Whether the answer must have no body, because the method is HEAD (RFC 9110, 9.3.2)."""
         self._status = 0
         self._words = b""
         self._task: asyncio.Task[None] | None = None
@@ -50,6 +65,7 @@ class Bridged(Request):
         self._room.set()
         self._more = not ended
         self._call = head.is_grpc
+        self._bodiless = head.method == b"HEAD"
         path, _, query = head.path.partition(b"?")
         # gRPC answers are compressed by gRPC's own rules, or not at all.
         lines = [line for line in head.lines if not self._call or line[0] != b"accept-encoding"]
@@ -128,6 +144,8 @@ class Bridged(Request):
         if self._call:
             self._send_call(body, has_more)
             return
+        if self._bodiless:
+            body = b""
         if self._head is not None:
             lines, self._head = [(b":status", b"%d" % self._status), *self._head], None
             self.connection.headers(self, encode(lines), ended=not body and not has_more)

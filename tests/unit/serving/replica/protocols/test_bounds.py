@@ -77,7 +77,7 @@ def wanting(names: list[str]) -> bytes:
 def test_outputs_are_asked_for_once_each() -> None:
     form = many(3)
     assert form.read(wanting(["y2", "y0"]), None).wanted == ((2, False), (0, False))
-    for names, words in ((["y0"] * 4, "asks for 4 outputs"), (["y0", "y0"], "asked for twice"), (["y0"] * 100_000, "asks for")):
+    for names, words in ((["y0"] * 4, "asks for 4 outputs"), (["y0", "y0"], "requested twice"), (["y0"] * 100_000, "asks for")):
         with pytest.raises(RequestError, match=words) as refused:
             form.read(wanting(names), None)
         assert refused.value.status == 400

@@ -56,7 +56,7 @@ def test_a_chat_in_parts_and_pieces() -> None:
 @pytest.mark.parametrize(
     ("read", "asked", "status", "words"),
     [
-        (openai.read_completion, b"{", 400, "no JSON"),
+        (openai.read_completion, b"{", 400, "not valid JSON"),
         (openai.read_completion, sent(prompt=[]), 400, "empty"),
         (openai.read_completion, sent(prompt=[1, 2]), 400, "prompt has token ids"),
         (openai.read_completion, sent(prompt="a", n=10**9), 400, "n is 1000000000"),

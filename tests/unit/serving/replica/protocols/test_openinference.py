@@ -177,9 +177,9 @@ def test_a_length_of_the_head_that_is_none(length: bytes) -> None:
         (12, b"\0" * 11, "11 bytes follow"),
         (12, b"\0" * 13, "13 bytes follow"),
         (11, b"\0" * 11, "should be 12"),
-        (-1, b"", "no number of bytes"),
-        (True, b"\0", "no number of bytes"),
-        ("12", b"\0" * 12, "no number of bytes"),
+        (-1, b"", "not a number of bytes"),
+        (True, b"\0", "not a number of bytes"),
+        ("12", b"\0" * 12, "not a number of bytes"),
         (10**40, b"\0" * 12, "should be 12"),
     ],
 )
@@ -202,7 +202,7 @@ def test_an_answer_in_json() -> None:
             {"name": "t", "datatype": "BYTES", "shape": [2], "data": ["a", "ä"]},
         ],
     }
-    with pytest.raises(RequestError, match="ask for it as binary data"):
+    with pytest.raises(RequestError, match="request it as binary data"):
         protocol.write(question, [np.array([0.5, 1], np.float32), np.array([b"a", b"\xff"], object)])
 
 

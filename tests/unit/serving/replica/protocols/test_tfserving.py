@@ -56,7 +56,7 @@ def test_rows_and_columns_of_several_inputs_with_bytes() -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (b"{", "no JSON"),
+        (b"{", "not valid JSON"),
         (b"[]", "Expected `object`"),
         (sent(), "neither instances nor inputs"),
         (sent(instances=[[1, 2]], inputs=[[1, 2]]), "both"),
@@ -92,8 +92,8 @@ def test_what_is_wrong_is_said(asked: bytes, words: str) -> None:
         (sent(inputs={"a": [1, 2], "t": ["x"]}), "1 rows and 'a' has 2"),
         (sent(inputs={"a": [2**40], "t": ["x"]}), "fit INT32"),
         (sent(inputs={"a": [1.5], "t": ["x"]}), "whole number"),
-        (sent(inputs={"a": [1], "t": [{"b64": "%"}]}), "no base64"),
-        (sent(inputs={"a": [1], "t": [{"b64": 3}]}), "no base64"),
+        (sent(inputs={"a": [1], "t": [{"b64": "%"}]}), "not valid base64"),
+        (sent(inputs={"a": [1], "t": [{"b64": 3}]}), "not valid base64"),
         (sent(inputs={"a": [1], "t": [{"c": ""}]}), "an object with"),
     ],
 )
@@ -117,9 +117,9 @@ def test_classify_and_regress() -> None:
     question = regress.read(sent(context={"k": 2}, examples=[{"x": 1}, {"x": 3}]), None)
     assert [each.tolist() for each in question.inputs] == [[1, 3], [2, 2]]
     assert json.loads(regress.write(question, [np.array([[0.5], [1.5]], np.float32)]).body) == {"result": [0.5, 1.5]}
-    with pytest.raises(RequestError, match="no regression"):
+    with pytest.raises(RequestError, match="not a regression"):
         Regress(ONE).read(sent(examples=[]), None)
-    with pytest.raises(RequestError, match="no classifier"):
+    with pytest.raises(RequestError, match="not a classifier"):
         Classify(TWO).read(sent(examples=[]), None)
 
 

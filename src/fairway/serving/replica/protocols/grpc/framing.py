@@ -28,7 +28,7 @@ def is_compressed(body: bytes, head_length: bytes | None) -> bool:
 def unframed(body: bytes, most: int) -> bytes | memoryview:
     """Return the only message of a body, decompressed to at most `most` bytes."""
     if len(body) < PREFIX or PREFIX + int.from_bytes(body[1:PREFIX], "big") != len(body):
-        raise bad("the request is not one message of gRPC", "send one message, with its length before it")
+        raise bad("the request is not a single gRPC message", "send one message, with its length before it")
     return opened(body[0], memoryview(body)[PREFIX:], most)
 
 
@@ -37,13 +37,13 @@ def opened(flag: int, message: memoryview, most: int) -> bytes | memoryview:
     if not flag:
         return message
     if flag != 1:
-        raise bad("the prefix of a message is not one of gRPC")
+        raise bad("the prefix of a message is not valid in gRPC")
     decompressor = zlib.decompressobj(31 if message[:2] == _GZIP else 15)
     try:
         content = decompressor.decompress(message, most + 1)
     except zlib.error as error:
         text = f"the message is compressed, but neither with gzip nor with deflate: {error}"
-        raise RequestError(501, text, fix="send it as it is") from None
+        raise RequestError(501, text, fix="send it uncompressed") from None
     if len(content) > most:
         text = f"the message is larger than {most} bytes when it is decompressed"
         raise RequestError(413, text, fix="send fewer rows at once, or start the replica with a larger --max-body")

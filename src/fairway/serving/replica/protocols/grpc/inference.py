@@ -171,7 +171,7 @@ class Infer:
             raise bad("an input is given twice", "send each once")
         arrays = [entry for entry in typed if entry is not None]
         if arrays and len(arrays) != len(checked):
-            raise bad("some inputs have contents and others have not", "send contents for all inputs, or raw_input_contents")
+            raise bad("some inputs have contents and others do not", "send contents for all inputs, or raw_input_contents")
         wanted, classes = self._wanted(request.get("outputs", []), raw=not arrays)
         return _Head(checked, rows_of(model, shapes), wanted, classes, timeout, arrays)
 
@@ -196,7 +196,7 @@ class Infer:
             indices.append(named(outputs, name, "output"))
             classes.append(check_output(name, _plain(output.get("parameters", {}))))
         if len(set(indices)) != len(indices):
-            raise bad("an output is asked for twice", "ask for each once")
+            raise bad("an output is requested twice", "request each once")
         return tuple((index, raw) for index in indices), tuple(classes) if any(classes) else ()
 
 
@@ -236,7 +236,7 @@ def _split(data: bytes | memoryview) -> tuple[bytes, str, list[memoryview]]:
             pieces.append(view[start:])
         return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces), request_id.decode(), raws
     except (IndexError, ValueError):
-        raise bad("the request is no message inference.ModelInferRequest") from None
+        raise bad("the request is not a valid inference.ModelInferRequest") from None
 
 
 def _typed(contents: Message, word: str, shape: tuple[int, ...], count: int, name: str) -> Array:
@@ -254,7 +254,7 @@ def _typed(contents: Message, word: str, shape: tuple[int, ...], count: int, nam
     dtype = DTYPES[word]
     array = np.asarray(values)
     if dtype.kind in "iu" and count and not (np.iinfo(dtype).min <= int(array.min()) and int(array.max()) <= np.iinfo(dtype).max):
-        message = f"input {name!r} has numbers outside of {word}"
+        message = f"input {name!r} has numbers outside the range of {word}"
         raise bad(message)
     return array.astype(dtype).reshape(shape)
 

@@ -44,7 +44,7 @@ def _answer(asked: Message) -> Message:
         return _files(_file_of(asked["file_containing_symbol"]))
     if "file_by_filename" in asked:
         return _files(asked["file_by_filename"])
-    raise RequestError(501, "extensions of messages are not used here")
+    raise RequestError(501, "message extensions are not used")
 
 
 def _file_of(symbol: str) -> str:
@@ -61,7 +61,7 @@ def _file_of(symbol: str) -> str:
             local_name in definition.messages or local_name in definition.enums or local_name in services
         ):
             return definition.file
-    message = f"no symbol {symbol[:200]!r} here"
+    message = f"unknown symbol {symbol[:200]!r}"
     raise RequestError(404, message)
 
 
@@ -78,7 +78,7 @@ def _descriptor(name: str) -> bytes:
     for definition in definitions().files:
         if definition.file == name:
             return _file(definition)
-    message = f"no file {name[:200]!r} here"
+    message = f"unknown file {name[:200]!r}"
     raise RequestError(404, message)
 
 

@@ -16,7 +16,7 @@ from fairway.serving.replica.protocols.grpc.inference import Infer, check_name
 from fairway.serving.replica.protocols.grpc.tensorflow import GrpcClassify, GrpcPredict, GrpcRegress, check_spec, spec_of
 from fairway.serving.replica.protocols.grpc.wire import Message
 from fairway.serving.replica.protocols.rows import SIGNATURE
-from fairway.serving.replica.protocols.triton import EXTENSIONS, configuration, statistics
+from fairway.serving.replica.protocols.triton import EXTENSIONS, LOGGING, configuration, statistics
 from fairway.state.model import TensorSpec
 from fairway.version import __version__
 
@@ -29,7 +29,9 @@ SERVING, NOT_SERVING = 1, 2
 _SMALL = 1 << 16
 """Maximum bytes of a decompressed metadata request."""
 _AVAILABLE = 30
-_NO_REGIONS = "this server takes no shared memory: send tensors in the request"
+_PARAMETERS: dict[type, str] = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+"""The field of a log setting that holds a value of a type."""
+_NO_REGIONS = "this server does not support shared memory: send tensors in the request"
 
 Call = Callable[[bytes], Answer]
 """A metadata method: maps the body of a request to an answer."""
@@ -92,8 +94,8 @@ class GrpcService:
     def health(self, service: str) -> int:
         """Return the status of a service, or of the whole server for an empty name; raise 404 for an unknown service."""
         if service and service not in SERVICES:
-            message = f"no service {service[:200]!r} here"
-            raise RequestError(404, message, fix=f"these are: {', '.join(SERVICES)}")
+            message = f"unknown service {service[:200]!r}"
+            raise RequestError(404, message, fix=f"the services are: {', '.join(SERVICES)}")
         return NOT_SERVING if self.draining() else SERVING
 
     def _model_ready(self, asked: Message) -> Message:
@@ -138,14 +140,14 @@ class GrpcService:
         check_name(self.model, asked.get("model_name", ""), "")
         if asked.get("parameters"):
             raise bad(
-                "the model is loaded, and cannot be loaded anew with parameters",
+                "the model is already loaded, and cannot be reloaded with parameters",
                 "roll out another version: `fairway rollout start`",
             )
         return {}
 
     def _unload(self, asked: Message) -> Message:
         check_name(self.model, asked.get("model_name", ""), "")
-        raise bad("the model is all that this replica holds, and is not unloaded", "use `fairway scale` or `fairway delete`")
+        raise bad("this replica serves only this model, and cannot unload it", "use `fairway scale` or `fairway delete`")
 
     def _trace(self, asked: Message) -> Message:
         if any(setting.get("value") for setting in asked.get("settings", {}).values()):
@@ -155,15 +157,7 @@ class GrpcService:
     def _log(self, asked: Message) -> Message:
         if any(asked.get("settings", {}).values()):
             raise RequestError(501, "log settings cannot be changed by a client")
-        return {
-            "settings": {
-                "log_info": {"bool_param": False},
-                "log_warning": {"bool_param": True},
-                "log_error": {"bool_param": True},
-                "log_verbose_level": {"uint32_param": 0},
-                "log_format": {"string_param": "default"},
-            }
-        }
+        return {"settings": {name: {_PARAMETERS[type(value)]: value} for name, value in LOGGING.items()}}
 
     def _status(self, asked: Message) -> Message:
         check_spec(self.model, asked.get("model_spec", {}))
@@ -174,8 +168,8 @@ class GrpcService:
         check_spec(self.model, asked.get("model_spec", {}))
         fields = asked.get("metadata_field", [])
         if list(fields) != ["signature_def"]:
-            message = f"metadata_field {[str(field)[:40] for field in fields][:5]}"
-            raise bad(message, "ask for signature_def")
+            message = f"metadata_field is {[str(field)[:40] for field in fields][:5]}"
+            raise bad(message, "request signature_def")
         signature = {
             "inputs": {spec.name: _tensor_info(spec) for spec in self.model.signature.inputs},
             "outputs": {spec.name: _tensor_info(spec) for spec in self.model.signature.outputs},

@@ -159,7 +159,7 @@ def array_of_tensor(spec: TensorSpec, tensor: Message) -> Array:
     """Convert a TensorProto to an input."""
     place, datatype = f"input {spec.name!r}", _WORDS.get(tensor.get("dtype", 0), "")
     if datatype != spec.datatype:
-        message = f"{place} has dtype {tensor.get('dtype', 0)} ({datatype or 'unknown here'})"
+        message = f"{place} has dtype {tensor.get('dtype', 0)} ({datatype or 'unknown'})"
         raise bad(message, f"the model takes {spec.datatype} ({NUMBERS[spec.datatype]})")
     shape = tuple(dim.get("size", 0) for dim in tensor.get("tensor_shape", {}).get("dim", []))
     check_shape(spec, shape)
@@ -172,7 +172,7 @@ def array_of_tensor(spec: TensorSpec, tensor: Message) -> Array:
 
 def _from_content(word: str, content: memoryview | bytes, count: int, place: str) -> Array:
     if word == "BYTES":
-        message = f"{place}: texts in tensor_content"
+        message = f"{place}: strings in tensor_content"
         raise bad(message, "send string_val")
     size = 2 if word == "BF16" else DTYPES[word].itemsize
     if len(content) != size * count:

@@ -71,7 +71,7 @@ class Schema:
         try:
             return _Reader(self._by_number).read(name, memoryview(data), 0)
         except (IndexError, struct.error, UnicodeDecodeError, ValueError):
-            message = f"the request is no message {name}"
+            message = f"the request is not a valid {name}"
             raise bad(message, "see docs/protocols.md for the services and their messages") from None
 
     def encode(self, name: str, message: Message) -> bytes:
@@ -185,7 +185,7 @@ class _Reader:
     def _count(self) -> None:
         self._parts += 1
         if self._parts > MOST_PARTS:
-            message = f"the message has more than {MOST_PARTS} values of their own"
+            message = f"the message has more than {MOST_PARTS} separately encoded values"
             raise RequestError(413, message, fix="send tensors as raw bytes, or fewer rows at once")
 
 
@@ -267,7 +267,7 @@ def _packed(kind: str, content: memoryview) -> NDArray[Any]:
     if kind in _STRUCTS:
         return np.frombuffer(content, _DTYPES[kind])
     if len(content) > MOST_PACKED:
-        message = f"{len(content)} bytes of integers, and {MOST_PACKED} may come so"
+        message = f"{len(content)} bytes of packed integers, more than the limit of {MOST_PACKED}"
         raise RequestError(413, message, fix="send tensors as raw bytes, or fewer rows at once")
     octets = np.frombuffer(content, "u1")
     last = np.flatnonzero(octets < 128)

@@ -129,7 +129,7 @@ class Writer:
             return None
         rated = [piece for piece in pieces if piece.text or "logprob" in piece.more]
         if any("logprob" not in piece.more for piece in rated if not piece.more.get("unrated")):
-            message = "the model declares logprobs, and gave a piece of text without its logprob"
+            message = "the model declares logprobs, but returned a piece of text without its logprob"
             raise ModelError(500, message, fix='generate() should yield {"text": ..., "logprob": ...}')
         rated = [piece for piece in rated if "logprob" in piece.more]
         if self._request.chat:

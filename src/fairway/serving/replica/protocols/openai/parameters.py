@@ -138,7 +138,7 @@ def stop_words(stop: str | list[str] | None) -> tuple[str, ...]:
     words = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if len(words) > _MOST_STOPS:
         message = f"stop has {len(words)} texts"
-        raise ParameterError("stop", message, f"send {_MOST_STOPS} at the most")
+        raise ParameterError("stop", message, f"send at most {_MOST_STOPS}")
     return tuple(text for text in words if text)
 
 

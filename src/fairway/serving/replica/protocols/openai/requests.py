@@ -107,9 +107,9 @@ def read_completion(body: bytes, model: ServedModel) -> TextRequest:
     request = _text_request(completion, members, model, prompts, chat=False)
     if completion.best_of is not None and completion.best_of != request.choices:
         message = f"best_of is {completion.best_of} with n {request.choices}"
-        raise ParameterError("best_of", message, "leave it out or send the same number as n: answers are not ranked here")
+        raise ParameterError("best_of", message, "leave it out or send the same number as n: answers are not ranked")
     if request.echo and request.logprobs is not None:
-        raise ParameterError("echo", "echo with logprobs: the tokens of a prompt are not rated here", "leave one out")
+        raise ParameterError("echo", "echo with logprobs: the tokens of a prompt get no logprobs", "leave one out")
     return request
 
 
@@ -118,7 +118,7 @@ def read_chat(body: bytes, model: ServedModel) -> TextRequest:
     members = _fields(body)
     chat: _Chat = read_json(_CHAT, body)
     if not chat.messages:
-        raise ParameterError("messages", "messages is empty", "send one at least")
+        raise ParameterError("messages", "messages is empty", "send at least one")
     _check_count(len(chat.messages), "messages")
     messages = [_message(message, model) for message in chat.messages]
     return _text_request(chat, members, model, (messages,), chat=True)
@@ -134,7 +134,9 @@ def read_embeddings(body: bytes, model: ServedModel) -> EmbeddingRequest:
         raise ParameterError("input", "input is empty", "send a text, or a list of texts")
     _check_texts("input", texts)
     if request.encoding_format not in (None, "float", "base64"):
-        raise ParameterError("encoding_format", f"encoding_format {request.encoding_format!r} is not known", "float or base64")
+        raise ParameterError(
+            "encoding_format", f"encoding_format {request.encoding_format!r} is not supported", "use float or base64"
+        )
     options = given_options(members, EMBEDDINGS, model.embed_options)
     return EmbeddingRequest(texts, request.encoding_format == "base64", options)
 
@@ -157,7 +159,7 @@ def _text_request(
     choices = check_count("n", asked.n, 1, MOST_CHOICES) or 1
     if choices * len(prompts) > MOST_TEXTS:
         message = f"n is {choices} for {len(prompts)} prompts"
-        raise ParameterError("n", message, f"ask for {MOST_TEXTS} answers at the most")
+        raise ParameterError("n", message, f"request at most {MOST_TEXTS} answers")
     options = given_options(given, CHAT if chat else COMPLETION, model.generate_options, chat=chat)
     limit = check_count("max_tokens", asked.max_tokens, 1, _MOST_TOKENS)
     if isinstance(asked, _Chat) and asked.max_completion_tokens is not None:
@@ -185,11 +187,11 @@ def _wants_usage(asked: _Asked, model: ServedModel) -> bool:
             include_usage = bool(value)
         elif name != "include_obfuscation" or value is True:
             message = f"stream_options has {name[:40]!r}"
-            raise ParameterError("stream_options", message, "include_usage alone is known", "unsupported_parameter")
+            raise ParameterError("stream_options", message, "only include_usage is supported", "unsupported_parameter")
     if asked.stream_options and not asked.stream:
         raise ParameterError("stream_options", "stream_options is given without stream", "send stream: true")
     if include_usage and not model.counts:
-        message = "the model does not count its tokens, so that there is no usage to include"
+        message = "the model does not count its tokens, so there is no usage to include"
         raise ParameterError("stream_options", message, "leave stream_options out", "unsupported_parameter")
     return include_usage
 
@@ -199,23 +201,23 @@ def _check_texts(name: str, texts: Any) -> None:
     for text in texts:
         if type(text) is not str:
             kind = "token ids" if isinstance(text, int | list) else type(text).__name__
-            raise ParameterError(name, f"{name} has {kind}", "send text: the tokens of a model are its own", "unsupported_value")
+            raise ParameterError(name, f"{name} has {kind}", "send text: token ids are specific to a model", "unsupported_value")
 
 
 def _check_count(given: int, what: str) -> None:
     if given > MOST_TEXTS:
         message = f"the request has {given} {what}"
-        raise bad(message, f"send {MOST_TEXTS} at the most")
+        raise bad(message, f"send at most {MOST_TEXTS}")
 
 
 def _message(message: _Message, model: ServedModel) -> dict[str, Any]:
     """Return a message for the model: its role, its content, and its other members."""
     declared = model.generate_options
     if message.audio is not None and "audio" not in declared:
-        raise ParameterError("messages", "a message has audio", "send text alone", "unsupported_value")
+        raise ParameterError("messages", "a message has audio", "send only text", "unsupported_value")
     calls = message.tool_calls or message.tool_call_id or message.role == "tool"
     if (calls and "tools" not in declared) or (message.function_call and "functions" not in declared):
-        raise ParameterError("messages", "a message has calls of tools, which the model does not declare", "send text alone",
+        raise ParameterError("messages", "a message has tool calls, which the model does not declare", "send only text",
                              "unsupported_value")  # fmt: skip
     converted: dict[str, Any] = {"role": message.role, "content": _content(message.content, declared)}
     for name in ("name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio"):

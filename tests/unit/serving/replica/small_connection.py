@@ -1,0 +1,48 @@
+"""An HTTP/2 connection to an application, with a transport that keeps the written bytes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from fairway.serving.http2 import frames
+from fairway.serving.http2.frames import HEAD, HEAD_SIZE, PREFACE
+from fairway.serving.http2.hpack import Decoder
+from fairway.serving.replica.streams.connection import StreamsConnection
+
+
+class Transport:
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def set_write_buffer_limits(self, *_: Any) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
+    def headers(self) -> list[dict[bytes, bytes]]:
+        """Every block of headers, in order."""
+        decoder = Decoder(1 << 16, 128)
+        return [dict(decoder.decode(content)) for kind, _, content in self.frames() if kind == frames.HEADERS]
+
+    def frames(self) -> list[tuple[int, int, bytes]]:
+        """The kind, flags and content of every frame, in order."""
+        parsed, at = [], 0
+        while at < len(self.written):
+            high, low, kind, flags, _ = HEAD.unpack_from(self.written, at)
+            end = at + HEAD_SIZE + (high << 8 | low)
+            parsed.append((kind, flags, self.written[at + HEAD_SIZE : end]))
+            at = end
+        return parsed
+
+
+def connected(app: Any) -> tuple[StreamsConnection, Transport]:
+    connection, transport = StreamsConnection(app, SimpleNamespace(connections=set())), Transport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.data_received(PREFACE + frames.settings({}))
+    return connection, transport
