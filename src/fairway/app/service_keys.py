@@ -82,7 +82,8 @@ class ServiceKeys:
                 return key
         known = [key.rule.name for key in keys]
         message = f"{service} has no key {name}"
-        raise NotFoundError(message, fix=suggest.did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}")
+        listing = f"it has {', '.join(known)}" if known else f"`fairway key list {_short(service)}` lists the keys"
+        raise NotFoundError(message, fix=suggest.did_you_mean(name, known) or listing)
 
     def _rule(self, service: str, wish: KeyWish, key_id: str, digest: str) -> ApiKey:
         wrong: list[str] = []

@@ -51,7 +51,8 @@ def revoke(options: Options) -> int:
         path = service_path(service, f"/keys/{quote(name)}")
         if options.on("plan"):
             existing = [key["name"] for key in session.fetch(service_path(service, "/keys"))["keys"]]
-            outcome = "would be revoked" if name in existing else f"is none of its keys ({', '.join(existing) or 'it has none'})"
+            listing = ", ".join(existing) or f"`fairway key list {service}` lists them"
+            outcome = "would be revoked" if name in existing else f"is not one of its keys ({listing})"
             say(f"{service}: {name} {outcome}; nothing was changed (--plan)")
             continue
         session.announce()

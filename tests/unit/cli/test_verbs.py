@@ -443,3 +443,14 @@ def test_tensorboard_says_how_to_get_it(
         capsys.readouterr().out == f"{bin_folder}/tensorboard --logdir {tmp_path}/run/tensorboard --port 7007 --host localhost\n"
     )
     assert main(["tensorboard", "mnist", "other"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"), [([{"name": "a"}, {"name": "b"}], "a, b"), ([], "`fairway key list mnist` lists them")]
+)
+def test_the_plan_of_a_revocation_names_the_keys(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str], keys: list[dict[str, str]], shown: str
+) -> None:
+    daemon.answers["GET /v1/services/mnist/keys"] = {"keys": keys}
+    assert main(["key", "revoke", "mnist", "ci", "--plan"]) == 0
+    assert capsys.readouterr().err == f"mnist: ci is not one of its keys ({shown}); nothing was changed (--plan)\n"
