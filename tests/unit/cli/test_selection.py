@@ -42,7 +42,7 @@ def test_a_label_without_a_value_is_refused(daemon: FakeDaemon, capsys: Shown, w
 
 def test_filters_are_about_runs_only(daemon: FakeDaemon, capsys: Shown) -> None:
     assert main(["list", "services", "--sort", "name"]) == 2
-    assert "--sort is about runs" in capsys.readouterr().err
+    assert "--sort applies only to runs" in capsys.readouterr().err
 
 
 def test_an_unknown_order_names_the_flag(capsys: Shown) -> None:
@@ -267,8 +267,8 @@ class TestRoles:
             (["--role", "ps=two"], "write for example --role ps=2"),
             (["--role", "ps=0"], "write for example --role ps=2"),
             (["--ps", "0"], "at least one is needed"),
-            (["--ps", "1", "--role", "ps=2"], "ps is given as --role too"),
-            (["--role", "a", "--role", "b"], "about one role"),
+            (["--ps", "1", "--role", "ps=2"], "ps is also given with --role"),
+            (["--role", "a", "--role", "b"], "apply to one role only"),
             (["--role", "worker=2", "-w", "3"], "keep one of them"),
         ],
     )

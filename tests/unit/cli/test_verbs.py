@@ -125,7 +125,7 @@ def test_followed_logs_go_on_after_the_daemon_was_away(daemon: FakeDaemon, capsy
     assert main(["logs", "-f", "mnist", "--tail", "5"]) == 0
     shown = capsys.readouterr()
     assert shown.out == "one\ntwo\n"
-    assert "the daemon was away" in shown.err
+    assert "the daemon did not answer for a moment" in shown.err
     assert "since" in daemon.asked[1].query
     assert "tail" not in daemon.asked[1].query
 
@@ -350,7 +350,7 @@ def test_the_daemons_status(home: str, capsys: Shown) -> None:
         assert main(["daemon", "status"]) == 0
         assert "running  yes\n" in capsys.readouterr().out
         assert main(["daemon", "stop", "--plan"]) == 0
-        assert "(pid 42) would be ended" in capsys.readouterr().err
+        assert "(pid 42) would be stopped" in capsys.readouterr().err
         assert main(["daemon", "start", "--plan"]) == 0
     assert main(["daemon", "stop"]) == 0
     assert "no daemon runs" in capsys.readouterr().err
