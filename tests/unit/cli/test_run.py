@@ -107,8 +107,8 @@ def test_flags_become_wishes(fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        (["run"], "there is nothing to run"),
-        (["run", "a.yaml", "--", "./a"], "a file (a.yaml) and a command are given"),
+        (["run"], "no command and no document were given"),
+        (["run", "a.yaml", "--", "./a"], "both a file (a.yaml) and a command were given"),
         (["run", "--snapshot", "--in-place", "--", "./a"], "--snapshot and --in-place contradict each other"),
         (["run", "--workers", "0", "--", "./a"], "at least one is needed"),
         (["run", "--env", "NO_SUCH_THING", "--", "./a"], "this variable is not set in your environment"),
@@ -256,7 +256,7 @@ def test_warnings_are_said(fake: FakeDaemon, capsys: pytest.CaptureFixture[str])
     [
         ([], "1", "each worker takes one GPU of 2 (--gpus 0 for none)"),
         (["-w", "2"], "1", "each worker takes one GPU of 2"),
-        (["-w", "3"], None, "no GPU is taken: 2 are there for 3 workers"),
+        (["-w", "3"], None, "no GPU is requested: there are only 2 for 3 workers"),
         (["--gpus", "0"], "0", ""),
     ],
 )

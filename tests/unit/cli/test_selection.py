@@ -154,7 +154,7 @@ class TestPrune:
     @pytest.mark.parametrize(
         ("words", "said"),
         [
-            ([], "nothing says which"),
+            ([], "no filter selects"),
             (["--phase", "running"], "only finished runs"),
             (["--older-than", "soon"], "--older-than soon is no length of time"),
         ],
@@ -290,7 +290,7 @@ class TestFlagsInErrors:
             (["serve", "--name", "x", "--gpus", "A100", "--", "./a"], "fix: write A100:1"),
             (["run", "--workers", "0", "--", "./a"], "--workers 0: at least one is needed"),
             (["serve", "mnist", "--batching", "--no-batching"], "--batching and --no-batching exclude each other"),
-            (["serve", "--name", "x", "--no-batching", "--", "./a"], "--no-batching is for a model, and a command is served"),
+            (["serve", "--name", "x", "--no-batching", "--", "./a"], "--no-batching applies only to a model"),
         ],
     )
     def test_found_before_anything_is_sent(self, daemon: FakeDaemon, capsys: Shown, words: list[str], said: str) -> None:

@@ -139,14 +139,14 @@ def test_stop(daemon: FakeDaemon, capsys: Shown) -> None:
     assert shown.out == "mnist-7\nold-1\n"
     assert shown.err.startswith("on local / default\n")
     assert "mnist-7 is being stopped" in shown.err
-    assert "old-1 was over already (Failed)" in shown.err
+    assert "old-1 had already ended (Failed)" in shown.err
 
 
 def test_stop_may_wait(daemon: FakeDaemon, capsys: Shown) -> None:
     daemon.answers["POST /v1/jobs/mnist/stop"] = {"jobs": [{"name": "mnist-7", "phase": "Stopping"}]}
     daemon.answers["GET /v1/jobs/mnist-7/watch"] = [b'{"end": {"name": "mnist-7", "phase": "Stopped"}}\n']
     assert main(["stop", "mnist", "--wait"]) == 0
-    assert "mnist-7 is stopped; go on: fairway resume mnist-7" in capsys.readouterr().err
+    assert "mnist-7 is stopped; to continue: fairway resume mnist-7" in capsys.readouterr().err
 
 
 def test_what_means_several_runs_is_refused(daemon: FakeDaemon, capsys: Shown) -> None:
@@ -228,7 +228,7 @@ def test_resume(daemon: FakeDaemon, capsys: Shown) -> None:
     assert main(["resume", "mnist"]) == 0
     shown = capsys.readouterr()
     assert shown.out == "mnist-7\n"
-    assert "mnist-7 goes on, from the checkpoint of step 9" in shown.err
+    assert "mnist-7 resumes from the checkpoint of step 9" in shown.err
 
 
 @pytest.mark.parametrize(("phases", "code"), [(["Succeeded", "Succeeded"], 0), (["Succeeded", "Failed"], 1)])
@@ -254,7 +254,7 @@ def test_wait_for_all_that_is_not_over(daemon: FakeDaemon, capsys: Shown) -> Non
     daemon.answers["GET /v1/jobs"] = {"jobs": [], "next": ""}
     assert main(["wait", "--all", "m"]) == 0
     assert daemon.asked[-1].query["series"] == "m"
-    assert "nothing is left to wait for" in capsys.readouterr().err
+    assert "there is nothing to wait for" in capsys.readouterr().err
     assert main(["wait"]) == 2
 
 
