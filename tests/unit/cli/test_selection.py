@@ -286,7 +286,7 @@ class TestFlagsInErrors:
             (["run", "--memory", "4", "--", "./a"], "--memory 4: the unit is missing\n  fix: write --memory 4Gi"),
             (["serve", "--name", "x", "--memory", "4", "--", "./a"], "--memory 4: the unit is missing"),
             (["serve", "--name", "x", "--p95", "50", "--", "./a"], "--p95 50: the unit is missing\n  fix: write --p95 50ms"),
-            (["run", "--gpus", "A100", "--", "./a"], "--gpus A100: it names a type of GPU and no number\n  fix: write A100:1"),
+            (["run", "--gpus", "A100", "--", "./a"], "--gpus A100: the number of GPUs is missing\n  fix: write A100:1"),
             (["serve", "--name", "x", "--gpus", "A100", "--", "./a"], "fix: write A100:1"),
             (["run", "--workers", "0", "--", "./a"], "--workers 0: at least one is needed"),
             (["serve", "mnist", "--batching", "--no-batching"], "--batching and --no-batching exclude each other"),
