@@ -19,7 +19,7 @@ FLAGS = (
     Flag("--name", "the series; runs are called NAME-1, NAME-2 ... (default: from the program)", "NAME"),
     Flag(
         "--framework",
-        f"the framework, which decides how workers find each other: {', '.join(FRAMEWORKS)}",
+        f"framework by which the workers find each other: {', '.join(FRAMEWORKS)}",
         "NAME",
         choices=FRAMEWORKS,
     ),

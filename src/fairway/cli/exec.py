@@ -25,10 +25,12 @@ def execute(options: Options) -> int:
     query = {"role": options.text("role"), "index": options.number("index")}
     task_environment = session.fetch(job_path(options.word(), "/environment"), query)
     if options.on("plan"):
-        show_line(f"{' '.join(options.rest)} would run beside {task_environment['task']} in {task_environment['cwd']}")
+        show_line(
+            f"{' '.join(options.rest)} would run in the environment of {task_environment['task']}, in {task_environment['cwd']}"
+        )
         return 0
     session.announce()
-    say(f"beside {task_environment['task']} in {task_environment['cwd']}")
+    say(f"in the environment of {task_environment['task']}, in {task_environment['cwd']}")
     # The terminal's variables come from the caller, not from the task.
     environment = {
         **task_environment["env"],

@@ -49,7 +49,7 @@ def _words(job: dict[str, Any]) -> str:
 COMMANDS = {
     "": Command(
         "stop",
-        "Stop runs: SIGTERM, a grace period, then SIGKILL. Logs, checkpoints and outputs are kept; `resume` continues there.",
+        "Stop runs with SIGTERM, then SIGKILL after a grace period. Logs, checkpoints and outputs are kept for `fairway resume`.",
         stop,
         words=(
             Word("NAME", "a run, or a series with one active run; with -l, only runs of these series", many=True, optional=True),

@@ -73,12 +73,12 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
         ),
     ),
     (
-        "look",
+        "inspect",
         (
             Verb("list", "list runs, or services", aliases=("ps", "ls")),
             Verb(
                 "get",
-                "show one run: tasks, progress, how it ended; or a service",
+                "show a run: tasks, progress, how it ended; or a service",
                 aliases=("describe", "inspect", "show"),
                 names="job",
             ),
@@ -91,7 +91,7 @@ GROUPS: tuple[tuple[str, tuple[Verb, ...]], ...] = (
         ),
     ),
     (
-        "inside",
+        "inside a run",
         (
             Verb("exec", "run a command in a task's folder with its environment", names="job"),
             Verb("cp", "copy files from and to a run's folders", names="job"),
@@ -186,7 +186,7 @@ def overview() -> str:
             lines.append(f"  {verb.name:13}{verb.summary}{aliases}")
     lines += [
         "",
-        "begin with:",
+        "to start:",
         "  fairway run --workers 2 -- python train.py",
         "  fairway init --framework pytorch",
         "",

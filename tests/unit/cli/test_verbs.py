@@ -418,7 +418,7 @@ def test_exec_becomes_the_command(daemon: FakeDaemon, tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, "exec", "mnist", "--role", "worker", "--index", "1", "--"]
     done = subprocess.run([*command, "sh", "-c", "echo $MINE; pwd; exit 7"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (7, f"yes\n{tmp_path}\n")
-    assert f"beside worker-1 in {tmp_path}" in done.stderr
+    assert f"in the environment of worker-1, in {tmp_path}" in done.stderr
     assert daemon.asked[0].query == {"namespace": "default", "role": "worker", "index": "1"}
     assert main(["exec", "mnist"]) == 2
     assert main(["exec", "mnist", "--plan", "--", "ls"]) == 0
