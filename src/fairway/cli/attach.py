@@ -21,7 +21,7 @@ def attach(options: Options) -> int:
         raise NotFoundError(error.message, fix=error.fix or "`fairway list` shows all runs") from None
     name = job["name"]
     if job["phase"] in OVER:
-        message = f"{name} has ended: {job['phase']}"
+        message = f"{name} is over: {job['phase']}"
         raise ConflictError(message, fix=f"`fairway logs {name}` prints its output, `fairway get {name}` shows how it ended")
     keys = bool(job.get("terminal")) and is_terminal(0) and is_terminal(1) and session.cluster is None
     from fairway.cli.follow import Follower
