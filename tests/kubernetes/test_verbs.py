@@ -379,7 +379,7 @@ def test_what_is_in_the_way_is_said_in_words(ann: Person, installed: Installed) 
     plain["clusters"][0]["cluster"]["server"] = installed.plane.server
     plain["users"][0]["user"] = {"token": "nobody-knows-this"}
     copy.write_text(json.dumps(plain))
-    assert "does not know you: Unauthorized" in ann.run("list", code=5).stderr
+    assert "rejects your credentials: Unauthorized" in ann.run("list", code=5).stderr
     assert "on local" in ann.run("use", "local").stderr
 
 

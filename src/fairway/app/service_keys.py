@@ -85,7 +85,8 @@ class ServiceKeys:
                 return key
         names = [key.rule.name for key in keys]
         message = f"{service} has no key {name}"
-        raise NotFoundError(message, fix=suggest.did_you_mean(name, names) or f"it has {', '.join(names) or 'none'}")
+        listing = f"it has {', '.join(names)}" if names else f"`fairway key list {_short(service)}` lists the keys"
+        raise NotFoundError(message, fix=suggest.did_you_mean(name, names) or listing)
 
     def _rule(self, service: str, wish: KeyWish, key_id: str, digest: str) -> ApiKey:
         mistakes: list[str] = []

@@ -78,7 +78,7 @@ async def test_the_callers_namespace_is_the_default(client: Any) -> None:
 async def test_idle_gpus_are_told(client: Any) -> None:
     asks_for_none = await client.post("/v1/jobs", {"documents": DOCUMENT})
     assert asks_for_none.json["warnings"] == [
-        "1 GPU idle here, and mnist asks for none; ask with `resources: {gpu: 1}` or --gpus 1"
+        "1 GPU idle here, but mnist requests none; request with `resources: {gpu: 1}` or --gpus 1"
     ]
     for said in ("resources: {gpu: 0}", "framework: command"):
         assert (await client.post("/v1/jobs", {"documents": f"{DOCUMENT}{said}\n"})).json["warnings"] == []
