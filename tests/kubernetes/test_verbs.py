@@ -369,7 +369,7 @@ def test_what_is_in_the_way_is_said_in_words(ann: Person, installed: Installed) 
     assert "on lab /" in ann.run("use", "./team.kubeconfig").stderr
     assert ann.json("list")["jobs"] == []
     copy.write_text("{")
-    assert "is no YAML" in ann.run("list", code=2).stderr
+    assert "is not YAML" in ann.run("list", code=2).stderr
     plain = json.loads(ann.kubeconfig.read_text())
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

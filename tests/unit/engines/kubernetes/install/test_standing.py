@@ -37,7 +37,7 @@ def test_pods_that_the_api_server_refuses_are_told_by_the_deployment() -> None:
     message = 'pods "a" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3'
     refused = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
     found = standing.of_deployment(deployment(observedGeneration=1, conditions=[refused]))
-    assert found.words == "0 of 2 ready; the namespace's quota small is used up: asked pods=1, used pods=3 of pods=3"
+    assert found.words == "0 of 2 ready; the namespace's quota small is used up: needs pods=1, used pods=3 of pods=3"
 
 
 @pytest.mark.parametrize(("wanted", "ready", "up"), [(0, 0, True), (2, 1, False), (2, 2, True), (30, 27, True), (30, 26, False)])
