@@ -51,7 +51,7 @@ def test_a_record_without_a_volume_is_refused_with_both_ways_out() -> None:
 def test_a_record_that_is_lost_is_said() -> None:
     chosen, words = choose(Installation(image="x", record={"emptyDir": {}}), {"record"}, Ground(makes_volumes=False))
     assert chosen.record == {"emptyDir": {}}
-    assert words == ["warning: the record lies in an emptyDir: history and models are lost with the operator's pod"]
+    assert words == ["warning: the record is in an emptyDir: history and models are lost with the operator's pod"]
 
 
 def test_without_a_cluster_nothing_is_decided() -> None:

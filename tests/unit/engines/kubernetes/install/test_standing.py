@@ -25,7 +25,7 @@ def deployment(generation: int = 1, **status: Any) -> Deployment:
         (
             {"observedGeneration": 1, "replicas": 3, "updatedReplicas": 2, "availableReplicas": 3},
             False,
-            "2 of 2 ready, 1 of before still there",
+            "2 of 2 ready, 1 of the previous version still running",
         ),
     ],
 )
@@ -92,7 +92,7 @@ def test_a_missing_volume_is_told_with_what_was_said_of_its_claim() -> None:
     event = msgspec.convert({"regarding": claim, "type": "Warning", "reason": "ProvisioningFailed", "note": "disk full"}, Event)
     _, told = standing.trouble([pod("a", status=held)], [event])
     assert told.startswith(message)
-    assert told.endswith("; of its claim: disk full")
+    assert told.endswith("; its claim: disk full")
 
 
 def test_how_a_container_ended_is_told() -> None:
