@@ -357,7 +357,7 @@ def test_where_a_plugin_hands_out_gpus_they_are_counted_and_nothing_else(
     assert set(ids(pod)) < set(uuids(agents, pod["spec"]["nodeName"]))
     for run, words in (("part", "50% of a GPU"), ("exact", "the GPU 1")):
         status = jobs.until(run, "is refused", lambda status: status.get("phase") == "Failed")
-        assert f"asks for {words}, and GPUs of {name} are handed out by a device plug-in" in status["message"]
+        assert f"requests {words}, and GPUs of {name} are handed out by a device plug-in" in status["message"]
     agents.kill(name)
 
 

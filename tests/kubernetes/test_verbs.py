@@ -135,7 +135,7 @@ def test_one_who_may_edit_a_namespace_uses_the_verbs_there(ann: Person, installe
     assert [task["name"] for task in ann.json("top", "job", "mnist")["tasks"]] == ["worker-0", "worker-1"]
     assert len(ann.json("top", "node")["nodes"]) == 2
     assert "has printed nothing" in ann.run("logs", "mnist").stderr
-    assert "is not recorded on a cluster" in ann.run("logs", "--timestamps", "mnist", code=5).stderr
+    assert "are not recorded" in ann.run("logs", "--timestamps", "mnist", code=5).stderr
 
     assert "is stopped" in ann.run("stop", "mnist", "--wait").stderr
     assert jobs.get("mnist-1")["spec"]["suspend"] is True

@@ -108,7 +108,7 @@ def test_members_are_judged_by_the_groups_that_the_api_server_knows(installed: I
     bare = json.dumps(made_by_hand("bare", namespace))
     installed.plane.kubectl("apply", "-f", "-", given=bare)
     said = jobs.until("bare", "is refused", lambda status: status.get("reason") == "Refused")["message"]
-    assert "nobody is named by an object that was made without Fairway: use `fairway submit`" in said
+    assert "an object that was created without Fairway names no user: use `fairway submit`" in said
 
 
 async def test_a_program_acts_on_a_cluster_as_a_command_does(
