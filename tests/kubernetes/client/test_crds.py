@@ -111,7 +111,7 @@ async def test_a_job_is_one_run(client: Client, namespace: str) -> None:
         {"roles": {"worker": {**WORKER, "command": ["other"]}}},
         {"roles": {"worker": WORKER, "ps": WORKER}},
     ):
-        with pytest.raises(errors.Invalid, match="a job is one run; make another"):
+        with pytest.raises(errors.Invalid, match="a job is one run; create another"):
             await client.apply(kinds.TRAINING_JOBS, job(namespace, **spec), manager="m")
     changed = await client.apply(kinds.TRAINING_JOBS, job(namespace, suspend=True, priority=5, queue="research"), manager="m")
     assert (changed.metadata.generation, changed.spec_data()["suspend"]) == (2, True)

@@ -53,7 +53,7 @@ async def test_lists_are_filtered(client: Any) -> None:
         ("/v1/jobs?output=table&colour=perhaps", "colour='perhaps' is neither yes nor no"),
         ("/v1/jobs?label=x", "label='x' is no label"),
         ("/v1/jobs/mnist/logs?grep=(", "grep='(' is no regular expression"),
-        ("/v1/jobs/mnist/logs?since=yesterday", "since='yesterday' is no length of time"),
+        ("/v1/jobs/mnist/logs?since=yesterday", "since='yesterday' is not a duration"),
         ("/v1/jobs/mnist/logs?tail=-1", "tail='-1' is no whole number of 0 or more"),
     ],
 )

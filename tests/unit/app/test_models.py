@@ -265,7 +265,7 @@ async def test_an_output_that_is_no_name_of_a_model_is_told(tmp_path: Path) -> N
         job = await at.app.submit(ask(outputs={"model": "../My Model"}))
         await at.settled()
         assert await at.app.models.list() == []
-        assert "is no name" in at.reasons("train-1")[0]
+        assert "is not a valid name" in at.reasons("train-1")[0]
         assert at.app.models.of_job(at.app.find("default", job.key.name)) == ()
 
 

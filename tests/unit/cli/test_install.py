@@ -60,7 +60,7 @@ def test_without_a_cluster_nothing_is_installed(capsys: pytest.CaptureFixture[st
 
 def test_a_time_that_is_none_is_refused_before_anything_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["install", "kubernetes", "--image", "fairway:1", "--timeout", "soon"]) == 2
-    assert "--timeout soon is no length of time" in capsys.readouterr().err
+    assert "--timeout soon is not a duration" in capsys.readouterr().err
 
 
 def test_the_settings_become_the_charts_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,7 +156,7 @@ class TestPrune:
         [
             ([], "no filter selects"),
             (["--phase", "running"], "only finished runs"),
-            (["--older-than", "soon"], "--older-than soon is no length of time"),
+            (["--older-than", "soon"], "--older-than soon is not a duration"),
         ],
     )
     def test_what_is_unclear_is_refused(self, daemon: FakeDaemon, capsys: Shown, words: list[str], said: str) -> None:

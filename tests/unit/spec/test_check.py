@@ -83,7 +83,8 @@ def test_pydantic_errors_of_a_program_in_plain_words():
     with pytest.raises(ValueError, match="validation error") as caught:
         job({"resources": {"gpu_type": 3}, "env": {"1": "x"}, "comand": 1}, stop={"at_step": 0})
     assert [str(mistake) for mistake in spec_error(caught.value, "sdk").mistakes] == [
-        'sdk spec.roles.worker.env.1: "1" is no variable name: letters, digits and underscores, not beginning with a digit',
+        'sdk spec.roles.worker.env.1: "1" is not a valid variable name: letters, digits and underscores, '
+        "not beginning with a digit",
         "sdk spec.roles.worker.resources.gpu_type: 3 is a number, not a list; write [a, b], or one `- a` line for each",
         "sdk spec.roles.worker.comand: 1 is no field here; remove it",
         "sdk spec.stop.at_step: 0 is less than 1; write 1 or more",

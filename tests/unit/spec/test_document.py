@@ -105,11 +105,11 @@ command: again
 name: b
 """
     assert mistakes(text) == [
-        'job.yaml:2:7 name: "Mnist" is no name: at most 52 lower-case letters, digits and dashes, beginning with a letter; '
-        "try 'mnist'",
+        'job.yaml:2:7 name: "Mnist" is not a valid name: at most 52 lower-case letters, digits and dashes, beginning with a '
+        "letter; try 'mnist'",
         'job.yaml:3:11 replicas: "two" is text, not a whole number; write 2',
         "job.yaml:4:1 comand: is no field here; did you mean `command`?",
-        'job.yaml:5:21 resources.memory: "lots" is no amount of memory; write for example 512Mi, 2Gi or 1G',
+        'job.yaml:5:21 resources.memory: "lots" is not an amount of memory; write for example 512Mi, 2Gi or 1G',
         'job.yaml:6:14 stop.when: "accuracy => 1" has `=>`, which means nothing here; write >=',
         'job.yaml:7:10 success: "chief" needs a role `chief`, and there is none; add it to the roles, or choose auto',
         'job.yaml:8:10 env.A: "{{worker_host}}" uses the macro {{worker_host}}, which does not exist; '

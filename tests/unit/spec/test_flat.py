@@ -118,7 +118,7 @@ def test_resources(text, resources):
         ("{tpu: many}", 'resources.tpu: "many" is text, not a whole number'),
         ("{tpu: -1}", "-1 is less than 0"),
         ("{nvidia.com/gpu: 1}", "write `gpu`"),
-        ("{memory: 5 potatoes}", "is no amount of memory"),
+        ("{memory: 5 potatoes}", "is not an amount of memory"),
         ("4", "is a number, not a mapping"),
     ],
 )
@@ -208,7 +208,7 @@ def test_metadata_at_the_top():
         ("code: {git: a, path: b}", "code: has a path and a git source"),
         ("code: https://host/x.git", "write `code: {git: URL}`"),
         ("restart: often", 'restart: "often" is text, not a whole number'),
-        ("checkpoint: often", 'checkpoint: "often" is no length of time'),
+        ("checkpoint: often", 'checkpoint: "often" is not a duration'),
         ("environment: [a]", "environment: is a list, not a mapping"),
         ("replicas: {min: 3, max: 2}", "replicas: min 3 is more than max 2"),
         ("replicas: 0", "replicas: 0 is less than 1"),
