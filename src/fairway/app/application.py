@@ -363,6 +363,10 @@ class Application:
         """Return events, oldest first."""
         return self.store.events_of(subject, limit)
 
+    def events_in(self, namespace: str, limit: int = 1000) -> list[Event]:
+        """Return events of the runs and services of a namespace, oldest first."""
+        return self.store.events_in(namespace, limit)
+
     def points(self, job: Job, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
         """Return the run's metrics over time."""
         return self.store.points_of(job.key, metric, limit)

@@ -149,6 +149,11 @@ class MemoryStore:
         found = [event for event in self._events if not subject or _is_about(event, subject)]
         return found[max(0, len(found) - limit) :]
 
+    def events_in(self, namespace: str, limit: int = 1000) -> list[Event]:
+        """Events of the runs, tasks and services of a namespace; oldest first, the newest `limit`."""
+        events = [event for event in self._events if event.subject.startswith((f"{namespace}/", f"service:{namespace}/"))]
+        return events[max(0, len(events) - limit) :]
+
     def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
         """Metric points of a run in order of time; thinned evenly to at most `limit`."""
         found = sorted(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairway.app.ports import Changes, MetricPoint
+from fairway.state.event import Event
 from fairway.state.task import Exit
 
 ENDING = "kind: TrainingJob\nname: short\ncommand: exit 0\n"
@@ -136,6 +137,16 @@ async def test_delete_asks_which_when_there_are_several(client: Any) -> None:
     assert (await client.get("/v1/jobs/short-7")).status == 404
     assert len((await client.delete("/v1/jobs/short?all")).json["deleted"]) == 6
     assert (await client.get("/v1/jobs")).json["total"] == 0
+
+
+async def test_events_of_one_namespace_are_not_hidden_by_those_of_another(client: Any) -> None:
+    mine = [Event(1.0, subject, "Mine", "") for subject in ("team/m-1", "team/m-1/worker-0#1", "service:team/s")]
+    busy = [Event(2.0, subject, "Theirs", "") for subject in ("other/m-1", "team2/m-1", "service:other/s", "queue:team")] * 100
+    client.app.store.commit(Changes(events=(*mine, *busy)))
+    events = (await client.get("/v1/events?within=team&limit=50")).json["events"]
+    assert [(event["subject"], event["reason"]) for event in events] == [(event.subject, "Mine") for event in mine]
+    assert len((await client.get("/v1/events?within=team&limit=2")).json["events"]) == 2
+    assert len((await client.get("/v1/events?within=other&limit=50")).json["events"]) == 50
 
 
 async def test_events_and_why(client: Any) -> None:
