@@ -104,7 +104,7 @@ def _seconds(environment: Mapping[str, str], name: str, usual: float) -> float:
 
 def _router(word: str) -> str:
     if word not in ROUTERS:
-        message = f"FAIRWAY_ROUTER={word!r} is no router"
+        message = f"FAIRWAY_ROUTER={word!r} is not a router"
         raise UsageError(message, fix=f"set it to {', '.join(ROUTERS[:-1])} or {ROUTERS[-1]}")
     return word
 

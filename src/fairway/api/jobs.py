@@ -105,10 +105,10 @@ class Jobs:
         key = asked.text("sort")
         if key.lstrip("-") not in SORTS:
             near = suggest.did_you_mean(key.lstrip("-"), SORTS)
-            message = f"sort={key!r} is no order"
+            message = f"sort={key!r} is not a sort order"
             raise UsageError(message, fix=near or f"use one of {', '.join(SORTS)}; a dash before it for the reverse")
         if wanted.before:
-            message = "sort and before do not go together: only runs in order of age have pages"
+            message = "sort and before cannot be combined: only lists in order of age have pages"
             raise UsageError(message, fix="leave one of them out")
         listed = self._listed(replace(wanted, limit=EVERYTHING))
         jobs = sorted_jobs(listed.jobs, key)
@@ -179,7 +179,7 @@ class Jobs:
                 params,
                 active or runs[:1],
                 "is over already; nothing would change",
-                "would be asked to end, its grace, then killed",
+                "would be asked to end, and killed after its grace period",
             )
         stopped = [await self._application.stop(job.key, now=body.now) for job in active or runs[:1]]
         return self._changed(params, stopped)

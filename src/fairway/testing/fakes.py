@@ -136,7 +136,7 @@ class MemoryStore:
     def list_jobs(self, filter: JobFilter) -> JobPage:
         """Runs, newest first."""
         if filter.before and not filter.before.isdigit():
-            message = f"before={filter.before!r} is no cursor"
+            message = f"before={filter.before!r} is not a cursor"
             raise UsageError(message, fix="take it from `next` of the page before")
         matching = [job for job in sorted(self._jobs.values(), key=self._place, reverse=True) if _matches(job, filter)]
         rest = [job for job in matching if not filter.before or self._place(job) < int(filter.before)]

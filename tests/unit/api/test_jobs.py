@@ -45,17 +45,17 @@ async def test_lists_are_filtered(client: Any) -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("/v1/jobs?phase=runing", "phase='runing' is no phase"),
-        ("/v1/jobs?limit=0", "limit='0' is no whole number of 1 or more"),
-        ("/v1/jobs?limit=many", "limit='many' is no whole number"),
-        ("/v1/jobs?before=x", "before='x' is no cursor"),
+        ("/v1/jobs?phase=runing", "phase='runing' is not a phase"),
+        ("/v1/jobs?limit=0", "limit='0' is not a whole number of 1 or more"),
+        ("/v1/jobs?limit=many", "limit='many' is not a whole number"),
+        ("/v1/jobs?before=x", "before='x' is not a cursor"),
         ("/v1/jobs?output=xml", "output='xml' is not known"),
-        ("/v1/jobs?output=table&width=wide", "width='wide' is no whole number"),
-        ("/v1/jobs?output=table&colour=perhaps", "colour='perhaps' is neither yes nor no"),
-        ("/v1/jobs?label=x", "label='x' is no label"),
-        ("/v1/jobs/mnist/logs?grep=(", "grep='(' is no regular expression"),
+        ("/v1/jobs?output=table&width=wide", "width='wide' is not a whole number"),
+        ("/v1/jobs?output=table&colour=perhaps", "colour='perhaps' is not a boolean"),
+        ("/v1/jobs?label=x", "label='x' is not a label"),
+        ("/v1/jobs/mnist/logs?grep=(", "grep='(' is not a regular expression"),
         ("/v1/jobs/mnist/logs?since=yesterday", "since='yesterday' is no length of time"),
-        ("/v1/jobs/mnist/logs?tail=-1", "tail='-1' is no whole number of 0 or more"),
+        ("/v1/jobs/mnist/logs?tail=-1", "tail='-1' is not a whole number of 0 or more"),
     ],
 )
 async def test_values_that_make_no_sense_are_named(client: Any, target: str, message: str) -> None:
@@ -101,7 +101,7 @@ async def test_what_is_not_there(client: Any) -> None:
 async def test_stop_then_resume(client: Any) -> None:
     await client.submit()
     assert (await client.post("/v1/jobs/mnist/stop", {"plan": True})).json["sentences"] == [
-        "mnist-1 would be asked to end, its grace, then killed"
+        "mnist-1 would be asked to end, and killed after its grace period"
     ]
     answer = await client.post("/v1/jobs/mnist/stop", {"now": True})
     assert answer.json["name"] == "mnist-1"
