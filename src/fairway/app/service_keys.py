@@ -49,7 +49,7 @@ class ServiceKeys:
         def add(keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
             self.check(service, wish.name, keys)
             if any(key.rule.id == key_id for key in keys):
-                message = f"{service}: the key {wish.name} could not be made"
+                message = f"{service}: the key {wish.name} could not be created"
                 raise ConflictError(message, fix="try again")
             return (*keys, record)
 
@@ -102,11 +102,11 @@ class ServiceKeys:
         try:
             lifetime = quantity.seconds(wish.expires) if wish.expires else 0.0
             if wish.expires and lifetime <= 0:
-                mistakes.append(f"--expires {wish.expires} is no time to come; write for example 30d")
+                mistakes.append(f"--expires {wish.expires} is not in the future; write for example 30d")
         except ValueError as problem:
             mistakes.append(f"--expires {wish.expires} {problem}")
         if mistakes:
-            message = f"{service}: no key can be made so: {'; '.join(mistakes)}"
+            message = f"{service}: the key cannot be created: {'; '.join(mistakes)}"
             raise UsageError(message, fix=f"fairway key create {_short(service)} --name ci --rate 100/s --expires 30d")
         now = self._clock.now()
         return ApiKey(KeyRule(wish.name, key_id, digest, limit, now + lifetime if lifetime else 0.0), created=now)

@@ -100,7 +100,7 @@ async def test_apply_starts_what_is_new_and_leaves_the_rest(client: Any) -> None
     assert client.keeper.kept[0].origin.folder == "/work"
     assert (await client.post("/v1/apply?output=table", body)).text == "TrainingJob mnist-1 unchanged\n"
     plan = await client.post("/v1/apply", {**body, "plan": True})
-    assert plan.json["sentences"] == ["mnist-1 would be left alone: it asks for the same"]
+    assert plan.json["sentences"] == ["mnist-1 would not change: it already matches its document"]
     changed = {"documents": f"{DOCUMENT}priority: 3\n"}
     assert (await client.post("/v1/apply", {**changed, "plan": True})).json["sentences"][0].startswith("mnist would have")
     answer = await client.post("/v1/apply", changed)

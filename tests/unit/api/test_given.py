@@ -129,7 +129,7 @@ def test_models_and_datasets_come_by_version(world: World, tmp_path: Path) -> No
 def test_who_has_no_token_of_a_run_gets_nothing(world: World, tmp_path: Path, token: str) -> None:
     world.codes[RUN] = (snapshot.take(code(tmp_path), world.blobs).digest,)
     for path in ("/v1/given/code", "/v1/given/models/mnist@1", "/v1/given/datasets/rows@1"):
-        with pytest.raises(fetch.RefusedError, match="no run's token"):
+        with pytest.raises(fetch.RefusedError, match="not the token of a run"):
             fetch.fetch(world.address + path, token, str(tmp_path / "pod"))
 
 

@@ -196,7 +196,7 @@ def test_another_service_a_run_or_a_pod_that_is_none_brings_nothing(server: Serv
     assert (folder / FIRST).exists()
     server.job.labels.pop(SAMPLES_LABEL)
     status, words = server.put(FIRST)
-    assert (status, "samples nothing" in words) == (409, True)
+    assert (status, "does not sample requests" in words) == (409, True)
     assert server.found() == {}
 
 

@@ -262,6 +262,6 @@ async def test_hostile_names_and_digests_are_refused(ann: Ann, model: Path) -> N
 
 async def test_on_one_machine_nothing_is_sent(client: Any, model: Path) -> None:
     answer = await client.post("/v1/models", {"name": "mnist", "source": str(model), "manifest": "0" * 64})
-    assert (answer.status, answer.error["message"]) == (400, "nothing is sent here: files are read where they lie")
+    assert (answer.status, answer.error["message"]) == (400, "the daemon accepts no uploads: it reads files from their path")
     answer = await client.post("/v1/datasets", {"name": "rows", "path": str(model), "manifest": "0" * 64})
     assert answer.status == 400

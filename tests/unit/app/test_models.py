@@ -378,7 +378,7 @@ async def test_what_is_served_or_aliased_is_not_deleted(tmp_path: Path) -> None:
             await at.app.models.delete("mnist@2")
         assert [str(each) for each in await at.app.models.superfluous("mnist", 2)] == ["mnist@3"]
         assert str(await at.app.models.delete("mnist@3")) == "mnist@3"
-        with pytest.raises(ConflictError, match="mnist@2 is not champion"):
+        with pytest.raises(ConflictError, match="mnist@2 does not have the alias champion"):
             await at.app.models.demote("mnist@2", "champion")
         assert await at.app.models.demote("mnist", "champion") == 1
         reasons = [event.reason for event in at.app.events("model:mnist")]

@@ -115,7 +115,7 @@ def test_another_run_gets_nothing_of_it(server: Server, tmp_path: Path, monkeypa
     others = server.operator(namespace="other").token
     assert restore(server.endpoint, others, str(tmp_path / "theirs")) == ""
     gone = token_of(SECRET, Speaker("team", "gone-1"))
-    for token, words in (("no token", "no run's token"), (gone, "there is no run team/gone-1")):
+    for token, words in (("no token", "not the token of a run"), (gone, "there is no run team/gone-1")):
         with pytest.raises(fetch.RefusedError, match=words):
             Operator(server.endpoint, token).send(carrying.CHECKPOINTS + folder.name, str(folder))
     with pytest.raises(fetch.RefusedError, match="has no output 'rows'"):

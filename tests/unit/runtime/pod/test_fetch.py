@@ -140,6 +140,6 @@ def test_what_the_command_says(
     assert operator.tokens == ["Bearer of-the-environment", "Bearer of-a-file"]
     operator.answers = [error(404, "there is no model mnist here")]
     assert fetch.main(command) == fetch.NOT_THERE
-    operator.answers = [error(401, "this is no run's token")]
+    operator.answers = [error(401, "this is not the token of a run")]
     assert fetch.main(command) == 1
     assert "there is no model mnist here" in capsys.readouterr().err
