@@ -263,7 +263,7 @@ def _queue_problems(spec: QueueSpec) -> Iterator[Problem]:
         for name in amounts.other:
             if name in _OWN_NAMES or name.startswith("gpu:"):
                 yield Problem(
-                    (*at, "other", name), "does not belong in `other`", f"write `{name.partition(':')[0]}` beside `other`"
+                    (*at, "other", name), "does not belong in `other`", f"write `{name.partition(':')[0]}` outside `other`"
                 )
     limits, defaults = spec.limits, spec.defaults
     for group, timeout in (("limits", limits.timeout), ("defaults", defaults.timeout)):

@@ -280,7 +280,7 @@ def _gpu(entry: Entry, node: Mapping, path: str, report: Report) -> list[Entry]:
     match = _GPU_SHORT.fullmatch(value.text)
     if not match or not _is_amount(match["count"]):
         report.add(
-            "is no number of GPUs",
+            "is not a number of GPUs",
             path=_below(path, entry),
             place=value.place,
             value=show(value.text),
@@ -311,7 +311,7 @@ def _gpu_by_type(entry: Entry, node: Mapping, path: str, report: Report) -> list
         if _is_amount(value.text) or is_nothing(value):
             return [entry]
         fix = "write for example 8, or {A100: 8} for GPUs of one type"
-        report.add("is no number of GPUs", path=_below(path, entry), place=value.place, value=show(value.text), fix=fix)
+        report.add("is not a number of GPUs", path=_below(path, entry), place=value.place, value=show(value.text), fix=fix)
         return []
     if node.get("gpu_types"):
         fix = "move its types into `gpu_types`, or remove `gpu_types`"

@@ -107,8 +107,8 @@ def test_resources(text, resources):
     ("text", "words"),
     [
         ("{gpu: H100}", "write for example 1, 0.5 or H100:8"),
-        ("{gpu: 'H100:'}", "is no number of GPUs"),
-        ("{gpu: 'H100:1.2.3'}", "is no number of GPUs"),
+        ("{gpu: 'H100:'}", "is not a number of GPUs"),
+        ("{gpu: 'H100:1.2.3'}", "is not a number of GPUs"),
         ("{gpu: H100:2, gpu_type: A100}", "names a type, and so does `gpu_type`"),
         ("{gpu: 1.5}", "is more than one GPU and not a whole number; write 1 or 2"),
         ("{gpu: [1]}", "is a list, not text"),
