@@ -184,7 +184,7 @@ async def test_kubectl_is_pleasant(control_plane: ControlPlane, client: Client, 
     kubectl("scale", "tj/mnist", "-n", namespace, "--replicas=2")
     assert (await client.get(kinds.TRAINING_JOBS, "mnist", namespace)).spec_data()["size"] == 2
     explained = kubectl("explain", "trainingjob.spec.roles.command")
-    assert "The program and its arguments; never given to a shell." in explained
+    assert "The program and its arguments; never passed to a shell." in explained
     with pytest.raises(RuntimeError, match=r'unknown field "spec\.comand"'):
         kubectl("apply", "-f", "-", given=json.dumps(job(namespace, "typo", comand="x")))
 

@@ -63,7 +63,7 @@ def test_commands_are_split_without_a_shell(text, command):
         ("command: python 'x", "a quote that is not closed"),
         ('command: python "x', "a quote that is not closed"),
         ("command: python x\\", "ends in a backslash"),
-        ("command: cd x && python y", "`&&`, which only a shell understands; use `script:`"),
+        ("command: cd x && python y", "`&&`, which only a shell interprets; use `script:`"),
         ("command: python x > log", "`>`, which only a shell"),
         ("command: python x | tee log", "`|`, which only a shell"),
         ("command: |\n  cd x\n  python y\n", "has several lines"),
@@ -107,8 +107,8 @@ def test_resources(text, resources):
     ("text", "words"),
     [
         ("{gpu: H100}", "write for example 1, 0.5 or H100:8"),
-        ("{gpu: 'H100:'}", "is no number of GPUs"),
-        ("{gpu: 'H100:1.2.3'}", "is no number of GPUs"),
+        ("{gpu: 'H100:'}", "is not a number of GPUs"),
+        ("{gpu: 'H100:1.2.3'}", "is not a number of GPUs"),
         ("{gpu: H100:2, gpu_type: A100}", "names a type, and so does `gpu_type`"),
         ("{gpu: 1.5}", "is more than one GPU and not a whole number; write 1 or 2"),
         ("{gpu: [1]}", "is a list, not text"),
@@ -204,7 +204,7 @@ def test_metadata_at_the_top():
     ("text", "words"),
     [
         ("code: {ref: main}", "code.ref: needs a repository"),
-        ("code: {git: {url: a}, ref: main}", "code.ref: stands beside a `git`"),
+        ("code: {git: {url: a}, ref: main}", "code.ref: is set together with a `git`"),
         ("code: {git: a, path: b}", "code: has a path and a git source"),
         ("code: https://host/x.git", "write `code: {git: URL}`"),
         ("restart: often", 'restart: "often" is text, not a whole number'),

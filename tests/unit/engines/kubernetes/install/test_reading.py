@@ -47,7 +47,7 @@ def test_every_mistake_is_told_at_once_in_the_order_of_the_file() -> None:
         'i.yaml:12:69 allowed.service_accounts: "default" is text, not a list; write [a, b], or one `- a` line for each',
         'i.yaml:12:92 allowed.host_network: "yes" is text, not true or false; write true or false, without quotes',
         'i.yaml:13:10 gateway: "front" names no Gateway; write NAMESPACE/NAME, such as infra/front',
-        "i.yaml:14:37 gpu_nodes.nvidia.com/gpu.present: true is a yes or no, not text; put it in quotes",
+        "i.yaml:14:37 gpu_nodes.nvidia.com/gpu.present: true is a boolean, not text; put it in quotes",
     ]
 
 
