@@ -109,7 +109,7 @@ name: b
         "letter; try 'mnist'",
         'job.yaml:3:11 replicas: "two" is text, not a whole number; write 2',
         "job.yaml:4:1 comand: is not a field here; did you mean `command`?",
-        'job.yaml:5:21 resources.memory: "lots" is no amount of memory; write for example 512Mi, 2Gi or 1G',
+        'job.yaml:5:21 resources.memory: "lots" is not an amount of memory; write for example 512Mi, 2Gi or 1G',
         'job.yaml:6:14 stop.when: "accuracy => 1" has `=>`, which is not valid here; write >=',
         'job.yaml:7:10 success: "chief" needs a role `chief`, which is not defined; add it to the roles, or choose auto',
         'job.yaml:8:10 env.A: "{{worker_host}}" uses the macro {{worker_host}}, which does not exist; '

@@ -86,7 +86,7 @@ def test_every_mistake_at_once_with_its_place():
         'queue.yaml:4:11 members[0]: "nlp" is not a member: members are user:NAME, group:NAME or *; write user:nlp',
         "queue.yaml:5:9 quota.gpus: is not a field here; did you mean `gpu`?",
         "queue.yaml:5:18 quota.runs: is not a field here; it belongs in `per_user`",
-        'queue.yaml:6:19 limits.timeout: "soon" is no length of time; write for example 90s, 5m, 1h30m or 2d',
+        'queue.yaml:6:19 limits.timeout: "soon" is not a duration; write for example 90s, 5m, 1h30m or 2d',
         "queue.yaml:7:1 namespace: is not a field here; use one of kind, apiVersion, name, labels, annotations, members, weight,"
         " quota, limits, borrow, time_slice, defaults",
     ]
@@ -104,7 +104,7 @@ def test_every_mistake_at_once_with_its_place():
         ("quota: {gpu: many}", 'quota.gpu: "many" is not a number of GPUs; write for example 8, or {A100: 8}'),
         ("quota: {gpu: {A100: 8}, gpu_types: {H100: 1}}", "quota.gpu: names types, and so does `gpu_types`"),
         ("quota: {gpu: 4, gpu_types: {A100: 8}}", "quota.gpu_types.A100: 8 is more than the 4 GPUs of any type"),
-        ("quota: {gpu: {A100: x}}", 'quota.gpu.A100: "x" is no amount'),
+        ("quota: {gpu: {A100: x}}", 'quota.gpu.A100: "x" is not an amount'),
         ("quota: {gpu: {' ': 1}}", "is not a GPU type; write for example A100"),
         ("quota: {other: {cpu: 1}}", "quota.other.cpu: 1 does not belong in `other`; write `cpu` outside `other`"),
         ("quota: {nvidia.com/gpu: 8}", "is the Kubernetes name for GPUs; write `gpu`"),
