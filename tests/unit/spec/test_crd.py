@@ -101,7 +101,10 @@ def test_documents_in_the_kubernetes_spelling_keep_it(documents, faults, data):
 def test_descriptions_are_one_line(kind):
     def descriptions(node):
         yield node.get("description", "")
-        for part in [*node.get("properties", {}).values(), *(node[key] for key in ("items", "additionalProperties") if key in node)]:
+        for part in [
+            *node.get("properties", {}).values(),
+            *(node[key] for key in ("items", "additionalProperties") if key in node),
+        ]:
             yield from descriptions(part)
 
     texts = list(descriptions(structural(MODELS[kind])))
