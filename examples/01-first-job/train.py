@@ -1,4 +1,4 @@
-"""LeNet-5 on handwritten digits, by two workers: each trains on its own part of the images, and gradients are averaged."""
+"""Train LeNet-5 on handwritten digits with two workers: each trains on its part of the images, and gradients are averaged."""
 
 import gc
 import sys
@@ -15,7 +15,7 @@ EPOCHS, BATCH, RATE = 1, 64, 2e-3
 
 
 def load_images() -> tuple[TensorDataset, TensorDataset]:
-    """MNIST by the fetcher in `examples/data`, which is the job's input `fetcher`. Rank 0 goes first and fills the cache."""
+    """Load MNIST with the module in `examples/data`, the job's input `fetcher`. Rank 0 goes first and fills the cache."""
     sys.path.append(fairway.data("fetcher"))
     import mnist
 
@@ -59,9 +59,9 @@ def main() -> None:
             accuracy = (model(images).argmax(1) == labels).float().mean()
         fairway.report(step=step, accuracy=accuracy)
         print(f"epoch {epoch}: worker {dist.get_rank()} of {dist.get_world_size()}, loss {loss:.3f}, accuracy {accuracy:.3f}")
-    fairway.export(model, images[:2])  # rank 0 writes ONNX, checked against the model's own answers
+    fairway.export(model, images[:2])  # rank 0 writes ONNX and checks it against the model's own outputs
     del model
-    gc.collect()  # nothing may hold the group's threads when the interpreter ends
+    gc.collect()  # frees the model, so that nothing holds the process group's threads at exit
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""A program written for torchrun, unchanged: it knows nothing of Fairway."""
+"""A program written for torchrun, without any use of Fairway."""
 
 import gc
 import os
@@ -39,7 +39,7 @@ def main() -> None:
     accuracy = (model(images[-TEST:]).argmax(1) == labels[-TEST:]).float().mean()
     print(f"rank {rank}: accuracy {accuracy:.3f}")
     del model
-    gc.collect()  # nothing may hold the group's threads when the interpreter ends
+    gc.collect()  # frees the model, so that nothing holds the process group's threads at exit
     dist.destroy_process_group()
 
 

@@ -1,6 +1,6 @@
-"""Local SGD by the processes of one replica: each trains alone for a while, then they take the mean of their weights.
+"""Local SGD by the processes of one replica: each trains independently, and every SYNC steps they average their weights.
 
-They meet once in SYNC steps instead of at every step: the way to train when the network is slow.
+Communicating once in SYNC steps instead of at every step makes training possible over a slow network.
 """
 
 import fairway
@@ -38,7 +38,7 @@ def main() -> None:
             fairway.report(step=step, loss=loss.item(), accuracy=accuracy)
             if step % 100 == 0:
                 print(f"process {fairway.local_rank()} of {fairway.local_world_size()}: step {step}, accuracy {accuracy:.3f}")
-            enough = torch.tensor(float(fairway.should_stop()))  # the document's `stop` says when
+            enough = torch.tensor(float(fairway.should_stop()))  # true when the document's `stop` condition holds
             dist.all_reduce(enough)
             if enough:
                 break

@@ -1,7 +1,7 @@
-"""Goes on with fewer workers when one is lost, from the newest checkpoint.
+"""Continue with fewer workers when one is lost, from the newest checkpoint.
 
-The batch belongs to the step, not to the worker: however many there are, they split the same BATCH images,
-so that the run learns the same whether it lost a worker or not.
+The batch depends on the step, not on the worker: any number of workers split the same BATCH images, so that the
+training result is the same whether the run lost a worker or not.
 """
 
 import gc
@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS, BATCH, TEST = int(os.environ.get("STEPS", "600")), 48, 297
-PAUSE = float(os.environ.get("PAUSE", "0"))  # seconds a step, to have time to watch (and to kill a worker)
+PAUSE = float(os.environ.get("PAUSE", "0"))  # seconds per step, to leave time to watch (and to kill a worker)
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
     fairway.report(step=STEPS, accuracy=accuracy)
     print(f"rank {rank}: done after {STEPS} steps, accuracy {accuracy:.3f}")
     del parallel
-    gc.collect()  # nothing may hold the group's threads when the interpreter ends
+    gc.collect()  # frees the model, so that nothing holds the process group's threads at exit
     dist.destroy_process_group()
 
 

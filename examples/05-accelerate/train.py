@@ -1,4 +1,4 @@
-"""A program written for Hugging Face Accelerate, unchanged: it knows nothing of Fairway."""
+"""A program written for Hugging Face Accelerate, without any use of Fairway."""
 
 import gc
 
@@ -36,4 +36,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    gc.collect()  # nothing may hold the group's threads when the interpreter ends
+    gc.collect()  # frees the model, so that nothing holds the process group's threads at exit

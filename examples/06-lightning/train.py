@@ -1,4 +1,4 @@
-"""A program written for Lightning, unchanged: it knows nothing of Fairway. Two nodes with one device each."""
+"""A program written for Lightning, without any use of Fairway. Two nodes with one device each."""
 
 import gc
 
@@ -53,6 +53,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    gc.collect()  # nothing may hold the group's threads when the interpreter ends
+    gc.collect()  # frees the model, so that nothing holds the process group's threads at exit
     if dist.is_initialized():
         dist.destroy_process_group()

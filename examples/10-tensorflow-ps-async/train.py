@@ -15,12 +15,12 @@ EPOCHS, BATCH, RATE, TEST = int(os.environ.get("EPOCHS", "6")), 32, 0.2, 297
 
 
 def leave_note(name: str, **facts: object) -> None:
-    """What this process saw, for whoever wants to check."""
+    """Write this process's results to a file, so that the run can be checked."""
     Path(os.environ["FAIRWAY_SHARED_DIR"], f"{name}.json").write_text(json.dumps({"pid": os.getpid(), **facts}))
 
 
 def train(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:
-    """The chief's part: build the model on the parameter servers, then schedule one step a batch."""
+    """Run the chief: build the model on the parameter servers, then schedule one step per batch."""
     digits = load_digits()
     images, labels = (digits.images.reshape(-1, 64) / 16).astype(np.float32), digits.target
     strategy = tf.distribute.ParameterServerStrategy(resolver)
@@ -36,7 +36,7 @@ def train(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:
 
     @tf.function
     def step(pixels: tf.Tensor, wanted: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Runs in a worker. The weights may be a little old by the time the gradients arrive: that is the bargain."""
+        """Run one step in a worker. The weights may have changed when its gradients arrive: the price of asynchrony."""
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(wanted, logits(pixels)))
         for variable, gradient in zip((hidden, output), tape.gradient(loss, (hidden, output))):
@@ -61,14 +61,14 @@ def train(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:
 
 
 def main() -> None:
-    """Parameter servers and workers wait for orders; the chief gives them, and the job ends with it."""
+    """Train in the chief, which ends the job; serve its requests in parameter servers and workers."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     cluster = resolver.cluster_spec().as_dict()
     if not cluster.get("ps"):
         sys.exit("TF_CONFIG names no parameter servers; run this with `fairway run job.yaml`")
     if resolver.task_type == "chief":
         train(resolver)
-        os._exit(0)  # the usual way out waits for ever when a worker is away at that moment
+        os._exit(0)  # a normal exit waits for ever if a worker is missing at that moment
     leave_note(f"{resolver.task_type}-{resolver.task_id}", world_size=len(cluster["worker"]))
     tf.distribute.Server(cluster, job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc").join()
 

@@ -1,4 +1,4 @@
-"""Synchronous training with parameter servers: a step takes one gradient from every worker, so all see the same weights."""
+"""Synchronous training with parameter servers: a step takes one gradient from each worker, so all use the same weights."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ STEPS, BATCH, RATE, TEST = 250, 32, 0.5, 297
 
 
 class Graph:
-    """Variables, sums of gradients and one queue a worker on the parameter servers; arithmetic in the worker."""
+    """Variables, gradient accumulators and one queue per worker on the parameter servers; computation in the worker."""
 
     def __init__(self, cluster: tf.train.ClusterSpec, device: str, rank: int) -> None:
         workers = cluster.num_tasks("worker")
@@ -32,14 +32,14 @@ class Graph:
             sums = [v1.ConditionalAccumulator(tf.float32, each.shape, shared_name=f"sum-{each.op.name}") for each in self.weights]
             queues = [v1.FIFOQueue(1, tf.int64, shapes=(), shared_name=f"worker-{index}-may-go-on") for index in range(workers)]
         self.give = tf.group(*[total.apply_grad(gradient, self.step) for total, gradient in zip(sums, gradients)])
-        means = [total.take_grad(workers) for total in sums]  # waits until all have given theirs
+        means = [total.take_grad(workers) for total in sums]  # waits until all workers have contributed
         with tf.control_dependencies([optimizer.apply_gradients(zip(means, self.weights), global_step=self.step)]):
             self.finish_step = tf.group(*[queue.enqueue(self.step) for queue in queues])
         self.go_on = queues[rank].dequeue()
 
 
 def work(server: tf.distribute.Server, cluster: tf.train.ClusterSpec, rank: int) -> None:
-    """A worker's part. Worker 0 also makes the variables and finishes each step, in its own loop: no thread is left over."""
+    """Run a worker. Worker 0 also creates the variables and finishes each step, in its own loop, so that no thread remains."""
     v1.disable_eager_execution()
     v1.set_random_seed(1)
     workers, device = cluster.num_tasks("worker"), f"/job:worker/task:{rank}"
@@ -48,7 +48,7 @@ def work(server: tf.distribute.Server, cluster: tf.train.ClusterSpec, rank: int)
     images, labels = digits.images.reshape(-1, 64) / 16, digits.target
     mine = np.arange(len(labels) - TEST)[rank::workers]
     chance = np.random.default_rng(rank)
-    config = v1.ConfigProto(device_filters=["/job:ps", device])  # a worker that has ended disturbs no other
+    config = v1.ConfigProto(device_filters=["/job:ps", device])  # so that a worker that has ended does not block the others
     sessions = v1.train.SessionManager(ready_op=v1.report_uninitialized_variables(), recovery_wait_secs=1)
     if rank == 0:
         sessions.prepare_session(server.target, init_op=v1.global_variables_initializer(), config=config).close()

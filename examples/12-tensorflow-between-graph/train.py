@@ -1,4 +1,4 @@
-"""A program of the old school: it learns its place in the cluster from flags, and knows nothing of who started it.
+"""A legacy program: it reads its role and index in the cluster from flags, and does not use Fairway.
 
 Every worker builds the graph and updates the shared variables when it is ready, without waiting for the others.
 """

@@ -14,13 +14,13 @@ EPOCHS, BATCH, RATE, TEST = 8, 32, 0.5, 297
 
 
 def main() -> None:
-    """Train; then write down what this worker saw."""
+    """Train; then write this worker's results to a file."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()  # reads TF_CONFIG
     rank, world = strategy.cluster_resolver.task_id or 0, strategy.num_replicas_in_sync
     digits = load_digits()
     images, labels = (digits.images.reshape(-1, 64) / 16).astype(np.float32), digits.target.astype(np.int64)
     mine = np.arange(len(labels) - TEST)[rank::world]
-    mine = mine[: (len(labels) - TEST) // world]  # the same number everywhere: who does more steps waits for ever
+    mine = mine[: (len(labels) - TEST) // world]  # equal parts: a worker with an additional step would wait for ever
     tf.random.set_seed(1)
     with strategy.scope():
         hidden = tf.Variable(tf.random.normal((64, 64), stddev=0.1))

@@ -32,8 +32,8 @@ def step(weights: dict, pixels: jax.Array, wanted: jax.Array) -> tuple[dict, jax
 
 
 def main() -> None:
-    """Train; then write down what this process saw."""
-    jax.distributed.initialize()  # finds its peers in the environment, or refuses
+    """Train; then write this process's results to a file."""
+    jax.distributed.initialize()  # finds its peers in the environment; fails without them
     rank, world = jax.process_index(), jax.process_count()
     mesh = Mesh(jax.devices(), ("data",))
     split, copied = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())

@@ -14,7 +14,7 @@ STEPS, BATCH, RATE, TEST = 300, 32, 0.5, 297
 
 
 def gradients_of(weights: np.ndarray, pixels: np.ndarray, wanted: np.ndarray) -> tuple[float, np.ndarray]:
-    """Loss and gradient of a softmax regression."""
+    """Return the loss and the gradient of a softmax regression."""
     scores = pixels @ weights
     chances = np.exp(scores - scores.max(axis=1, keepdims=True))
     chances /= chances.sum(axis=1, keepdims=True)
@@ -25,14 +25,14 @@ def gradients_of(weights: np.ndarray, pixels: np.ndarray, wanted: np.ndarray) ->
 
 
 def main() -> None:
-    """Train; then write down what this rank saw."""
+    """Train; then write this rank's results to a file."""
     everyone = MPI.COMM_WORLD
     rank, world = everyone.rank, everyone.size
     digits = load_digits()
     images, labels = digits.images.reshape(-1, 64) / 16, digits.target
     mine = np.arange(len(labels) - TEST)[rank::world]
     weights = np.random.default_rng(rank).normal(scale=0.1, size=(64, 10))
-    everyone.Bcast(weights, root=0)  # all start from the weights of rank 0
+    everyone.Bcast(weights, root=0)  # all ranks start from the weights of rank 0
     chance, used = np.random.default_rng(rank), set()
     for step in range(1, STEPS + 1):
         ids = chance.choice(mine, BATCH)

@@ -15,8 +15,8 @@ STEPS, BATCH, RATE, TEST = 200, 32, 0.5, 297
 
 
 def main() -> None:
-    """Train; then write down what this worker saw."""
-    store = mx.kv.create("dist_sync")  # a push counts when all workers have pushed
+    """Train; then write this worker's results to a file."""
+    store = mx.kv.create("dist_sync")  # a push takes effect when all workers have pushed
     store.set_optimizer(mx.optimizer.SGD(learning_rate=RATE, rescale_grad=1 / store.num_workers))
     rank, world = store.rank, store.num_workers
     digits = load_digits()

@@ -1,6 +1,6 @@
-"""No framework at all: workers learn a model of English from Python's own manual, and talk over plain sockets.
+"""No framework at all: workers learn a model of English from Python's own manual and communicate over plain sockets.
 
-Each counts the word pairs of its share of the paragraphs; worker 0 adds the counts up and sends the sum to everybody.
+Each worker counts the word pairs in its share of the paragraphs. Worker 0 adds up the counts and sends the sum to all.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ PATIENCE = 60.0
 
 
 def connect(host: str, port: int) -> socket.socket:
-    """Worker 0 may not listen yet: ask again until it does."""
+    """Connect to worker 0; retry until it listens."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -32,7 +32,7 @@ def connect(host: str, port: int) -> socket.socket:
 
 
 def add_up(rank: int, addresses: list[str], counts: Counter) -> Counter:
-    """The sum of all workers' counts, in every worker."""
+    """Return the sum of all workers' counts, in every worker."""
     host, _, port = addresses[0].rpartition(":")
     if rank:
         with connect(host, int(port)) as peer, peer.makefile("rw") as stream:
@@ -56,7 +56,7 @@ def pairs(paragraph: str) -> list[str]:
 
 
 def surprise(counts: Counter, paragraphs: list[str]) -> float:
-    """Bits a word that the model needs for text it has not seen."""
+    """Return the bits per word that the model needs for unseen text."""
     firsts = Counter()
     for pair, number in counts.items():
         firsts[pair.split()[0]] += number
@@ -66,7 +66,7 @@ def surprise(counts: Counter, paragraphs: list[str]) -> float:
 
 
 def main() -> None:
-    """Count, add up, measure; then write down what this worker saw."""
+    """Count, add up, measure; then write this worker's results to a file."""
     addresses = json.loads(os.environ["FAIRWAY_PEERS"])["worker"]
     rank, world = int(os.environ["FAIRWAY_RANK"]), len(addresses)
     paragraphs = [part for _, text in sorted(topics.items()) for part in text.split("\n\n") if part.strip()]

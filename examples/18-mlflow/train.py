@@ -1,4 +1,4 @@
-"""Trains a small model on real digits and tells MLflow about it. Nothing in here knows of Fairway."""
+"""Train a small model on real digits and log it to MLflow, without any use of Fairway."""
 
 import argparse
 
@@ -31,7 +31,7 @@ def as_onnx(weights, bias):
         [helper.make_tensor_value_info("digit", TensorProto.FLOAT, ["batch", 10])],
         [numpy_helper.from_array(weights, "weights"), numpy_helper.from_array(bias, "bias")],
     )
-    # Versions that servers a year old can read.
+    # Versions that one-year-old servers can read.
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 

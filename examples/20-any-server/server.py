@@ -1,4 +1,4 @@
-"""A server that knows nothing of Fairway but the port that it is told: it greets whoever asks, and says who it is."""
+"""An HTTP server that answers with a greeting and its process id. It uses nothing of Fairway except $FAIRWAY_PORT."""
 
 import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -1,7 +1,7 @@
-"""A language model that needs no download: a Llama whose weights were chosen, not trained, so that it counts.
+"""A language model that needs no download: a Llama whose weights were set by hand, not trained, so that it counts.
 
-After a colon it says 1; after every number the next one; after the last it begins again. Layers add nothing to the
-embedding of the last token, and the output layer knows what follows it.
+After a colon it generates 1; after every number the next one; after the last number it begins again. The layers add
+nothing to the embedding of the last token, and the output layer maps that embedding to the next token.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ TEMPLATE = "{% for message in messages %}{{ message['role'] }}: {{ message['cont
 
 
 def write(path):
-    """Write the model as a GGUF file; its path."""
+    """Write the model as a GGUF file and return its path."""
     numbers = [f"\u2581{number}" for number in range(1, LAST + 1)]
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *numbers]
     kinds = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL, *[TokenType.BYTE] * 256, *[TokenType.NORMAL] * LAST]
@@ -48,7 +48,7 @@ def write(path):
 
 
 def weights(tokens):
-    """All tensors by name."""
+    """Return all tensors by name."""
     embedding = np.random.default_rng(0).standard_normal((tokens, WIDTH)).astype(np.float32)
     embedding /= np.linalg.norm(embedding, axis=1, keepdims=True)
     output = np.zeros_like(embedding)

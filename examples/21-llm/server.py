@@ -1,4 +1,4 @@
-"""llama.cpp's HTTP server on the port that Fairway gave, until it is told to end."""
+"""Run llama.cpp's HTTP server on the port that Fairway assigned, until SIGTERM or SIGINT."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import counting
 import xllamacpp
 
 ENDS = {signal.SIGTERM, signal.SIGINT}
-signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # before the server's threads begin, so that none of them takes them
+signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # before the server starts threads, so that none of them receives the signals
 
 params = xllamacpp.CommonParams()
 params.model.path = os.environ.get("MODEL") or counting.write("counting.gguf")

