@@ -1,6 +1,6 @@
-"""The autoscaler on a virtual clock, beside the rules of Kubernetes and Knative; and releases of bad and of equal versions.
+"""The autoscaler on a virtual clock, compared with the rules of Kubernetes and Knative; releases of bad and of equal versions.
 
-The same simulated service, load and seeds for all rules; each gets the measurements of the same looks. A replica answers ten
+All rules get the same simulated service, load, seeds and measurements. A replica answers ten
 requests a second, one at a time. HPA: CPU at 75 %, 15 s sync, 300 s window. KPA: its defaults, on concurrency of one; with
 requests a second as its metric for information.
 """
@@ -43,13 +43,13 @@ RELEASES = 200
 
 
 def document(number: int = 1, **rollout: object) -> ServiceSpec:
-    """One to a hundred replicas, with an objective."""
+    """Return a service with one to a hundred replicas and an objective."""
     given = {"model": f"m@{number}", "replicas": {"min": 1, "max": 100}, "objective": {"p95": f"{OBJECTIVE:g}s"}}
     return ServiceSpec.model_validate({**given, "rollout": rollout})
 
 
 def burst(rule: Rule, cold_start: float, seed: int) -> float:
-    """Seconds until the 95th percentile is back within the objective, after the load became five times as much."""
+    """Return the seconds until the 95th percentile is back within the objective, after a fivefold load."""
     world = World(traffic.burst(20.0, 5.0, 900.0, 1500.0), seed=seed, rule=rule)
     world.apply(document(), Version(cold_start=cold_start))
     world.run(1500.0)
@@ -57,7 +57,7 @@ def burst(rule: Rule, cold_start: float, seed: int) -> float:
 
 
 def day(rule: Rule, seed: int) -> ServiceOutcome:
-    """Two hours with bursts, ten minutes on and off, and a release."""
+    """Simulate two hours with bursts, ten minutes on and off, and a release."""
     world = World(traffic.day(), seed=seed, rule=rule)
     world.apply(document(1), Version(cold_start=30.0))
     world.run(105 * traffic.MINUTE)
@@ -77,7 +77,7 @@ def bursts() -> None:
 
 
 def days() -> None:
-    """Print how steady the number is, and what it costs."""
+    """Print how steady the number of replicas is, and what it costs."""
     runs = {name: [day(rule(), seed) for seed in SEEDS] for name, rule in RULES.items()}
     turns = {name: statistics.median(one.reversals for one in found) for name, found in runs.items()}
     hours = {name: round(statistics.median(one.replica_hours for one in found), 1) for name, found in runs.items()}
@@ -90,7 +90,7 @@ def days() -> None:
 
 
 def released(number: int, version: Version, world: World) -> str:
-    """The guard that sent the version back; empty: none did."""
+    """Return the guard that rolled the version back; empty if none did."""
     steps = [{"to": "10%", "for": "1m"}, {"to": "50%", "for": "1m"}]
     world.apply(document(number, strategy="canary", steps=steps, guard={"metric": {"name": "accuracy"}}), version)
     while world.service and world.service.rollout and world.service.rollout.finished is None:
@@ -115,7 +115,7 @@ def releases() -> None:
 
 
 def trouble(seed: int) -> tuple[int, int]:
-    """Thirty minutes of load with everything going on: (requests, those that nobody answered)."""
+    """Simulate thirty minutes of load with all kinds of faults; return the numbers of requests and of unanswered ones."""
     world = World(traffic.burst(30.0, 4.0, 600.0, 900.0), seed=seed)
     strategies = ("rolling", "blue-green", "canary", "shadow", "rolling", "canary")
     steps = [{"to": "20%", "for": "1m"}]
@@ -130,7 +130,7 @@ def trouble(seed: int) -> tuple[int, int]:
         if turn % 5 == 2:
             world.restart_router()
         if turn % 4 == 3:
-            # Never the last one: what it has under way would be lost with it.
+            # Never the last one: its requests in flight would be lost with it.
             ready = [one.name for one in world.replicas if one.phase is ReplicaPhase.READY]
             world.kill(ready[turn % len(ready)] if len(ready) > 1 else "")
         world.change(lambda service, least=turn % 5: commands.scaled(service, least))
@@ -141,7 +141,7 @@ def trouble(seed: int) -> tuple[int, int]:
 
 
 def troubles() -> None:
-    """Print how many requests are lost when much happens at once."""
+    """Print how many requests are lost under many faults at once."""
     found = [trouble(seed) for seed in SEEDS]
     lost = sum(one for _, one in found)
     what = "30 virtual minutes with releases, scaling, restarts and kills: requests without an answer"
@@ -149,7 +149,7 @@ def troubles() -> None:
 
 
 def main() -> int:
-    """Run all of it."""
+    """Run all rows."""
     troubles()
     bursts()
     days()

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a home of their own, CPU and wall time of a command, and one JSON line of result."""
+"""Shared code of the benchmarks: a temporary home, CPU and wall time of a command, and results as JSON lines."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def first_line_ms(command: Sequence[str], environment: dict[str, str] | None = N
 
 
 def interleaved(rounds: int, **measures: object) -> dict[str, list[float]]:
-    """Measure each in turn, `rounds` times, so that a noisy neighbour meets all alike."""
+    """Run the measures in turn, `rounds` times, so that other work on the machine affects all alike."""
     found: dict[str, list[float]] = {name: [] for name in measures}
     for _ in range(rounds):
         for name, measure in measures.items():
@@ -69,7 +69,7 @@ def interleaved(rounds: int, **measures: object) -> dict[str, list[float]]:
 
 
 def median_ratio(values: Sequence[float], base: Sequence[float]) -> float:
-    """The ratio of medians."""
+    """Return the ratio of the medians."""
     return statistics.median(values) / statistics.median(base)
 
 

@@ -2,13 +2,14 @@
 
 `python benchmarks/connections.py [ROUNDS] [SECONDS]`. The model is the perceptron of 1.9 million parameters, in JSON and binary.
 The replica and the router have one core, the client the other (one core in all: both there). Rounds of 64 and 256 connections
-follow each other, and each ratio is the median of the ratios of neighbours, so that other work on the machine meets both alike.
-Beside each ratio stand the quartiles, and the processor time a request of replica and router, which other work disturbs least.
+follow each other, and each ratio is the median of the ratios of neighbouring rounds, so that other work on the machine affects
+both alike. Each ratio is printed with its quartiles, and with the CPU time per request of replica and router, which other work
+disturbs least.
 
 - closed loop: each connection sends its next request when it has the answer to the last one.
 - open loop: requests are due at random moments, at 70 % of the closed loop's rate with 64 connections; latency counts from when a
-  request was due. The capacity is measured anew in each round.
-- 512 connections: one client process a core; no 429, and Jain's index of the answers of each connection.
+  request was due. The capacity is measured again in each round.
+- 512 connections: one client process per core; no 429, and Jain's index of the answers of each connection.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ from fairway.state.route import WHOLE, Backend, RoutePlan
 
 FEW, MANY, MOST = 64, 256, 512
 OPEN = 0.7
-"""Part of the capacity at which requests are due in the open loop."""
+"""Fraction of the capacity at which requests are due in the open loop."""
 SERVICE = "default/bench"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where to ask."""
+    """A server under test."""
 
     name: str
     port: int
     pids: tuple[int, ...]
-    """Processes that answer."""
+    """Processes of the server."""
 
 
 @dataclass(frozen=True)
 class Cores:
-    """Who runs where."""
+    """Cores of the servers and of the clients."""
 
     server: list[int]
     client: list[int]
@@ -60,13 +61,13 @@ class Cores:
 
 
 def cores_here() -> Cores:
-    """One core for the servers and the others for clients."""
+    """Return one core for the servers and the others for the clients."""
     found = sorted(os.sched_getaffinity(0))
     return Cores(found[:1], found[1:] or found, found)
 
 
 class Measured:
-    """Rounds at one place with one form of request."""
+    """Measurements of one server with one form of request."""
 
     def __init__(self, place: Place, wire: bytes, seconds: float, cores: Cores) -> None:
         self.place = place
@@ -78,12 +79,12 @@ class Measured:
         self.open: dict[int, list[Found]] = {FEW: [], MANY: []}
 
     def round(self) -> None:
-        """Both numbers of connections, closed and open, one after the other."""
+        """Measure both numbers of connections, closed and open loop, one after the other."""
         for connections in (FEW, MANY):
             before = sum(serving.cpu_seconds(pid) for pid in self.place.pids)
             found = self._ask(connections, 0.0)
             used = sum(serving.cpu_seconds(pid) for pid in self.place.pids) - before
-            # The warm-up is answered too, at about the same rate.
+            # Requests of the warm-up are answered too, at about the same rate.
             answers = sum(found.statuses.values()) * (1 + serving_load.WARM_UP / self.seconds)
             self.cpu[connections].append(1e6 * used / answers)
             self.closed[connections].append(found)
@@ -95,7 +96,7 @@ class Measured:
         return serving_load.run(self.place.port, connections, self.seconds, self.wire, rate=rate, cores=self.cores.client)
 
     def tell(self, form: str) -> None:
-        """The rows."""
+        """Print the rows."""
         where = f"{self.place.name}, MLP, {form}"
         few, many = self.closed[FEW], self.closed[MANY]
         cpu = {f"cpu_us_at_{connections}": round(statistics.median(found), 1) for connections, found in self.cpu.items()}
@@ -134,7 +135,7 @@ def _tell(what: str, ratios: Sequence[float], must: float, *, least: bool = Fals
 
 
 def fairness(place: Place, wire: bytes, seconds: float, rounds: int, cores: Cores) -> None:
-    """512 connections."""
+    """Measure refusals and fairness with 512 connections."""
     found = [serving_load.run(place.port, MOST, seconds, wire, processes=len(cores.all), cores=cores.all) for _ in range(rounds)]
     refused = sum(each.statuses.get("429", 0) for each in found)
     others = sum(sum(each.statuses.values()) - len(each.took) for each in found) - refused
@@ -149,16 +150,16 @@ def fairness(place: Place, wire: bytes, seconds: float, rounds: int, cores: Core
 
 @contextmanager
 def replica(folder: Path, cores: Cores) -> Iterator[Place]:
-    """A replica on its core."""
+    """Run a replica on its core."""
     port = serving.free_port()
     pin = ["taskset", "-c", ",".join(map(str, cores.server))]
-    # In a session of its own: the kernel deals out processors by session when other programs want them too.
+    # In its own session: the kernel shares processors by session when other programs compete for them.
     with serving.running([*pin, "setsid", *serving.replica_command(folder, port)], port) as (pid, _):
         yield Place("replica", port, (pid,))
 
 
 async def measure(folder: Path, rounds: int, seconds: float) -> None:
-    """Everything."""
+    """Measure the replica, then the router."""
     cores = cores_here()
     with replica(folder, cores) as direct:
         plan = RoutePlan(SERVICE, (Backend("a", 1, f"127.0.0.1:{direct.port}"),), ((1, WHOLE),))
@@ -186,7 +187,7 @@ def _measure_all(places: Sequence[Place], rounds: int, seconds: float, cores: Co
 
 
 def main() -> None:
-    """All rows."""
+    """Print all rows."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 6
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 2.0
     with tempfile.TemporaryDirectory(prefix="fw-bench-") as place:

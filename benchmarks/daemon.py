@@ -1,4 +1,4 @@
-"""The daemon: ready after, against importing the same packages; its memory (PSS) and its idle CPU."""
+"""The daemon: time until it is ready, against importing the same packages; its memory (PSS) and its idle CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two-worker DDP LeNet-5: CPU a step of the ranks under Fairway, against torchrun; and what Fairway itself used."""
+"""Two-worker DDP LeNet-5: CPU per step of the ranks under Fairway, against torchrun; and the CPU of Fairway itself."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _fairway(environment: dict[str, str]) -> tuple[float, float]:
 
 
 def _supervisors_cpu(home: Path) -> float:
-    """What the two supervisors of the newest run say they used."""
+    """Return the CPU time that the two supervisors of the newest run report."""
     runs = sorted((home / "jobs" / "default").iterdir(), key=lambda path: int(path.name.rpartition("-")[2]))
     return sum(json.loads(path.read_text())["own_cpu"] for path in runs[-1].glob("attempts/*/exit.json"))
 
@@ -79,8 +79,8 @@ def _family_cpu(pid: int) -> float:
         try:
             fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
-            continue  # It ended, and its time is that of its parent now.
-        # Own time and that of children which were waited for.
+            continue  # It has ended; its time is counted in its parent's now.
+        # Its own time and that of children that it has waited for.
         total += sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
     return total
 

@@ -1,9 +1,9 @@
-"""A live service for two minutes of trouble: failed requests; and the first answer of a service at zero against a cold start.
+"""A live service during two minutes of faults: failed requests; and the first response of a service at zero against a cold start.
 
-Releases, scaling, restarts of the daemon and the router, `kill -9` of replicas, under load all the time. A request that was under
-way when a router or a replica was killed may be lost, since a POST is not safe to send again; so may the first one on a
-connection that a killed router had held open. Any other may not. Every failure is held against the times of the kills.
-The seconds may be given.
+Releases, scaling, restarts of the daemon and the router, `kill -9` of replicas, under continuous load. A request in flight when a
+router or a replica was killed may be lost, since a POST is not safe to send again; so may the first one on a connection that a
+killed router had held open. No other request may be lost. Every failure is compared with the times of the kills. The number of
+seconds is an optional argument.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ def main() -> None:
 
 
 class House:
-    """One home and its service."""
+    """A home and its service."""
 
     def __init__(self, environment: dict[str, str], folder: Path) -> None:
         self.environment = environment
         self.folder = folder
         self.kills: list[tuple[float, float]] = []
-        """From when until when a process that answers requests was being killed: it may answer until it is gone."""
+        """Start and end of each kill of a process that answers requests: it may answer until it has ended."""
 
     def call(self, *words: str) -> str:
-        """Run the command line; what it printed."""
+        """Run the command line and return its output."""
         ended = subprocess.run(
             [FAIRWAY, *words], env=self.environment, capture_output=True, text=True, cwd=self.folder, check=False
         )
@@ -64,12 +64,12 @@ class House:
         return ended.stdout
 
     def service(self) -> dict[str, Any]:
-        """The service as it is told."""
+        """Return the service as `fairway get` prints it."""
         found: dict[str, Any] = json.loads(self.call("get", "service/adds", "-o", "json"))
         return found
 
     def pids(self, *words: str) -> list[int]:
-        """Processes of this home whose command line holds all of these."""
+        """Return the processes of this home whose command line contains all of these words."""
         home, found = self.environment["FAIRWAY_HOME"], []
         for place in Path("/proc").glob("[0-9]*"):
             try:
@@ -83,7 +83,7 @@ class House:
         return found
 
     def kill(self, *words: str) -> None:
-        """SIGKILL to the first of them."""
+        """Send SIGKILL to the first process whose command line contains all of these words."""
         found = self.pids(*words)
         for pid in found[:1]:
             handle = os.pidfd_open(pid)
@@ -96,18 +96,18 @@ class House:
 
 
 class Asker(threading.Thread):
-    """Asks all the time on one connection, and notes what came of it."""
+    """A client that sends requests continuously on one connection, and records the results."""
 
     def __init__(self, port: int) -> None:
         super().__init__(daemon=True)
         self.port = port
         self.answers: Counter[float] = Counter()
         self.failures: list[tuple[float, float, float, str]] = []
-        """When its connection was last seen alive, when it was asked, when it failed, and how."""
+        """Of each failed request: when its connection was last alive, when it was sent, when it failed, and how."""
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Ask until told to end."""
+        """Send requests until stopped."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         alive = time.monotonic()
         while not self.over.is_set():
@@ -127,14 +127,14 @@ class Asker(threading.Thread):
 
 
 def ask(connection: http.client.HTTPConnection) -> tuple[int, bytes]:
-    """One question."""
+    """Send one request and return status and body."""
     connection.request("POST", "/v2/models/adds/infer", BODY, {"Content-Type": "application/json"})
     answer = connection.getresponse()
     return answer.status, answer.read()
 
 
 def trouble(house: House) -> None:
-    """Two minutes of it."""
+    """Cause faults for two minutes and count the failed requests."""
     house.call("serve", "adds@1", "--replicas", "1..3")
     askers = [Asker(int(house.service()["url"].rpartition(":")[2])) for _ in range(ASKERS)]
     for asker in askers:
@@ -174,7 +174,7 @@ def trouble(house: House) -> None:
 
 
 def _one_thing(house: House, number: int) -> None:
-    """The next thing to go wrong, or to be asked for."""
+    """Cause the next fault, or send the next command."""
     what = number % 6
     if what == 0:
         house.call("scale", "adds", str(1 + number // 6 % 3))
@@ -193,7 +193,7 @@ def _one_thing(house: House, number: int) -> None:
 
 
 def from_zero(house: House) -> None:
-    """The first answer of a service at zero, against a replica's start by hand until it answers."""
+    """Measure the first response of a service at zero, against a replica started by hand until it responds."""
     document = {
         "kind": "ModelService",
         "name": "adds",
@@ -216,7 +216,7 @@ def from_zero(house: House) -> None:
             message = f"the first request was answered {status}: {data!r}"
             raise RuntimeError(message)
         cold.append(_cold_start(house))
-    # Each against the cold starts just before and after it: other programs slow all of them down.
+    # Each is compared with the cold starts just before and after it, because other programs slow all of them down.
     ratios = [2 * took / (before + after) for took, before, after in zip(first, cold, cold[1:], strict=False)]
     ratio = statistics.median(ratios)
     tell(
@@ -238,7 +238,7 @@ def _cold_start(house: House) -> float:
     Path(only, "model.onnx").write_bytes(Path(house.folder, "v1.onnx").read_bytes())
     command[3] = str(only)
     began = time.perf_counter()
-    # In a session of its own, as a replica is: the kernel deals out processors by session when others want them too.
+    # In its own session, as a replica is: the kernel shares processors by session when other programs compete for them.
     process = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stderr is not None
     for line in process.stderr:
@@ -252,7 +252,7 @@ def _cold_start(house: House) -> float:
 
 
 def write_model(path: Path, add: float) -> str:
-    """A model that adds a number, so that its answers say which one it is."""
+    """Write a model that adds a number, so that its answers identify it."""
     graph = helper.make_graph(
         [helper.make_node("Add", ["x", "c"], ["y"])],
         "adds",

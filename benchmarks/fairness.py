@@ -1,15 +1,14 @@
-"""Two queues of equal weight, one greedy with ten times the jobs: what each gets over a day, and how soon a share comes back.
+"""Two queues of equal weight, one greedy with ten times the jobs: shares over a day, and the time until a share is back.
 
-The jobs are those of a Philly trace in the order and at the pace of the trace: as many consecutive ones, from a place drawn by
-the seed, as it takes for the modest queue alone to ask for twice its half of the machines over the day. Of eleven
+The jobs are those of a Philly trace in the order and at the pace of the trace: as many consecutive ones, from a position drawn by
+the seed, as it takes for the modest queue alone to request twice its half of the machines over the day. Of eleven
 consecutive jobs one, drawn by the seed, goes to the modest queue and ten to the greedy one. A quarter of them waits when the day
-begins, the times of the others are compressed to the day, so that both queues want more than they may have nearly all day long;
-where one does not, what it leaves is not counted as denied to it (`simulation/queue/sharing.py` says how that is counted). The
-scheduler is the one of production, on the virtual clock; who must leave takes 30 seconds to do so, and loses two minutes when
-it comes again.
+begins, the times of the others are compressed to the day, so that both queues want more than their share nearly all day long;
+where one does not, the unused part is not counted as denied to it (`simulation/queue/sharing.py` describes the count). It is the
+production scheduler, on the virtual clock; an evicted run takes 30 seconds to stop, and loses two minutes when it starts again.
 
 A share is back when its queue holds it, or as much of it as the sizes of its jobs allow: where 3 GPUs are missing and the
-smallest job that waits needs 4, nobody is evicted.
+smallest waiting job needs 4, no run is evicted.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ SEEDS = (1, 2, 3)
 DAY = 24 * 3600.0
 NOON = DAY / 2
 GRACE = 30.0
-"""What `restart.grace` is unless a document says otherwise."""
+"""The default of `grace` in documents, in seconds."""
 WAITING = 0.25
-"""The part of the jobs that waits when the day begins."""
+"""Fraction of the jobs that waits when the day begins."""
 TIMES = 10
-"""So many jobs of the greedy queue come with one of the modest queue."""
+"""Number of jobs of the greedy queue for each job of the modest queue."""
 ASKED = 2.0
-"""How many times its half of the machines the modest queue asks for."""
+"""Requests of the modest queue, as a multiple of its half of the machines."""
 MODEST, GREEDY = "modest", "greedy"
 QUEUES = {"until they end": None, "in turns": 600.0}
 
 
 def day(entries: Sequence[Entry], nodes: Nodes, seed: int) -> list[Entry]:
-    """The jobs of the day, dealt out to the queues."""
+    """Return the jobs of the day, distributed to the queues."""
     chance = random.Random(seed)
     at = chance.randrange(len(entries))
     found: list[Entry] = []
@@ -64,7 +63,7 @@ def day(entries: Sequence[Entry], nodes: Nodes, seed: int) -> list[Entry]:
 
 
 def share(name: str, entries: list[Entry], nodes: Nodes, queues: list[Queue]) -> None:
-    """Print what each got over the day."""
+    """Print the share of each queue over the day."""
     moments = list(sharing.watch(entries, nodes, queues, DAY, GRACE))
     found = sharing.shares(moments, queues)
     jobs = {queue.name: sum(entry.queue == queue.name for entry in entries) for queue in queues}
@@ -83,7 +82,7 @@ def share(name: str, entries: list[Entry], nodes: Nodes, queues: list[Queue]) ->
 
 
 def reclaim(name: str, entries: list[Entry], nodes: Nodes, queues: list[Queue]) -> None:
-    """Print how soon the modest queue has its half when it comes at noon, after the greedy one had everything."""
+    """Print how soon the modest queue gets its half when its jobs arrive at noon, after the greedy one had everything."""
     late = [replace(entry, submitted=max(NOON, entry.submitted)) if entry.queue == MODEST else entry for entry in entries]
     moments = list(sharing.watch(late, nodes, queues, DAY, GRACE))
     before = max(moment.held[GREEDY] for moment in moments if moment.at < NOON)
@@ -96,7 +95,7 @@ def reclaim(name: str, entries: list[Entry], nodes: Nodes, queues: list[Queue]) 
 
 
 def main() -> int:
-    """Run all of it."""
+    """Run both benchmarks on both traces."""
     if not FOLDER.is_dir():
         print(f"the recorded queues are not at {FOLDER}", file=sys.stderr)
         return 1

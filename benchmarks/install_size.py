@@ -1,4 +1,4 @@
-"""What `pip install fairway` adds to an empty environment, numpy left out, in megabytes."""
+"""Megabytes that `pip install fairway` adds to an empty environment, without numpy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIMIT = 80
 
 
 def main() -> None:
-    """Install into an empty environment and weigh it."""
+    """Install into an empty environment and measure its size."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         before = _weigh(Path(folder))

@@ -1,8 +1,8 @@
 """The Kubernetes engine against a real API server: `python benchmarks/kubernetes.py client [PODS NODES]`, or `scheduler ...`.
 
-client: CPU of a bind, CPU of the first sync, and memory with everything cached; each in a process of its own, so that it is the
-client's alone. etcd and the API server come from `tests/cluster`; KUBECONFIG names another cluster, in which pods and nodes are
-made and deleted.
+client: CPU of a bind, CPU of the first sync, and memory with everything cached; each in its own process, so that only the
+client is measured. etcd and the API server come from `tests/cluster`; KUBECONFIG names another cluster, in which pods and nodes
+are created and deleted.
 
 scheduler: see `kubernetes_scheduler.py`.
 """
@@ -35,7 +35,7 @@ IN_FLIGHT, ROUNDS = 16, 5
 
 
 def client(pods: int = PODS, nodes: int = NODES) -> None:
-    """Make the objects, then measure each thing in a process of its own."""
+    """Create the objects, then take each measurement in its own process."""
     asyncio.run(_fill(pods, nodes))
     try:
         bind = _in_a_process("bind", str(min(BINDS, pods)), str(nodes))
@@ -95,7 +95,7 @@ async def _many(act: Callable[[Any], Awaitable[object]], what: Iterable[Any]) ->
 
 
 async def _bind(count: int, nodes: int) -> None:
-    """In rounds, of which the best counts: what else the machine does at the time costs CPU time too."""
+    """Bind in rounds, of which the best counts, because other work on the machine increases CPU time too."""
     async with _client() as found:
         listed = await found.list(kinds.PODS, NAMESPACE, labels="bench=fairway", fields="spec.nodeName=")
         waiting = [(pod.metadata.name, pod.metadata.uid) for pod in listed.items[:count]]
@@ -150,7 +150,7 @@ def _node(number: int) -> dict[str, Any]:
 
 
 def _pod(number: int) -> dict[str, Any]:
-    """One worker of a gang of eight, as the operator makes them."""
+    """Return one worker of a gang of eight, as the operator creates it."""
     job, index = f"job-{number // 8}", number % 8
     env = {"RANK": str(index), "WORLD_SIZE": "8", "MASTER_ADDR": f"{job}-worker-0.{job}", "MASTER_PORT": "29500"}
     env |= {f"FAIRWAY_SETTING_{letter}": f"/var/lib/fairway/{job}/{letter}" for letter in "ABCDEFGHIJKLMNOP"}

@@ -1,4 +1,4 @@
-"""The API server's audit log, as benchmarks read it: who wrote what, and when by the server's own clock."""
+"""The API server's audit log, as benchmarks read it: the writes, their users, and their times by the server's own clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _POLICY = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One write, as the API server tells of it."""
+    """One write, as logged by the API server."""
 
     user: str
     verb: str
@@ -49,7 +49,7 @@ class Audit:
         self._read, self._rest = 0, b""
 
     def news(self) -> list[Written]:
-        """Writes since the last call that succeeded."""
+        """Return the writes since the last successful call."""
         with self._path.open("rb") as log:
             log.seek(self._read)
             fresh = log.read()

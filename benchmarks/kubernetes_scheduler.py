@@ -1,13 +1,13 @@
-"""Scheduler and operator on pretended nodes: `python benchmarks/kubernetes.py scheduler ROW [COUNT [NODES]]`.
+"""Scheduler and operator on simulated nodes: `python benchmarks/kubernetes.py scheduler ROW [COUNT [NODES]]`.
 
 Each row of the table is one command, of about four minutes at full size on two idle cores: `singles` (10,000 pods), `delays`,
-`gangs` (1,000 of 8), `memory` (10,000 pods, with the first sync), `idle` (1,000 jobs); on 1,000 nodes. `all [NODES [SHARE]]` does
-them all, one after the other.
+`gangs` (1,000 of 8), `memory` (10,000 pods, with the first sync), `idle` (1,000 jobs); on 1,000 nodes. `all [NODES [SHARE]]` runs
+all of them, one after the other.
 
-Everything happens on one control plane, one after the other, kube-scheduler first. What is bound when, and who writes what, is
-read from the API server's audit log, whose moments are its own: a rate is the number of bindings less one over the time from the
-first to the last. Pods are there before the scheduler starts. kwok makes the nodes ready and is ended then, so that nobody plays
-kubelet while it is measured; the node controller is told to be patient.
+Everything runs on one control plane, one after the other, kube-scheduler first. Bindings and writes, with their times and users,
+are read from the API server's audit log, by the server's clock: a rate is the number of bindings less one over the time from the
+first to the last. Pods exist before the scheduler starts. kwok makes the nodes ready and is then stopped, so that no simulated
+kubelet runs during a measurement; the node controller gets long timeouts.
 """
 
 from __future__ import annotations
@@ -42,50 +42,50 @@ ROUNDS = 10
 IDLE = 30.0
 IN_FLIGHT = 16
 PATIENCE = 150.0
-"""Seconds for bindings, so that no row takes much longer than four minutes."""
+"""Timeout for bindings in seconds, so that no row takes much longer than four minutes."""
 PATIENT = ["--node-monitor-grace-period=2h", "--node-monitor-period=1m", "--terminated-pod-gc-threshold=0"]
 _FAST = ["--kube-api-qps=5000", "--kube-api-burst=5000"]
 _LASTING = ["--leader-elect-lease-duration=5m", "--leader-elect-renew-deadline=4m"]
-"""On a machine that is busy to its limits it gives up its lease otherwise, and ends."""
+"""On a fully loaded machine kube-scheduler would otherwise lose its lease, and exit."""
 
 
 COMMANDS = {"operator": ["fairway.bootstrap", "operate"], "scheduler": ["fairway.engines.kubernetes.scheduler"]}
 
 
 class Starter:
-    """Starts interpreters of their own: what is measured must not share its imports with anybody, as the tests' processes do."""
+    """Starts separate interpreters: a measured process must not share its imports with others, as the tests' processes do."""
 
     def start(self, name: str, env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
-        """One of our processes."""
+        """Start one of Fairway's processes."""
         with log.open("ab") as words:
             return subprocess.Popen([sys.executable, "-m", *COMMANDS[name]], env=env, stdout=words, stderr=words)
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: there is nothing to release."""
 
 
 class Apart(Installed):
-    """Fairway on a control plane, each process by itself."""
+    """Fairway on a control plane, each process in its own interpreter."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         super().__init__(plane, folder)
         self._nursery: Any = Starter()
 
     def stop(self) -> None:
-        """End what runs."""
+        """Stop the running processes."""
         super().stop()
         self._nursery = Starter()
 
 
 class Bench:
-    """One control plane, and what is measured on it."""
+    """A control plane, and the measurements on it."""
 
     def __init__(self, plane: ControlPlane, audit: Audit, installed: Installed) -> None:
         self.plane, self.audit, self.installed = plane, audit, installed
         self.steps: list[dict[str, float]] = []
-        """Of each delay: when pods were asked for and made, and when they were bound, in seconds."""
+        """Of each delay: when pods were requested and created, and when they were bound, in seconds."""
         self.seen: list[Written] = []
-        """All writes while bindings were waited for the last time."""
+        """All writes during the last wait for bindings."""
 
     # Pods
 
@@ -100,7 +100,7 @@ class Bench:
             await asyncio.gather(*(hand() for _ in range(IN_FLIGHT)))
 
     def make(self, pods: Iterable[dict[str, Any]]) -> None:
-        """Make pods."""
+        """Create pods."""
         asyncio.run(self._many(lambda client, pod: client.create(kinds.PODS, pod, NAMESPACE), pods))
 
     def clear(self) -> None:
@@ -110,12 +110,12 @@ class Bench:
         while self.plane.get(f"{path}?limit=1")[1]["items"]:
             self.plane.request("DELETE", f"{path}?gracePeriodSeconds=0")
             for pod in self.plane.get(f"{path}?limit={GANG}")[1]["items"]:
-                # The operator waits for the kubelet's last word on its pods, and there is none.
+                # The operator waits for the kubelet's final status of its pods, and there is no kubelet.
                 free = {"metadata": {"finalizers": None}}
                 self.plane.request("PATCH", f"{path}/{pod['metadata']['name']}", free, "application/merge-patch+json")
 
     def binds(self, user: str, count: int, patience: float = PATIENCE) -> list[Written]:
-        """Wait until this user has bound so many pods."""
+        """Wait until this user has bound `count` pods."""
         found: list[Written] = []
         self.seen.clear()
 
@@ -135,19 +135,19 @@ class Bench:
 
     @contextmanager
     def kube_scheduler(self) -> Iterator[None]:
-        """kube-scheduler, as fast as it may."""
+        """Run kube-scheduler without a limit on its request rate."""
         self.plane.start_scheduler(*_FAST, *_LASTING)
         try:
             yield
         finally:
             self.plane.processes.end("kube-scheduler")
-            # The next one would wait for its lease to run out.
+            # The next one would wait for its lease to expire.
             self.plane.request("DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler")
 
     @contextmanager
     def ours(self, *names: str) -> Iterator[None]:
-        """Our processes, each as its account."""
-        self.audit.news()  # What earlier ones wrote is not theirs.
+        """Run Fairway's processes, each with its own account."""
+        self.audit.news()  # Writes of earlier processes do not count.
         for name in names:
             self.installed.start(name)
         try:
@@ -156,7 +156,7 @@ class Bench:
             self.installed.stop()
 
     def ready(self, user: str) -> float:
-        """Wait until this user's process leads; returns the CPU that it took until then."""
+        """Wait until this user's process leads; return the CPU time that it took until then."""
         pid = self.installed.processes[user.rsplit("-", 1)[1]].pid
         used = 0.0
         while not any(one.user == user and one.what == "leases" for one in self.audit.news()):
@@ -164,10 +164,10 @@ class Bench:
             time.sleep(0.005)
         return used
 
-    # What is measured
+    # Measurements
 
     def singles(self, pods: int) -> None:
-        """Single pods bound a second, by both."""
+        """Measure single pods bound per second, by both schedulers."""
         self.make(_single(number, "default-scheduler") for number in range(pods))
         began = time.time()
         with self.kube_scheduler():
@@ -184,7 +184,7 @@ class Bench:
         tell(what, ratio, ">= 1.0", met=ratio >= 1, ours=own, kube=theirs, cpu_ms_a_pod=round(cpu, 2))
 
     def delays(self, rounds: int) -> None:
-        """The first gang on an empty cluster, by both; as pods, and as a TrainingJob."""
+        """Measure the first gang on an empty cluster, by both schedulers; as pods, and as a TrainingJob."""
         with self.kube_scheduler():
             their_delays = [self._delay(KUBE, lambda n=n: self._gang(n, "default-scheduler")) for n in range(rounds)]
         with self.ours("scheduler"):
@@ -208,12 +208,12 @@ class Bench:
             )
 
     def _pace(self, user: str, pods: int, began: float) -> dict[str, float]:
-        """Bindings a second from the first to the last; the same to the last Event; seconds since the process was started."""
+        """Return bindings per second, the same to the last Event, and seconds since the process started."""
         binds = self.binds(user, pods)
         first, last = min(one.done for one in binds), max(one.done for one in binds)
         told = [one.done for one in self.seen if one.what == "events" and one.user == user]
         by_then = len(told)
-        # Events are never in the way of a binding, and kube-scheduler drops some when it is busy.
+        # Events never delay a binding, and kube-scheduler drops some when it is busy.
         quiet = time.monotonic()
         while len(told) < pods and time.monotonic() - quiet < 3.0:
             fresh = [one.done for one in self.audit.news() if one.what == "events" and one.user == user]
@@ -225,7 +225,7 @@ class Bench:
         return {name: round(value, 1) for name, value in found.items()}
 
     def _delay(self, user: str, act: Callable[[], None]) -> float:
-        """Seconds from the first request for what is applied to the last binding of eight."""
+        """Return the seconds from the first request of what `act` applies to the last of eight bindings."""
         self.audit.news()
         act()
         last = max(one.done for one in self.binds(user, GANG, 30.0))
@@ -248,7 +248,7 @@ class Bench:
         asyncio.run(self._many(lambda client, job: client.create(kinds.TRAINING_JOBS, job, NAMESPACE), jobs))
 
     def gangs(self, count: int) -> None:
-        """Gangs bound a second, and how long each is half there."""
+        """Measure gangs bound per second, and how long each is bound in part."""
         self.make(_member(number, index, marks.SCHEDULER) for number in range(count) for index in range(GANG))
         with self.ours("scheduler"):
             found = self.binds(OURS, count * GANG)
@@ -264,7 +264,7 @@ class Bench:
         tell(f"{count} gangs of {GANG}: gangs a second", rate, "reported", met=len(by_gang) == count, **more)
 
     def footprint(self, pods: int) -> None:
-        """Memory of both processes with these pods known, and the CPU until they are."""
+        """Measure the memory of both processes with these pods cached, and the CPU time of caching them."""
         self.make(_known(number) for number in range(pods))
         total, cpu = 0.0, {}
         with self.ours("operator"):
@@ -284,7 +284,7 @@ class Bench:
             tell(f"first sync of the {name}, {pods} pods: CPU in s without imports", used, "<= 1", met=used <= 1)
 
     def idle(self, jobs: int) -> None:
-        """CPU and writes of an operator that has nothing to do."""
+        """Measure CPU and writes of an idle operator."""
         self._jobs(_job(f"idle-{number}", 2, suspend=True) for number in range(jobs))
         with self.ours("operator"), _settled(self.installed.processes["operator"].pid) as pid:
             self.audit.news()
@@ -302,7 +302,7 @@ def _milli(seconds: list[float]) -> int:
 
 @contextmanager
 def _settled(pid: int) -> Iterator[int]:
-    """The process once it has done nothing much for two seconds."""
+    """Wait until the process has used almost no CPU for two seconds."""
     before, quiet = -1.0, 0
     while quiet < 4:
         used = _cpu(pid)
@@ -339,7 +339,7 @@ def _member(gang: int, index: int, scheduler: str) -> dict[str, Any]:
 
 
 def _known(number: int) -> dict[str, Any]:
-    """A pod that both cache and that nobody does anything about: it is placed already, and of no run."""
+    """Return a pod that both processes cache and neither acts on: it is placed already, and belongs to no run."""
     pod = _member(number // GANG, number % GANG, marks.SCHEDULER)
     pod["metadata"]["labels"] = {marks.MANAGED_BY: marks.MANAGER, marks.ROLE: "worker", marks.INDEX: str(number % GANG)}
     pod["spec"]["nodeName"] = f"fake-{number % 100}"
@@ -374,7 +374,7 @@ ROWS: dict[str, tuple[Callable[[Bench, int], None], int]] = {
     "memory": (Bench.footprint, 10_000),
     "idle": (Bench.idle, 1_000),
 }
-"""By name: what is measured, and how many of it."""
+"""Rows by name: the measurement, and its count."""
 NODES = 1_000
 
 

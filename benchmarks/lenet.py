@@ -24,7 +24,7 @@ def lenet() -> nn.Sequential:
 
 
 def main() -> None:
-    """Train for `steps`; write what each rank used, and each step's time, into `folder`."""
+    """Train for `steps`; write the CPU time of each rank, and the time of each step, into `folder`."""
     folder, steps = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -57,10 +57,10 @@ def main() -> None:
                 time.sleep(0.01)
     total = _cpu()
     (folder / f"rank-{rank}.json").write_text(json.dumps({"cpu_per_step": (total - used) / (steps - warm), "cpu": total}))
-    # Nobody leaves while another still talks to it.
+    # No rank ends while another still communicates with it.
     dist.barrier()
     del model
-    gc.collect()  # nothing may hold the group's threads when the interpreter ends
+    gc.collect()  # nothing may keep the group's threads alive when the interpreter ends
     dist.destroy_process_group()
 
 

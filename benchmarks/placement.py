@@ -1,7 +1,7 @@
-"""Placement on the public openb traces: published policies to the last digit, ours against them, and arrivals with departures.
+"""Placement on the public openb traces: published policies reproduced to the last digit, ours against them, and churn.
 
-Without arguments all of it; else any of `fidelity`, `filling`, `churn`. The traces lie in ../shared/traces, or where
-FAIRWAY_TRACES says.
+Arguments: any of `fidelity`, `filling`, `churn`; all of them by default. The traces are in ../shared/traces, or in the folder
+FAIRWAY_TRACES.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PUBLISHED = {
 }
 POINTS = (95, 100, 110, 120, 130)
 LOADS = {1.0: 0.0, 1.1: 0.25, 1.3: 0.25}
-"""Offered load, and how far we must be ahead of FGD."""
+"""Offered load, and the required lead over FGD."""
 SEEDS = (1, 2, 3)
 
 

@@ -1,6 +1,6 @@
 """Decisions per second of CPU time, and how that changes with the number of nodes; gangs per second.
 
-Nodes and pods of the public openb traces; larger clusters are copies of its nodes, and get as many more pods.
+Nodes and pods are those of the public openb traces; larger clusters are copies of its nodes, with proportionally more pods.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairway.state.node import Device, Node
 
 SIZES = (1_000, 1_213, 5_000, 10_000)
 GANGS = {4: 3_000, 64: 500, 1_000: 50}
-"""Tasks of a gang, and how many such gangs a second there must be."""
+"""Tasks of a gang, and the required number of such gangs per second."""
 
 
 def main() -> None:

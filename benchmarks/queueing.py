@@ -1,6 +1,6 @@
-"""The queue on recorded work: completion times against an oracle that knows every duration, and how good stated starts are.
+"""The queue on recorded work: completion times against an oracle that knows every duration, and the accuracy of start forecasts.
 
-Durations of the Philly traces are reconstructed from throughputs. Nothing is known of them to our policy. Every interruption
+Durations of the Philly traces are reconstructed from throughputs. Our policy does not know them. Every interruption
 costs 120 seconds, during which the job holds its GPUs; it is charged when the job starts again. The oracle is work-conserving
 and takes the shortest remaining time first, at every event and every ten minutes, under the same cost.
 """
@@ -24,18 +24,18 @@ FOLDER = Path(__file__).resolve().parents[2] / "shared" / "traces" / "philly"
 CLUSTERS = {"ee9e8c": Nodes(14, 8), "b436b2": Nodes(12, 8)}
 SEEDS = (1, 2, 3)
 EVERY = {"ee9e8c": 12, "b436b2": 6}
-"""Of so many waits one is forecast, when it begins."""
+"""One in this many waits is forecast, when it begins."""
 
 
 def resampled(entries: list[Entry], seed: int) -> list[Entry]:
-    """The same times of coming, other jobs: drawn from the trace with replacement."""
+    """Return the same arrival times with other jobs, drawn from the trace with replacement."""
     chance = random.Random(seed)
     drawn = [chance.choice(entries) for _ in entries]
     return [replace(entry, gpus=other.gpus, duration=other.duration) for entry, other in zip(entries, drawn, strict=True)]
 
 
 def at_load(entries: list[Entry], nodes: Nodes, load: float) -> list[Entry]:
-    """The jobs come faster or slower, so that they ask for this part of the GPUs."""
+    """Return the jobs with faster or slower arrivals, so that they request this fraction of the GPUs."""
     work = sum(entry.gpus * entry.duration for entry in entries)
     span = entries[-1].submitted - entries[0].submitted
     by = work / (load * nodes.total * span)
@@ -43,7 +43,7 @@ def at_load(entries: list[Entry], nodes: Nodes, load: float) -> list[Entry]:
 
 
 def compare(name: str, entries: list[Entry], nodes: Nodes) -> None:
-    """Print how far ours is from the oracle and from first in, first out."""
+    """Print the ratio of our policy to the oracle and to first in, first out."""
     ours, oracle, fifo = (replay(entries, nodes, policy) for policy in ("fairway", "srtf-oracle", "fifo"))
     ratio = ours.average_jct_h / oracle.average_jct_h
     tail = ours.p99_jct_h / fifo.p99_jct_h
@@ -55,7 +55,7 @@ def compare(name: str, entries: list[Entry], nodes: Nodes) -> None:
 
 
 def vary(what: str, entries: list[Entry], nodes: Nodes) -> None:
-    """Print the same of a queue that nobody recorded, to see how general it is."""
+    """Print the same for a resampled queue, to check how general the result is."""
     ours, oracle, fifo = (replay(entries, nodes, policy) for policy in ("fairway", "srtf-oracle", "fifo"))
     ratio = ours.average_jct_h / oracle.average_jct_h
     tail = round(ours.p99_jct_h / fifo.p99_jct_h, 3)
@@ -66,9 +66,9 @@ def vary(what: str, entries: list[Entry], nodes: Nodes) -> None:
 
 
 def foretell(name: str, entries: list[Entry], nodes: Nodes) -> None:
-    """Print how good the starts are that `why` states, asked of the scheduler of production while it plays the trace.
+    """Print the accuracy of the start forecasts of `why`, queried from the production scheduler while it replays the trace.
 
-    What is naive: the mean of all waits that had ended by then. The range is widened by what became of earlier statements.
+    The naive forecast is the mean of all waits that had ended by then. The range is widened by the outcome of earlier forecasts.
     """
     found = assess(entries, nodes, "fairway", every=EVERY[name])
     more = {
@@ -84,7 +84,7 @@ def foretell(name: str, entries: list[Entry], nodes: Nodes) -> None:
 
 
 def main() -> int:
-    """Run all of it."""
+    """Run all rows."""
     if not FOLDER.is_dir():
         print(f"the recorded queues are not at {FOLDER}", file=sys.stderr)
         return 1

@@ -26,7 +26,7 @@ PATIENCE = 40.0
 
 
 def main() -> None:
-    """Measure interleaved rounds; the number of rounds may be given."""
+    """Measure interleaved rounds; the number of rounds is an optional argument."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     found: dict[str, list[float | None]] = {"plain": [], "spares": [], "torchrun": []}
     with fresh_home(OMP_NUM_THREADS="1", SAVE="1", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1") as environment:
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _fairway(spares: str) -> Callable[[str], list[str]]:
-    """The command for a folder: two workers in place, that may start again."""
+    """Return the command for a folder: two workers in place, with restarts."""
 
     def command(folder: str) -> list[str]:
         document = {
@@ -98,7 +98,7 @@ def _recover(command: Callable[[str], list[str]], environment: dict[str, str], s
 
 
 def _wait_for_spares(folder: str, count: int) -> None:
-    """Until so many interpreters for this folder wait and have used no processor for a moment."""
+    """Wait until `count` spare interpreters for this folder exist and have used no CPU for a moment."""
     deadline = time.monotonic() + PATIENCE
     idle: set[tuple[int, str]] = set()
     while len(idle) < count:
@@ -111,7 +111,7 @@ def _wait_for_spares(folder: str, count: int) -> None:
 
 
 def _spares(folder: str) -> set[tuple[int, str]]:
-    """Process and processor time of each."""
+    """Return process id and CPU time of each spare interpreter."""
     found = set()
     for place in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,8 +1,8 @@
 """A large model registered again unchanged, against one plain SHA-256 over the same files.
 
-    registry.py [GIGABYTES]     10 unless given
+    registry.py [GIGABYTES]     default 10
 
-CPU time is compared, and what the process read and wrote is counted by the kernel, whatever came from the page cache.
+CPU time is compared; the kernel counts the bytes that the process reads and writes, also those from the page cache.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fairway.testing.model_files import onnx_file
 
 ROUNDS = 3
 LARGE, SMALL = 8, 200
-"""Files: few with nearly all of the weight, and many small ones."""
+"""Numbers of files: few with nearly all of the bytes, and many small ones."""
 
 
 def main() -> None:
-    """Make the files, register them, and register them again."""
+    """Create the files, register them, and register them again."""
     size = int(float(sys.argv[1] if len(sys.argv) > 1 else "10") * 1e9)
     with tempfile.TemporaryDirectory(dir=os.environ.get("FAIRWAY_BENCH_DIR")) as folder:
         source = make_source(Path(folder, "source"), size)
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def make_source(folder: Path, size: int) -> Path:
-    """A model whose weights lie in files beside it."""
+    """Create a model whose weights are in files beside it."""
     folder.mkdir()
     chance = random.Random(0)
     (folder / "model.onnx").write_bytes(onnx_file())
@@ -69,20 +69,20 @@ def make_source(folder: Path, size: int) -> Path:
 
 
 def digest(path: Path) -> str:
-    """One plain read."""
+    """Return the digest by one plain read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def cpu(call: Callable[[], object]) -> float:
-    """CPU seconds of this process, all threads."""
+    """Return the CPU seconds of a call, over all threads of this process."""
     before = time.process_time()
     call()
     return time.process_time() - before
 
 
 def counted(call: Callable[[], object]) -> tuple[int, int]:
-    """Bytes read and written meanwhile."""
+    """Return the bytes read and written during a call."""
 
     def count() -> tuple[int, int]:
         lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())

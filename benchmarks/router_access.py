@@ -1,7 +1,7 @@
-"""What API keys, a rate, CORS and TLS cost a router: CPU time a request beside the same router without them, in turns.
+"""Cost of API keys, a rate limit, CORS and TLS: CPU time per request of a router with and without them, in turns.
 
-`python benchmarks/router_access.py [SECONDS]`. The figure is the CPU time of the router's process over the requests that it
-served; connections stay open. Handshakes are measured by themselves: connections that each ask once.
+`python benchmarks/router_access.py [SECONDS]`. The figure is the CPU time of the router's process divided by the requests that it
+served; connections stay open. Handshakes are measured separately, with connections that each send one request.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Asker(Sender):
     request = REQUEST
 
     def connection_made(self, transport):
-        """Ask."""
+        """Send the first request."""
         self.transport = transport
         transport.write(self.request)
 
     def data_received(self, data):
-        """Count what is whole, and ask again."""
+        """Count a complete response, and send the next request."""
         self.raw += data
         if len(self.raw) > 90 and self.raw.endswith(b"x" * 90):
             self.load["good" if self.raw.startswith(b"HTTP/1.1 200") else "bad"] += 1
@@ -57,7 +57,7 @@ class Asker(Sender):
 
 
 def send(kind: str, port: int, seconds: float, authority: str) -> None:
-    """Be the load; say how many requests were answered."""
+    """Generate the load; print the number of responses."""
     lines = {"keys": f"Authorization: Bearer {KEY}\r\n", "cors": "Origin: https://app.example.org\r\n"}.get(kind, "")
     Asker.request = REQUEST.replace(b"User-Agent", lines.encode() + b"User-Agent")
     tls = ssl.create_default_context(cafile=authority) if kind in ("tls", "handshakes") else None
@@ -92,7 +92,7 @@ def send(kind: str, port: int, seconds: float, authority: str) -> None:
 
 
 def measure(kind: str, port: int, pid: int, seconds: float, authority: str) -> float:
-    """Microseconds of the router's CPU a request."""
+    """Return microseconds of the router's CPU per request."""
     before = cpu_of(pid)
     command = [sys.executable, __file__, "send", kind, str(port), str(seconds), authority]
     ran = subprocess.run(command, capture_output=True, check=True)
@@ -103,7 +103,7 @@ def measure(kind: str, port: int, pid: int, seconds: float, authority: str) -> f
 
 
 async def compare(folder: Path, backend: int, seconds: float) -> None:
-    """All in turns."""
+    """Measure all variants in turn."""
     router = LocalRouter(folder / "routers", folder / "run", SystemClock())
     await router.change_keys("default/keys", lambda _keys: (ApiKey(RATED),))
     places = {}
@@ -130,7 +130,7 @@ async def compare(folder: Path, backend: int, seconds: float) -> None:
 
 
 def main() -> None:
-    """Start the backend, then compare."""
+    """Start the backend, then compare the variants."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
     with tempfile.TemporaryDirectory(prefix="fw-bench-") as name:
         folder = Path(name)

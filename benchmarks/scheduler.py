@@ -1,10 +1,10 @@
-"""How long the scheduler takes from one event to the next decision, and how many gangs it starts in a second.
+"""Time of the scheduler from an event to the next decision, and gangs started per second.
 
 100,000 jobs of 20 queues, 500 users and about 300 kinds wait for 10,000 nodes with 8 GPUs that are nearly all busy. Jobs
-end and arrive, nodes change; what is measured is CPU time from the event to the decision, with everything that it keeps in
-step. To begin with, it is decided until nothing changes any more: whoever is asked to leave has left by the next decision.
-Then jobs end until nobody is asked to leave twenty times in a row. On 5,000 idle nodes, gangs of 4, 64 and 1,000 tasks are
-started as fast as it goes.
+end and arrive, nodes change; the measured value is the CPU time from the event to the decision, including the update of all
+indexes. First, decisions are made until nothing changes any more: an evicted job has ended by the next decision. Then jobs
+end until twenty decisions in a row evict no job. On 5,000 idle nodes, gangs of 4, 64 and 1,000 tasks are started as fast as
+possible.
 
     python benchmarks/scheduler.py [--nodes 10000] [--jobs 100000] [--events 600]
 """
@@ -36,7 +36,7 @@ GPUS = 8
 
 
 def node(number: int) -> Node:
-    """A node with 8 GPUs; a rack has 32 of them."""
+    """Return a node with 8 GPUs; a rack has 32 such nodes."""
     name = f"node-{number:05}"
     kind = KINDS[number * len(KINDS) // 20_000 % len(KINDS)] if number % 5 else "A100"
     devices = tuple(Device(f"{name}-{index}", index, kind, 40 * GIB) for index in range(GPUS))
@@ -44,7 +44,7 @@ def node(number: int) -> Node:
 
 
 def gangs(draw: random.Random, count: int) -> list[tuple[Gang, float]]:
-    """Kinds of work with how common each is: mostly one GPU or a part of one, some whole nodes, a few very large."""
+    """Return kinds of gangs with their frequency: mostly one GPU or a part of one, some whole nodes, a few very large."""
     found = []
     for _ in range(count):
         tasks, gpus, weight = draw.choices(
@@ -79,7 +79,7 @@ def gangs(draw: random.Random, count: int) -> list[tuple[Gang, float]]:
 
 
 class Load:
-    """Jobs that come and go, with durations that only this knows."""
+    """Jobs that arrive and end, with durations that the scheduler does not know."""
 
     def __init__(self, nodes: int, seed: int, policy: str) -> None:
         self.draw = random.Random(seed)
@@ -103,11 +103,11 @@ class Load:
         return Queue(f"q{number:02}", weight=1 + number % 3, quota=quota, per_user=per_user, borrow=number % 8 != 2)
 
     def tell(self, delta: Delta) -> None:
-        """A change."""
+        """Apply a change to the scheduler."""
         self.scheduler.apply(delta, self.now)
 
     def job(self) -> Request:
-        """One more that waits."""
+        """Return one more waiting job."""
         self.count += 1
         gang = self.draw.choices([kind for kind, _ in self.kinds], [weight for _, weight in self.kinds])[0]
         user = self.draw.randrange(len(self.users))
@@ -125,13 +125,13 @@ class Load:
         )
 
     def ask(self) -> None:
-        """A job arrives."""
+        """Let a job arrive."""
         request = self.job()
         self.requests[request.key] = request
         self.tell(Asked(request))
 
     def decide(self) -> tuple[int, int]:
-        """Decide and carry it out; how many start and how many must leave."""
+        """Decide and carry out the decision; return the numbers of started and evicted jobs."""
         decision = self.scheduler.decide(self.now)
         for start in decision.starts:
             heapq.heappush(self.ends, (self.now + self.draw.expovariate(1 / 7200), start.key))
@@ -140,7 +140,7 @@ class Load:
         return len(decision.starts), len(decision.evictions)
 
     def end(self) -> None:
-        """The next job ends, or one that was told to go has gone and asks again."""
+        """End the next job, or let an evicted job stop and wait again."""
         while True:
             at, key = heapq.heappop(self.ends)
             running = self.scheduler.ledger.running.get(key)
@@ -156,7 +156,7 @@ class Load:
             self.scheduler.ledger.memory.left.pop(str(key), None)
 
     def leave(self, key: JobKey) -> None:
-        """One that was told to go has gone, and asks again."""
+        """Let an evicted job stop and wait again."""
         self.tell(Left(key, self.now, finished=False))
         self.tell(Asked(self.requests[key]))
 
@@ -167,7 +167,7 @@ class Load:
                 self.leave(key)
 
     def change_node(self) -> None:
-        """A device falls sick, or is well again."""
+        """Make a device unhealthy, or healthy again."""
         number = self.draw.randrange(len(self.nodes))
         before = self.nodes[number]
         sick = replace(before.devices[0], healthy=not before.devices[0].healthy)
@@ -176,12 +176,12 @@ class Load:
 
 
 def cpu() -> float:
-    """Seconds of CPU time of this process."""
+    """Return the CPU time of this process in seconds."""
     return time.process_time()
 
 
 def begin(nodes: int, jobs: int, seed: int, policy: str) -> Load:
-    """So many nodes, all busy, and so many who wait."""
+    """Return a load with this many nodes, all busy, and this many waiting jobs."""
     load = Load(nodes, seed, policy)
     for _ in range(jobs + nodes * 4):
         load.ask()
@@ -200,7 +200,7 @@ def begin(nodes: int, jobs: int, seed: int, policy: str) -> Load:
 
 
 def play(load: Load, events: int) -> tuple[dict[str, list[float]], int, int]:
-    """Milliseconds by kind of event, and how many started and had to leave."""
+    """Return milliseconds by kind of event, and the numbers of started and evicted jobs."""
     took: dict[str, list[float]] = {"job ends": [], "job arrives": [], "node changes": []}
     starts = evictions = 0
     for number in range(events):
@@ -215,7 +215,7 @@ def play(load: Load, events: int) -> tuple[dict[str, list[float]], int, int]:
 
 
 def measure_events(nodes: int, jobs: int, events: int, seed: int, policy: str) -> None:
-    """From one event to the next decision, when very many wait."""
+    """Measure the time from an event to the next decision, with very many waiting jobs."""
     began = cpu()
     load = begin(nodes, jobs, seed, policy)
     warm = cpu() - began
@@ -244,7 +244,7 @@ def measure_events(nodes: int, jobs: int, events: int, seed: int, policy: str) -
 
 
 def measure_gangs(nodes: int, tasks: int, must: int, policy: str) -> None:
-    """Gangs that start in a second, through the scheduler and by the cluster alone."""
+    """Measure gangs started per second, through the scheduler and by the cluster state alone."""
     shape = Shape(1000, 4096, 1)
     gang = Gang((Part("worker", shape, tasks, tasks),))
     count = min(2000, nodes * GPUS * 9 // 10 // tasks)
@@ -276,7 +276,7 @@ def measure_gangs(nodes: int, tasks: int, must: int, policy: str) -> None:
 
 
 def main() -> None:
-    """Print what is measured, one line each."""
+    """Print all measurements, one line each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=100_000)

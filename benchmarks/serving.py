@@ -1,7 +1,7 @@
 """One replica against a bare ASGI handler that calls onnxruntime inline: latency alone, CPU under load, cold start.
 
-`python serving.py [ROUNDS] [SECONDS]`. Both servers run at once and are asked in turn; an idle one costs nothing. CPU is that
-of the server's process, from /proc, by request.
+`python serving.py [ROUNDS] [SECONDS]`. Both servers run at once and get requests in turn; an idle one costs nothing. CPU is that
+of the server's process, from /proc, per request.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ Server = tuple[int, int]
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of all threads of a process, to the nanosecond."""
+    """Return user and system time of all threads of a process, to the nanosecond."""
     total = 0
     for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # A thread may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # A thread may have ended meanwhile.
             total += int(path.read_text().split()[0])
     return total / 1e9
 
 
 def free_port() -> int:
-    """A port that nobody has."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def await_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Return when somebody listens."""
+    """Wait until the port accepts connections."""
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
@@ -57,7 +57,7 @@ def await_port(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def replica_command(folder: Path, port: int) -> list[str]:
-    """A replica."""
+    """Return the command of a replica."""
     return [
         sys.executable,
         "-m",
@@ -74,7 +74,7 @@ def replica_command(folder: Path, port: int) -> list[str]:
 
 
 def bare_command(port: int) -> list[str]:
-    """The bare handler."""
+    """Return the command of the bare handler."""
     return [
         sys.executable, "-m", "uvicorn", "serving_bare:app", "--app-dir", str(HERE), "--port", str(port), "--http", "httptools",
         "--loop", "uvloop", "--lifespan", "off",
@@ -84,7 +84,7 @@ def bare_command(port: int) -> list[str]:
 
 @contextmanager
 def running(command: list[str], port: int, **variables: str) -> Iterator[Server]:
-    """A server until the end of the block."""
+    """Run a server until the end of the block."""
     process = subprocess.Popen(command, env={**os.environ, **variables}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         await_port(port, process)
@@ -95,7 +95,7 @@ def running(command: list[str], port: int, **variables: str) -> Iterator[Server]
 
 
 def request(name: str, *, binary: bool) -> bytes:
-    """One row for a model, as a whole HTTP request."""
+    """Return one row for a model, as a complete HTTP request."""
     row = np.random.default_rng(1).random((1, *serving_models.SHAPES[name]), np.float32)
     tensor: dict[str, object] = {"name": "x", "shape": row.shape, "datatype": "FP32"}
     asked: dict[str, object] = {"inputs": [tensor]}
@@ -107,7 +107,7 @@ def request(name: str, *, binary: bool) -> bytes:
         body = head + row.tobytes()
         extra = b"Inference-Header-Content-Length: %d\r\n" % len(head)
     else:
-        # As people send pixels: a few digits.
+        # As clients usually send pixels: a few digits.
         tensor["data"] = [round(float(value), 6) for value in row.ravel()]
         body = json.dumps(asked).encode()
     head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -115,7 +115,7 @@ def request(name: str, *, binary: bool) -> bytes:
 
 
 def ask(server: Server, connections: int, seconds: float, wire: bytes) -> tuple[float, float]:
-    """Median latency in ms, and CPU a request in us."""
+    """Return the median latency in ms, and CPU per request in us."""
     pid, port = server
     before = cpu_seconds(pid)
     command = [sys.executable, str(HERE / "serving_client.py"), str(port), str(connections), str(seconds)]
@@ -127,7 +127,7 @@ def ask(server: Server, connections: int, seconds: float, wire: bytes) -> tuple[
 
 
 def compare(ours: Server, bare: Server, name: str, rounds: int, seconds: float) -> None:
-    """One connection, then 64."""
+    """Compare with one connection, then with 64."""
     for binary in (False, True):
         wire, form = request(name, binary=binary), "binary" if binary else "JSON"
         for server in (ours, bare):
@@ -143,7 +143,7 @@ def compare(ours: Server, bare: Server, name: str, rounds: int, seconds: float) 
 def in_turn(
     ours: Server, bare: Server, connections: int, rounds: int, seconds: float, wire: bytes, which: int
 ) -> dict[str, list[float]]:
-    """Latency (`which` 0) or CPU (1) of both, asked in turn."""
+    """Return latency (`which` 0) or CPU (1) of both servers, measured in turn."""
     return interleaved(
         rounds,
         ours=lambda: ask(ours, connections, seconds, wire)[which],
@@ -158,7 +158,7 @@ def _tell(what: str, found: dict[str, list[float]], must: float, unit: str) -> N
 
 
 def cold_start(folder: Path, rounds: int) -> None:
-    """From nothing to the first accepted connection, against importing onnxruntime and loading the model."""
+    """Measure the start until the first accepted connection, against importing onnxruntime and loading the model."""
     program = (
         f"import onnxruntime; onnxruntime.InferenceSession({str(folder / 'model.onnx')!r}, providers=['CPUExecutionProvider'])"
     )
@@ -178,7 +178,7 @@ def cold_start(folder: Path, rounds: int) -> None:
 
 
 def main() -> None:
-    """All rows."""
+    """Print all rows."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 2.0
     with tempfile.TemporaryDirectory() as place:

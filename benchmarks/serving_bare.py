@@ -1,6 +1,6 @@
-"""What the replica is measured against: a bare ASGI handler that calls onnxruntime inline. Not a benchmark by itself.
+"""Baseline of the replica: a bare ASGI handler that calls onnxruntime inline. Not a benchmark by itself.
 
-It speaks as little of the Open Inference Protocol as one model needs, checks nothing, and puts nothing together.
+It implements as little of the Open Inference Protocol as one model needs, checks nothing, and does not batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ session = onnxruntime.InferenceSession(os.environ["BARE_MODEL"], options, provid
 
 
 async def app(scope, receive, send):
-    """Answer one request."""
+    """Respond to one request."""
     length = None
     for name, value in scope["headers"]:
         if name == b"inference-header-content-length":

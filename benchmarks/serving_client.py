@@ -1,4 +1,4 @@
-"""The load of the serving benchmark: connections that each ask again as soon as they are answered. Not a benchmark by itself.
+"""The load of the serving benchmark: connections that send the next request on each response. Not a benchmark by itself.
 
 `python serving_client.py PORT CONNECTIONS SECONDS < request` prints `{"requests", "p50_ms"}`.
 """
@@ -24,7 +24,7 @@ class Asker(asyncio.Protocol):
         self._answer = b""
 
     def connection_made(self, transport):
-        """Ask for the first time."""
+        """Send the first request."""
         self._transport = transport
         self._ask()
 
@@ -33,7 +33,7 @@ class Asker(asyncio.Protocol):
         self._transport.write(self._request)
 
     def data_received(self, data):
-        """Ask again when the answer is complete."""
+        """Send the next request when the response is complete."""
         self._answer += data
         size = complete(self._answer)
         if not size or len(self._answer) < size:
@@ -51,13 +51,13 @@ class Asker(asyncio.Protocol):
             self._transport.close()
 
     def connection_lost(self, error):
-        """Over."""
+        """End the measurement of this connection."""
         if not self._done.done():
             self._done.set_result(None)
 
 
 def complete(answer: bytes) -> int:
-    """The size of the answer with its headers; 0 when these are not all there yet."""
+    """Return the size of the response with its headers; 0 while the headers are incomplete."""
     end = answer.find(b"\r\n\r\n")
     if end < 0:
         return 0
@@ -68,7 +68,7 @@ def complete(answer: bytes) -> int:
 
 
 async def many(port: int, connections: int, seconds: float, request: bytes) -> list[float]:
-    """Ask over several connections at once."""
+    """Send requests over several connections at once."""
     loop = asyncio.get_running_loop()
     took: list[float] = []
     ends = time.perf_counter() + seconds
@@ -80,7 +80,7 @@ async def many(port: int, connections: int, seconds: float, request: bytes) -> l
 
 
 def one(port: int, seconds: float, request: bytes) -> list[float]:
-    """Ask over one connection, without a loop of our own in the way."""
+    """Send requests over one connection, without the overhead of an event loop."""
     took = []
     ends = time.perf_counter() + seconds
     with socket.create_connection(("127.0.0.1", port)) as wire:

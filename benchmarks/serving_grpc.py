@@ -1,8 +1,8 @@
 """ModelInfer over gRPC beside binary HTTP of the same replica, directly and through the router, and beside MLServer's gRPC.
 
 `python serving_grpc.py [ROUNDS] [SECONDS]`. The load is `grpc_load/` (Go): 16 connections, each with one request at a time.
-MLServer runs from the interpreter in FAIRWAY_MLSERVER (an environment with mlserver and onnxruntime); without it its row is left
-out.
+MLServer runs from the interpreter in FAIRWAY_MLSERVER (an environment with mlserver and onnxruntime); without it its row is
+omitted.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ class Lenet(MLModel):
 
 
 def message(x: np.ndarray) -> bytes:
-    """A ModelInferRequest with raw contents."""
+    """Return a ModelInferRequest with raw contents."""
     tensor = {"name": "x", "datatype": "FP32", "shape": x.shape}
     request = {"model_name": "m", "inputs": [tensor], "raw_input_contents": [x.tobytes()]}
     return definitions().schema.encode("inference.ModelInferRequest", request)
 
 
 def over_http(x: np.ndarray) -> bytes:
-    """The same as a request of HTTP with a binary tensor."""
+    """Return the same as an HTTP request with a binary tensor."""
     tensor = {"name": "x", "datatype": "FP32", "shape": x.shape, "parameters": {"binary_data_size": x.nbytes}}
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     lines = (
@@ -79,7 +79,7 @@ def over_http(x: np.ndarray) -> bytes:
 
 
 def load(program: Path, kind: str, port: int, seconds: float, body: bytes) -> float:
-    """Requests a second."""
+    """Return requests per second."""
     command = [str(program), kind, f"127.0.0.1:{port}", INFER, str(CONNECTIONS), str(seconds)]
     found = json.loads(subprocess.run(command, input=body, stdout=subprocess.PIPE, check=True).stdout)
     if found["failed"]:
@@ -89,7 +89,7 @@ def load(program: Path, kind: str, port: int, seconds: float, body: bytes) -> fl
 
 @contextmanager
 def router(port: int) -> Iterator[int]:
-    """A router in front of a replica."""
+    """Run a router in front of a replica."""
     process = subprocess.Popen([sys.executable, "-c", ROUTER, str(port)], stdout=subprocess.PIPE, text=True)
     try:
         yield int(process.stdout.readline())
@@ -100,7 +100,7 @@ def router(port: int) -> Iterator[int]:
 
 @contextmanager
 def mlserver(python: str, folder: Path, place: Path) -> Iterator[int]:
-    """MLServer with the same model, one process, as it is by default for one core."""
+    """Run MLServer with the same model, in one process, as it is by default for one core."""
     http, grpc, metrics = free_port(), free_port(), free_port()
     place.mkdir()
     (place / "lenet_model.py").write_text(PEER)
@@ -113,14 +113,14 @@ def mlserver(python: str, folder: Path, place: Path) -> Iterator[int]:
 
 
 def tell(what: str, rounds: list[dict[str, float]], one: str, other: str, bound: float) -> None:
-    """The median ratio of a pair, measured round by round."""
+    """Print the median ratio of a pair, measured round by round."""
     ratio = statistics.median(each[one] / each[other] for each in rounds)
     about = {name: round(statistics.median(each[name] for each in rounds)) for name in (one, other)}
     print(json.dumps({"what": what, "ratio": round(ratio, 2), "must_reach": bound, "requests_a_second": about}), flush=True)
 
 
 def main() -> None:
-    """All rows."""
+    """Print all rows."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 2.0
     x = np.random.default_rng(0).random((1, 1, 28, 28), dtype="f4")

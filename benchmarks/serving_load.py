@@ -1,9 +1,9 @@
-"""The load of `connections.py`: closed or open loops over many connections, and what each connection got. Not a benchmark.
+"""The load of `connections.py`: closed or open loops over many connections, with results per connection. Not a benchmark.
 
 `python serving_load.py PORT CONNECTIONS SECONDS [RATE] < request` prints one JSON line. Without RATE each connection sends its
-next request when it has the answer to the last one. With RATE requests are due at random moments (Poisson, so many a second),
-whatever is still unanswered, and latency counts from the moment at which a request was due. `run` starts several such processes,
-divides the connections among them, and adds up what they found.
+next request when it has the response to the last one. With RATE requests are due at random moments (Poisson, RATE per second),
+regardless of unanswered ones, and latency counts from the moment at which a request was due. `run` starts several such processes,
+divides the connections among them, and adds up their results.
 """
 
 from __future__ import annotations
@@ -23,46 +23,46 @@ from pathlib import Path
 import uvloop
 
 WARM_UP = 0.5
-"""Seconds that are not counted: connections open, batches form."""
+"""Seconds of warm-up that are not counted: connections open, batches form."""
 TICK = 0.001
 LATE = 20.0
-"""Seconds after the end in which answers are still awaited."""
+"""Seconds after the end during which responses are still awaited."""
 
 
 @dataclass
 class Found:
-    """What came of it. Latency in seconds."""
+    """Results of a load. Latency in seconds."""
 
     seconds: float
     took: list[float] = field(default_factory=list)
-    """Of answers with 200."""
+    """Latencies of responses with 200."""
     statuses: dict[str, int] = field(default_factory=dict)
-    """Answers by status; `lost`: connections that ended before the answer."""
+    """Responses by status; `lost`: connections that ended before the response."""
     each: list[int] = field(default_factory=list)
-    """Answers with 200 of each connection."""
+    """Responses with 200 of each connection."""
     cpu: float = 0.0
-    """Seconds of processor time that the client used, in the same time."""
+    """CPU seconds of the client in the same time."""
     unsent: int = 0
     """Requests that were due and never sent."""
 
     @property
     def rate(self) -> float:
-        """Good answers a second."""
+        """Responses with 200 per second."""
         return len(self.took) / self.seconds
 
     @property
     def mean(self) -> float:
-        """Of the latency, in ms."""
+        """Latency in ms."""
         return 1000 * sum(self.took) / len(self.took)
 
     def percentile(self, percent: float) -> float:
-        """Of the latency, in ms."""
+        """Latency in ms."""
         ordered = sorted(self.took)
         return 1000 * ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
     @property
     def jain(self) -> float:
-        """Jain's index of answers a connection: 1 when all got the same, 1/n when one got all."""
+        """Jain's index of responses per connection: 1 when all got the same, 1/n when a single one got all."""
         squares = sum(count * count for count in self.each)
         return sum(self.each) ** 2 / (len(self.each) * squares) if squares else 0.0
 
@@ -79,7 +79,7 @@ class Line(asyncio.Protocol):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport):
-        """It is open."""
+        """Keep the transport."""
         self.transport = transport
 
     def ask(self, due: float) -> None:
@@ -89,7 +89,7 @@ class Line(asyncio.Protocol):
         self.transport.write(self._load.request)
 
     def data_received(self, data):
-        """Count a whole answer and go on."""
+        """Count a complete response and continue."""
         answer = self._answer = self._answer + data if self._answer else data
         end = answer.find(b"\r\n\r\n")
         if end < 0:
@@ -102,7 +102,7 @@ class Line(asyncio.Protocol):
         self._load.answered(self, answer[9:12], self._due)
 
     def connection_lost(self, error):
-        """It ended."""
+        """Count a lost connection."""
         if self.busy:
             self._load.note("lost", self._due)
         self._load.lost += 1
@@ -123,7 +123,7 @@ class Load:
         self._due: deque[float] = deque()
 
     async def run(self, connections: int) -> Found:
-        """Open all connections, then ask for so long."""
+        """Open all connections, then send requests until the time is over."""
         loop = asyncio.get_running_loop()
         for _ in range(connections):
             _, line = await loop.create_connection(lambda: Line(self), "127.0.0.1", self._port)
@@ -167,7 +167,7 @@ class Load:
             self._idle.popleft().ask(self._due.popleft())
 
     def answered(self, line: Line, status: bytes, due: float) -> None:
-        """One connection has its answer."""
+        """Handle the response to one connection."""
         now = time.perf_counter()
         self.note(status.decode(), due)
         if self._counted <= due < self._until and status == b"200":
@@ -181,7 +181,7 @@ class Load:
             line.ask(now)
 
     def note(self, status: str, due: float) -> None:
-        """Count an answer to a request that was due after the warm-up."""
+        """Count a response to a request that was due after the warm-up."""
         if self._counted <= due < self._until:
             self.found.statuses[status] = self.found.statuses.get(status, 0) + 1
 
@@ -196,7 +196,7 @@ def run(
     processes: int = 1,
     cores: Sequence[int] = (),
 ) -> Found:
-    """The load of several processes together; on these cores, where they are given."""
+    """Run the load in several processes, on these cores if given; return their results together."""
     pin = ["taskset", "-c", ",".join(map(str, cores))] if cores else []
     started = []
     for number in range(processes):
@@ -226,6 +226,6 @@ if __name__ == "__main__":
     gc.disable()
     load = Load(int(sys.argv[1]), asked, float(sys.argv[3]), float(sys.argv[4]) if len(sys.argv) > 4 else 0.0)
     told = json.dumps(vars(uvloop.run(load.run(int(sys.argv[2]))))).encode()
-    # Not `print`: unbuffered (PYTHONUNBUFFERED), it drops what a pipe does not take at once.
+    # Not `print`: unbuffered (PYTHONUNBUFFERED), it drops the bytes that a pipe does not accept at once.
     with open(1, "wb", closefd=False) as out:
         out.write(told)

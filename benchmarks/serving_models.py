@@ -12,7 +12,7 @@ SHAPES = {"lenet": (1, 28, 28), "mlp": (784,)}
 
 
 def write(name: str, folder: Path) -> Path:
-    """Write one of them into a folder of its own; the folder."""
+    """Write one of them into its own folder, and return the folder."""
     target = folder / name
     target.mkdir()
     nodes, weights = {"lenet": _lenet, "mlp": _mlp}[name]()
@@ -53,7 +53,7 @@ def _mlp() -> tuple[list[onnx.NodeProto], dict[str, tuple[int, ...]]]:
 
 
 def _perceptron(taken: str, first: int) -> list[onnx.NodeProto]:
-    """Three layers, with weights from this number on."""
+    """Return the nodes of three layers, with weights numbered from `first` on."""
     node = helper.make_node
     return [
         node("Gemm", [taken, f"w{first}", f"b{first}"], ["p1"], transB=1),
@@ -65,7 +65,7 @@ def _perceptron(taken: str, first: int) -> list[onnx.NodeProto]:
 
 
 def _weights(shapes: tuple[tuple[int, ...], ...]) -> dict[str, tuple[int, ...]]:
-    """Each layer's weights, and as many biases as it has outputs."""
+    """Return the shapes of each layer's weights and biases."""
     named: dict[str, tuple[int, ...]] = {}
     for number, shape in enumerate(shapes, 1):
         named |= {f"w{number}": shape, f"b{number}": shape[:1]}

@@ -1,8 +1,8 @@
 """CPU of a request at 16 connections: one replica against BentoML, Ray Serve and FastAPI with PyTorch, LeNet-5, JSON.
 
-`python serving_peers.py [ROUNDS] [SECONDS]`. The peers live in environments of their own (`.venvs/peers`, or `$FAIRWAY_PEERS`),
-made when they are missing; FastAPI borrows PyTorch from `.venvs/torch`. BentoML and Ray Serve run onnxruntime, which is kind to
-them. CPU is that of all processes that a server started.
+`python serving_peers.py [ROUNDS] [SECONDS]`. The peers have their own environments (`.venvs/peers`, or `$FAIRWAY_PEERS`),
+created when they are missing; FastAPI uses PyTorch from `.venvs/torch`. BentoML and Ray Serve run onnxruntime, which is in their
+favour. CPU is that of all processes that a server started.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MARK = "FAIRWAY_PEER_MARK"
 
 
 def install() -> None:
-    """Make what is missing."""
+    """Create the missing environments."""
     uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
     for name, packages in NEEDS.items():
         if not (PEERS / name).exists():
@@ -45,7 +45,7 @@ def install() -> None:
 
 
 def commands(port: int) -> dict[str, list[str]]:
-    """How each peer is started."""
+    """Return the command that starts each peer."""
     torch = ROOT / ".venvs" / "torch" / "bin" / "python"
     quiet = ["--http", "httptools", "--loop", "uvloop", "--no-access-log", "--log-level", "warning"]
     bento = str(PEERS / "bento" / "bin" / "bentoml")
@@ -67,7 +67,7 @@ def commands(port: int) -> dict[str, list[str]]:
 
 
 def family(mark: str) -> list[int]:
-    """All processes that a server started, and itself."""
+    """Return a server's process and all processes that it started."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -79,13 +79,13 @@ def family(mark: str) -> list[int]:
 
 
 def cpu_of(mark: str) -> float:
-    """What all of them have used."""
+    """Return the CPU seconds of all of them."""
     return sum(serving.cpu_seconds(pid) for pid in family(mark))
 
 
 @contextmanager
 def peer(name: str, model: Path) -> Iterator[tuple[str, int]]:
-    """A peer that answers; all of its processes are ended afterwards."""
+    """Run a peer until it responds; all of its processes are ended afterwards."""
     port, mark = serving.free_port(), f"{name}-{os.getpid()}"
     paths = [str(HERE), str(PEERS / "fastapi")] if name == "fastapi" else []
     more = {"PEER_MODEL": str(model), MARK: mark, "PYTHONPATH": os.pathsep.join(paths)}
@@ -113,7 +113,7 @@ def peer(name: str, model: Path) -> Iterator[tuple[str, int]]:
 
 
 def wire_of_peers() -> bytes:
-    """The same picture, as the peers take it."""
+    """Return the same picture as a request for the peers."""
     body = serving.request("lenet", binary=False).partition(b"\r\n\r\n")[2]
     sent = json.dumps({"data": json.loads(body)["inputs"][0]["data"]}).encode()
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -121,7 +121,7 @@ def wire_of_peers() -> bytes:
 
 
 def measure(mark: str, port: int, connections: int, seconds: float, wire: bytes) -> tuple[int, float]:
-    """Answers, and CPU of each in us; no answers when it does not work."""
+    """Return the number of responses, and CPU of each in us; 0 responses when the peer does not work."""
     before = cpu_of(mark)
     command = [sys.executable, str(HERE / "serving_client.py"), str(port), str(connections), str(seconds)]
     done = subprocess.run(command, input=wire, capture_output=True, check=False)
@@ -132,7 +132,7 @@ def measure(mark: str, port: int, connections: int, seconds: float, wire: bytes)
 
 
 def main() -> None:
-    """Each peer in turn, with ours between its rounds."""
+    """Measure each peer in turn, with our replica between its rounds."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 2.0
     install()

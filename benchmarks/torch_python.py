@@ -1,4 +1,4 @@
-"""The interpreter that has PyTorch: `scripts/framework-venv torch` makes it."""
+"""The interpreter that has PyTorch: `scripts/framework-venv torch` creates it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the model answered, beside what is right."""
+"""Print the model's answer beside the right one."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""One question to the served model: the first image of the test set, as TensorFlow Serving has it."""
+"""Print one request to the served model: the first image of the test set, in the format of TensorFlow Serving."""
 
 import json
 import sys

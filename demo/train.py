@@ -21,7 +21,7 @@ BATCH = 64
 
 
 def load_images() -> tuple[TensorDataset, TensorDataset]:
-    """The images that `--data mnist=FOLDER` names, as numbers around 0."""
+    """Return the images that `--data mnist=FOLDER` names, as numbers around 0."""
     with np.load(f"{fairway.data('mnist')}/mnist.npz") as found:
         parts = [torch.from_numpy(found[name]) for name in ("train_images", "train_labels", "test_images", "test_labels")]
     pixels = [(part.float().unsqueeze(1) / 255 - 0.1307) / 0.3081 for part in parts[::2]]
@@ -29,7 +29,7 @@ def load_images() -> tuple[TensorDataset, TensorDataset]:
 
 
 def make_lenet() -> nn.Module:
-    """LeNet-5 of 1998, with today's activation."""
+    """Return the LeNet-5 of 1998, with today's activation."""
     features = [nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)]
     classifier = [nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)]
     return nn.Sequential(*features, *classifier)
@@ -37,7 +37,7 @@ def make_lenet() -> nn.Module:
 
 @torch.no_grad()
 def measure(model: nn.Module, test: TensorDataset) -> float:
-    """The share of test images that are told right; each worker looks at its own part of them."""
+    """Return the fraction of test images that are classified correctly; each worker checks its own part of them."""
     images, labels = (part[fairway.rank() :: fairway.world_size()] for part in test.tensors)
     right = sum(
         (model(some).argmax(1) == wanted).sum() for some, wanted in zip(images.split(1000), labels.split(1000), strict=True)
@@ -48,7 +48,7 @@ def measure(model: nn.Module, test: TensorDataset) -> float:
 
 
 def is_time_to_stop() -> bool:
-    """Rank 0 asks and everybody gets the same answer: workers that compute together must end at the same step."""
+    """Broadcast rank 0's answer to all workers, because workers that compute together must end at the same step."""
     answer = torch.tensor([float(fairway.should_stop())])
     dist.broadcast(answer, src=0)
     return bool(answer)
@@ -99,7 +99,7 @@ def main() -> None:
     if folder:
         print(f"exported to {folder}")
     del model
-    gc.collect()  # nothing may hold the group's threads when the interpreter ends
+    gc.collect()  # nothing may keep the group's threads alive when the interpreter ends
     dist.destroy_process_group()
 
 
