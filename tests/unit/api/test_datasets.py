@@ -1,4 +1,4 @@
-"""Datasets over the wire."""
+"""Datasets over the API."""
 
 from __future__ import annotations
 

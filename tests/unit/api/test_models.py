@@ -1,4 +1,4 @@
-"""Models over the wire."""
+"""Models over the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Over the wire: what a waiting run is told, commands that work as they are told, and moves."""
+"""Waiting runs over the API: their explanations, suggested commands that work as shown, and moves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ resources: {cpu: 4}
 
 
 async def paste(client: Any, command: str) -> Any:
-    """Do what the command line does with it, up to the wire."""
+    """Process the command as the command line does, up to the request."""
     again, stop = command.split(" && ")
     options = parse(COMMANDS[""], shlex.split(again)[2:])
     run = (await client.get(f"/v1/jobs/{options.text('like')}")).json

@@ -1,4 +1,4 @@
-"""Models over a fake engine and real stores: what runs leave behind, and what is refused."""
+"""Models over a fake engine and real stores: what runs register, and what is refused."""
 
 from __future__ import annotations
 
@@ -31,46 +31,46 @@ from fairway.testing.model_files import exported_file, onnx_file, pickled_file
 
 
 class ManualClock:
-    """A clock that a test moves."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.time = 1_700_000_000.0
 
     def now(self) -> float:
-        """The time, a little later with each look."""
+        """Return the time, a little later with each call."""
         self.time += 0.001
         return self.time
 
 
 class NoSecrets:
-    """No secret."""
+    """Has no secrets."""
 
     def names(self) -> list[str]:
-        """None."""
+        """Return no names."""
         return []
 
 
 class Keeper:
-    """Says what the code was."""
+    """Returns a fixed digest of the code."""
 
     async def receive(self, submission: Submission) -> Origin:
-        """An origin with a digest."""
+        """Return an origin with a digest."""
         return Origin(user="ana", interpreter="/venv/bin/python", code_digest="c" * 64)
 
     async def missing(self, submission: Submission, port: int = 0) -> list[str]:
         return []
 
     def keep(self, key: JobKey, submission: Submission) -> None:
-        """Nothing to keep."""
+        """Store nothing."""
 
     async def fingerprint(self, job: Job) -> str:
-        """Nothing."""
+        """Return an empty digest."""
         return ""
 
 
 @dataclass
 class Desk:
-    """An application with its parts."""
+    """An application and its parts."""
 
     app: Application
     machine: FakeMachine
@@ -78,19 +78,19 @@ class Desk:
     outputs: Path
 
     async def settled(self) -> None:
-        """Everything that can happen now has happened."""
+        """Let every task that can run now run, and take turns of the loop."""
         for _ in range(3):
             async with self.app.loop.lock:
                 await self.app.loop.turn()
 
     def leave(self, run: str, name: str = "model.onnx", content: bytes = b"") -> None:
-        """What a run leaves in its output."""
+        """Write a file into the output of a run."""
         folder = self.outputs / run
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content or onnx_file())
 
     def reasons(self, run: str) -> list[str]:
-        """The events of a run about models."""
+        """Return the events of a run about models."""
         return [f"{event.reason}: {event.message}" for event in self.app.events(f"default/{run}") if "egistered" in event.reason]
 
 
@@ -178,7 +178,7 @@ async def test_a_daemon_that_died_in_between_registers_once(tmp_path: Path) -> N
         await at.app.submit(ask())
         await at.settled()
         await at.app.models.catch_up()
-        # As if it had died after the registration and before anybody knew.
+        # As if the daemon had crashed after the registration and before it was recorded.
         at.store.expect("default/train-1")
     async with desk(tmp_path, machine) as at:
         assert [str(version) for version in await at.app.models.list()] == ["mnist@1"]

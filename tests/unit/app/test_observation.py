@@ -1,4 +1,4 @@
-"""What an engine saw, before it is folded."""
+"""Observations of an engine, before they are folded into a run."""
 
 from __future__ import annotations
 

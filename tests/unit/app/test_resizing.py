@@ -1,4 +1,4 @@
-"""Another size for a run: what changes in its document, and whether it must start again for it."""
+"""Resizing a run: what changes in its document, and whether it must restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fairway install` and `uninstall` before any cluster is asked: settings, plans and the chart."""
+"""`fairway install` and `uninstall` without a cluster: settings, plans and the chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From words to verbs, and from errors to exit codes."""
+"""From arguments to commands, and from errors to exit codes."""
 
 from __future__ import annotations
 

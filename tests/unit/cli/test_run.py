@@ -1,4 +1,4 @@
-"""`run` and `submit`: what is sent, what is printed, and with which exit code it ends."""
+"""`run` and `submit`: their requests, their output, and their exit codes."""
 
 from __future__ import annotations
 

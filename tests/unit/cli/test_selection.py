@@ -1,4 +1,4 @@
-"""Runs chosen by label, order and age, and the question before many of them go."""
+"""Selecting runs by label, order and age, and the confirmation before many are deleted."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_watching_without_a_terminal_prints_a_block_a_change_and_ends_with_0(
     looks = 0
 
     def answer(asked: Asked) -> str | dict[str, object]:
-        # Time passes in every look; the phase changes in the third.
+        # Time advances with every request; the phase changes in the third.
         phase = "Pending" if looks < 2 else "Running"
         return f"{phase}\n" if asked.query.get("output") else {"phase": phase, "duration": looks}
 
@@ -278,7 +278,7 @@ class TestRoles:
 
 
 class TestFlagsInErrors:
-    """A mistake that a flag made names the flag."""
+    """An error caused by a flag names the flag."""
 
     @pytest.mark.parametrize(
         ("words", "said"),
@@ -315,7 +315,7 @@ class TestFlagsInErrors:
         assert main(["submit", flag, value, "--", "./a"]) == 2
         shown = capsys.readouterr().err
         assert f"{said}'v' is wrong; mend it\nfairway: nothing was changed" in shown
-        # What no flag said is the document's own.
+        # An error in a field that no flag set names the field of the document.
         assert main(["submit", "--", "./a"]) == 2
         assert f"{path}: 'v' is wrong" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""`fairway simulate`: what it reads, what it prints, and what it says to whoever gave the wrong thing."""
+"""`fairway simulate`: its input, its output, and its errors for wrong arguments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MARKS = ("95", "100", "110", "120", "130")
 
 @pytest.fixture
 def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small cluster with what may run on it, and a small queue."""
+    """A small cluster with pods for it, and a small queue."""
     with (tmp_path / "nodes.csv").open("w", newline="") as file:
         lines = csv.writer(file)
         lines.writerow(["sn", "cpu_milli", "memory_mib", "gpu", "model"])

@@ -1,4 +1,4 @@
-"""The caller's standard input is handed out once, and only where there is one."""
+"""The caller's standard input is passed on once, and only where there is one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fairway.engines.local.supervision import stdin
 
 @pytest.fixture
 def becomes_stdin() -> Iterator[Callable[[int], None]]:
-    """Makes a descriptor the standard input of this process, for one test."""
+    """Return a function that makes a descriptor the standard input of this process, for one test."""
     before = os.dup(0)
 
     def become(descriptor: int) -> None:
@@ -33,7 +33,7 @@ def becomes_stdin() -> Iterator[Callable[[int], None]]:
 
 
 def fetch_from(door: Door) -> int | None:
-    """What a supervisor gets that knocks at the door."""
+    """Return what a supervisor receives that connects to the socket."""
     found: list[int | None] = []
     asking = threading.Thread(target=lambda: found.append(stdin.fetch(door.name)))
     asking.start()
@@ -121,7 +121,7 @@ def test_whoever_hangs_up_while_it_waits_does_not_take_it_along(becomes_stdin: C
 
 @needs_root
 def test_users_who_crowd_the_address_do_not_keep_the_task_out(becomes_stdin: Callable[[int], None]) -> None:
-    """Abstract addresses are seen by all users; one of them connects as often as it can, and reads nothing."""
+    """All users see abstract addresses; one of them connects as often as it can, and reads nothing."""
     read_end, write_end = os.pipe()
     becomes_stdin(read_end)
     door = open_door()

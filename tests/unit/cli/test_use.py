@@ -1,4 +1,4 @@
-"""Where commands act."""
+"""Which cluster and namespace commands use."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fairway.cli.sending import with_code
 
 @pytest.fixture(autouse=True)
 def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home, a kubeconfig of two contexts and a folder of one's own."""
+    """A separate home, a kubeconfig with two contexts, and a separate working directory."""
     monkeypatch.setenv("FAIRWAY_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     monkeypatch.delenv("FAIRWAY_CONTEXT", raising=False)
     monkeypatch.delenv("FAIRWAY_NAMESPACE", raising=False)
     monkeypatch.chdir(tmp_path)
-    # Nobody listens on port 1.
+    # Port 1 refuses connections.
     content = {
         "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
         "users": [{"name": "u", "user": {"token": "x"}}],
@@ -95,7 +95,7 @@ def test_what_only_this_machine_could_show_is_said(capsys: pytest.CaptureFixture
 
 
 class Sent:
-    """A session that only takes code."""
+    """A session that accepts only code."""
 
     namespace = "team"
 

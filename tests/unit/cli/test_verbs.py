@@ -1,4 +1,4 @@
-"""The verbs that ask and show: what they ask, what they print, and their exit codes."""
+"""The commands that query and show: their requests, their output, and their exit codes."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_runs_and_queues_are_deleted_by_address(daemon: FakeDaemon, capsys: Show
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("mnist-1\nresearch\n", "on local / default\n1 run and 1 queue are deleted\n")
     assert main(["rm", "mnist-1"]) == 0
-    # Only of a bare name does the daemon ask whether a queue has it too.
+    # Only for a bare name does the daemon check whether a queue has the same name.
     assert [asked.query.get("bare") for asked in daemon.of("DELETE", "/v1/jobs/mnist-1")] == [None, "true"]
     assert main(["delete", "queue/research"]) == 0
     assert "1 queue is deleted" in capsys.readouterr().err

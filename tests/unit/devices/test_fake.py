@@ -1,4 +1,4 @@
-"""Pretended devices."""
+"""Simulated devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which probe a machine gets."""
+"""The choice of a machine's probe."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ def test_rank_variables_of_a_gang(launch):
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     assert {name: last.get(name) for name in wanted} == wanted
-    # A launcher that the process calls itself sees as many nodes as there are processes.
+    # A launcher that the process starts itself sees as many nodes as there are processes.
     assert (last["PET_NNODES"], last["PET_NODE_RANK"], last["PET_NPROC_PER_NODE"]) == ("4", "3", "1")
     assert (last["PET_MASTER_PORT"], last["PET_RDZV_BACKEND"]) == ("20001", "static")
 
 
 @pytest.mark.parametrize("framework", ["auto", "pytorch"])
 def test_a_launcher_that_a_script_calls_joins(launch, framework):
-    """Started once a worker, with the worker's ranks; what the script does besides finds its rank too."""
+    """The task is started once per worker, with the worker's ranks; other commands of the script get a rank too."""
     made = launch(
         {"worker": 2},
         members={"worker": {"processes": 1, "slots": 2}},

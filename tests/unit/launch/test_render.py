@@ -1,4 +1,4 @@
-"""What every process gets, whatever its framework."""
+"""What every process gets, for every framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's record made anew is one that planning goes on from: nothing is started again, and nothing is forgotten."""
+"""Planning continues from a rebuilt record of a run: nothing is started again, and nothing is forgotten."""
 
 from __future__ import annotations
 

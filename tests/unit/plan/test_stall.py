@@ -1,4 +1,4 @@
-"""Whether a run seems to hang, as data."""
+"""Detecting runs that hang, as data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairway.views import phrases
 
 
 def looks(**cores: float) -> stall.Trace:
-    """Two hours of looks every 15 s; each rank uses so many cores, and printed last at 100."""
+    """Return two hours of samples every 15 s; each rank uses this many cores, and last printed at second 100."""
     trace = stall.Trace(0.0)
     for now in range(0, 7201, 15):
         sights = [RankSight(name, use * now, 100.0) for name, use in cores.items()]

@@ -1,4 +1,4 @@
-"""Content that is sent in pieces, before a version names it."""
+"""Content that is uploaded in chunks, before a version refers to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def awaited(data: bytes) -> Awaited:
 
 
 def send(blobs: Blobs, data: bytes, owner: str = "ann") -> str:
-    """The whole of a content."""
+    """Upload a whole content; return its digest."""
     here, one = Arriving(blobs), awaited(data)
     here.append(owner, one, 0, data)
     assert here.settle(owner, [one], LONG)[0].whole
@@ -51,13 +51,13 @@ def send(blobs: Blobs, data: bytes, owner: str = "ann") -> str:
 
 
 def send_folder(blobs: Blobs, files: dict[str, bytes], owner: str = "ann") -> Sent:
-    """A folder of these files, as an honest caller does."""
+    """Upload a folder of these files, as an honest caller does."""
     entries = [Entry(name, 0o644, len(data), send(blobs, data, owner)) for name, data in sorted(files.items())]
     return Sent(owner, send(blobs, Manifest(tuple(entries)).encoded(), owner))
 
 
 def kept(blobs: Blobs) -> list[str]:
-    """What the registry has."""
+    """Return the names of the stored blobs."""
     return [path.name for path in (blobs.root / "sha256").rglob("*") if path.is_file()]
 
 
@@ -68,7 +68,7 @@ def test_however_it_comes_it_is_whole_at_the_end_and_only_then(
     blobs = Blobs(tmp_path_factory.mktemp("blobs"))
     one = awaited(data)
     for end in [*sorted(pieces), len(data)]:
-        # Another process each time: only what is on the disk counts.
+        # A new object each time, like another process: only what is on the disk counts.
         here = Arriving(blobs)
         at = here.standing("ann", one).have
         here.append("ann", one, at, data[at : max(at, end)])
@@ -172,7 +172,7 @@ def test_who_knows_a_digest_and_never_had_the_content_gets_nothing(tmp_path: Pat
     for held in (nothing_held, lambda digest: digest == made.digest, lambda digest: digest == one.digest):
         with pytest.raises(UnavailableError, match="is missing or was removed"):
             models.register("stolen", Sent("bob", made.digest, held=held), ModelFacts(), 2.0)
-    # A manifest of his own that names the content of others does not help either.
+    # A manifest of his own that refers to the content of others does not help either.
     entries = (
         Entry("model.onnx", 0o644, len(onnx_file()), send(blobs, onnx_file(), "bob")),
         Entry("w", 0o644, 50_000, one.digest),
@@ -181,13 +181,13 @@ def test_who_knows_a_digest_and_never_had_the_content_gets_nothing(tmp_path: Pat
     with pytest.raises(UnavailableError, match="the content of w is missing"):
         models.register("stolen", Sent("bob", own), ModelFacts(), 3.0)
     assert models.list("stolen") == []
-    # Nor do bytes of another content, or a part of the right one.
+    # Neither do bytes of another content, or a part of the right one.
     here.append("bob", one, 0, b"x" * one.size)
     with pytest.raises(RefusedError, match="the content sent as"):
         here.settle("bob", [one], LONG)
     here.append("bob", one, 0, files["weights"][:-1])
     assert not here.settle("bob", [one], LONG)[0].whole
-    # Who has the bytes may register them; they are kept once.
+    # A caller who has the bytes may register them; they are stored once.
     here.append("bob", one, one.size - 1, files["weights"][-1:])
     assert here.settle("bob", [one], LONG)[0].whole
     assert models.register("his", Sent("bob", own), ModelFacts(), 4.0).version == 1

@@ -1,4 +1,4 @@
-"""Content that was damaged on the disk: it is found, named, not given out, and repaired by a good copy."""
+"""Content damaged on the disk: it is detected, reported, not served, and repaired by a good copy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def digest_of(models: Models, version: ModelVersion, path: str = WEIGHTS) -> str
 
 
 def damage(path: Path) -> None:
-    """One byte becomes another, in place, as a program would do it."""
+    """Change a byte in place, as a program would do it."""
     path.chmod(0o644)
     with path.open("r+b") as file:
         first = file.read(1)
@@ -67,7 +67,7 @@ def damage(path: Path) -> None:
 
 
 def damage_unseen(path: Path) -> None:
-    """The same by a disk: no time of the file changes, as far as a test can do that."""
+    """Change a byte as a faulty disk would: without changing the file's times, as far as a test can do that."""
     state = path.stat()
     damage(path)
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
@@ -200,7 +200,7 @@ def test_verifying_does_not_believe_the_cache_and_corrects_it(
     real = os.stat
 
     def unchanged(place: str | os.PathLike[str], **more: object) -> os.stat_result:
-        """What a disk that lost a bit would show: the state from before."""
+        """Return the state from before, as with a disk that lost a bit."""
         return known if os.fspath(place) == os.fspath(path) else real(place, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "stat", unchanged)
@@ -226,7 +226,7 @@ def test_missing_content_is_said_before_the_first_byte(models: Models, blobs: Bl
 def test_datasets_are_checked_and_repaired_alike(datasets: Datasets, blobs: Blobs, source: Path) -> None:
     made = datasets.add("rows", str(source), 1.0)
     served = datasets.resolve("rows@1") / WEIGHTS
-    # The files are old enough to be remembered, so that they would not be read again.
+    # The files are old enough for their digests to be remembered, so that they would not be read again.
     for path in source.rglob("*"):
         os.utime(path, (1.0, 1.0))
     time_of_memory = snapshot.take(source, blobs, ignoring=False, limit=None, recorded=True)
@@ -279,7 +279,7 @@ def test_a_store_elsewhere_repairs_what_was_fetched(store: RemoteBlobs, tmp_path
     damage(store.path(digest))
     store.provide([digest])
     assert store.read(digest) == b"content"
-    # Damaged there: a good copy replaces that too.
+    # The far copy is damaged: a good copy replaces that too.
     shutil.rmtree(tmp_path / "near" / "sha256")
     far = next(path for path in (tmp_path / "far").rglob("*") if path.is_file())
     damage(far)

@@ -1,4 +1,4 @@
-"""Our rules against those of git itself."""
+"""Our ignore rules compared with those of git itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions of models in a folder: what the suite of the port cannot see."""
+"""Versions of models in a folder: cases that the suite of the port does not cover."""
 
 from __future__ import annotations
 

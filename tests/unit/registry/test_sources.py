@@ -1,4 +1,4 @@
-"""Content that lies elsewhere: fetched, described, and refused when it would lead out of its folder."""
+"""Content at other locations: fetched, described, and refused when it would leave its folder."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def test_a_reference_is_described_and_not_copied(tmp_path: Path) -> None:
 
 
 def test_a_copy_after_a_reference_has_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Every file counts as one that has not changed for long, so that it is remembered.
+    # Treat every file as unchanged for long, so that its digest is remembered.
     monkeypatch.setattr(snapshot, "SETTLED", -60.0)
     data = tmp_path / "images"
     data.mkdir()
     (data / "1.png").write_bytes(b"one")
     blobs = Blobs(tmp_path / "home" / "blobs")
     datasets = Datasets(tmp_path / "home", blobs)
-    # What is remembered of the files from here on says nothing of blobs.
+    # The digests remembered from here on do not imply that blobs exist.
     assert snapshot.fingerprint(data, blobs)
     datasets.add("images", str(data), 1.0, reference=True)
     datasets.add("images", str(data), 1.0)
@@ -125,7 +125,7 @@ def test_a_copy_after_a_reference_has_its_content(tmp_path: Path, monkeypatch: p
 
 
 def test_code_that_shares_a_file_with_a_deleted_model_is_kept_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Every file counts as one that has not changed for long, so that it is remembered.
+    # Treat every file as unchanged for long, so that its digest is remembered.
     monkeypatch.setattr(snapshot, "SETTLED", -60.0)
     code = tmp_path / "code"
     code.mkdir()

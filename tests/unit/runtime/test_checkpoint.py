@@ -1,4 +1,4 @@
-"""Saving and finding checkpoints, and when to."""
+"""Saving and finding checkpoints, and when to save."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fairway.export` does before any framework is asked."""
+"""What `fairway.export` does before it uses a framework."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairway.runtime.exported import Exported, ExportError, tensor
 
 
 def exporter(tmp: str, answer: float = 0.0, format: str = "onnx", batch: int = -1) -> Any:
-    """A way that writes a file whose answers are off by so much."""
+    """Return an export method that writes a file; its answers are off by `answer`."""
 
     def write(folder: Path) -> Exported:
         (folder / tmp).write_text("x")
@@ -30,7 +30,7 @@ def exporter(tmp: str, answer: float = 0.0, format: str = "onnx", batch: int = -
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
-    """The ways that a model has; the test fills them in."""
+    """The export methods of a model; the test fills them in."""
     found: list[Any] = []
     monkeypatch.chdir(tmp_path)
     arrays = [numpy.arange(4, dtype=numpy.float32)]

@@ -1,4 +1,4 @@
-"""A crash between any two acts on the disk leaves a whole checkpoint to go on from."""
+"""A crash between any two operations on the disk leaves a complete checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.runtime import checkpoint, folders
 
 
 class CrashError(BaseException):
-    """The process ends here; nothing below catches it."""
+    """The process crashes here; no code catches it."""
 
 
 ACTS = ("rename", "replace", "fsync", "unlink", "rmdir")
@@ -24,7 +24,7 @@ def save(step: int, text: str) -> None:
 
 
 def crash_at(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
-    """From the `number`-th act on nothing reaches the disk any more, as if the process were dead."""
+    """Let no operation after the first `number` reach the disk, as if the process had crashed."""
     seen: list[str] = []
 
     def guard(name: str, act: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the methods of clients take: signatures, unknown keywords, wrong types; and what they return."""
+"""Arguments of the clients' methods: signatures, unknown keywords, wrong types; and their results."""
 
 from __future__ import annotations
 

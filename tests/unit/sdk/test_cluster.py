@@ -1,4 +1,4 @@
-"""The wire to a cluster: over real TLS to a small server of our own, as a kubeconfig says."""
+"""Requests to a cluster: over real TLS to a small server of our own, as a kubeconfig specifies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HERE = Target("https://10.0.0.1:6443", context="lab")
 
 
 class ApiServer:
-    """Answers one connection after the other, as told."""
+    """Answers one connection after the other, as the test sets."""
 
     def __init__(self, folder: Path) -> None:
         self.own = certificate.make(["localhost"], NOW)
@@ -61,7 +61,7 @@ class ApiServer:
         self.answer = lambda connection: connection.sendall(head + body)
 
     def close(self) -> None:
-        # `close` alone does not wake up whoever waits in `accept`.
+        # `close` alone does not wake up a thread that waits in `accept`.
         self.listening.shutdown(socket.SHUT_RDWR)
         self.listening.close()
         self._thread.join(5)

@@ -1,4 +1,4 @@
-"""From wishes to documents that the daemon understands."""
+"""From arguments to documents that the daemon understands."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_relative_paths_start_at_the_document(tmp_path: Path) -> None:
 
 
 def test_a_queue_and_a_priority_of_zero_are_said() -> None:
-    """A priority of 0 that was wished for is not the queue's default."""
+    """An explicit priority of 0 is not the queue's default."""
     made = document.make_document(["run"], {"queue": "research", "priority": 0}, namespace="default", in_place=False)
     assert (made["spec"]["queue"], made["spec"]["priority"]) == ("research", 0)
     assert "priority" not in document.make_document(["run"], {}, namespace="default", in_place=False)["spec"]

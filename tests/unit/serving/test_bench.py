@@ -15,7 +15,7 @@ from fairway.views.table import Page
 
 @asynccontextmanager
 async def a_server(answer: bytes, *, close: bool = False) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """Answers every request with the same bytes; collects what it was asked."""
+    """Answers every request with the same bytes; records the requests."""
     asked: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""The schema of a definition must be structural, or no API server takes it."""
+"""The schema of a definition must be structural, or API servers refuse it."""
 
 import re
 
@@ -21,7 +21,7 @@ ALLOWED = {
 
 
 def unstructural(node, path="$"):
-    """What an API server would refuse."""
+    """Yield what an API server would refuse."""
     for refused, reason in rules(node):
         if refused:
             yield f"{path}: {reason}"
@@ -101,7 +101,10 @@ def test_documents_in_the_kubernetes_spelling_keep_it(documents, faults, data):
 def test_descriptions_are_one_line(kind):
     def descriptions(node):
         yield node.get("description", "")
-        for part in [*node.get("properties", {}).values(), *(node[key] for key in ("items", "additionalProperties") if key in node)]:
+        for part in [
+            *node.get("properties", {}).values(),
+            *(node[key] for key in ("items", "additionalProperties") if key in node),
+        ]:
             yield from descriptions(part)
 
     texts = list(descriptions(structural(MODELS[kind])))

@@ -1,4 +1,4 @@
-"""Reading and writing documents as people do: both spellings, all mistakes at once, in the writer's words."""
+"""Reading and writing documents: both spellings, all mistakes at once, in the terms of the spelling used."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Queue documents: what may be written, what it means, and what is said of mistakes."""
+"""Queue documents: what may be written, what it means, and the messages for mistakes."""
 
 import pytest
 

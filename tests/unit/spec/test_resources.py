@@ -1,4 +1,4 @@
-"""GPUs however they are asked for, and where tasks may lie."""
+"""Every way to request GPUs, and constraints on placement."""
 
 import pytest
 

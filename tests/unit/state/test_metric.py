@@ -1,4 +1,4 @@
-"""Metrics over a run: the last value by step and time, and the best one."""
+"""Metrics of a run: the last value by step and time, and the best one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def summary(*points: tuple[float, int | None, float], attempt: int = 0, before: 
 
 
 def test_the_last_value_is_that_of_the_highest_step_not_the_one_that_came_last() -> None:
-    """Keras' autologging logs step 0 again when training is over."""
+    """Keras' autologging logs step 0 again after training."""
     found = summary((1.0, 0, 0.9), (2.0, 1, 0.5), (3.0, 2, 0.3), (4.0, 0, 0.8))
     assert (found.last, found.step, found.time) == (0.3, 2, 3.0)
 

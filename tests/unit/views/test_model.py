@@ -1,4 +1,4 @@
-"""Models as people see them."""
+"""Models as displayed to users."""
 
 from __future__ import annotations
 

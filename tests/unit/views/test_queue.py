@@ -1,4 +1,4 @@
-"""Queues as text: the list, one of them, and what a change changes."""
+"""Queues as text: the list, a single queue, and the effect of a change."""
 
 from __future__ import annotations
 

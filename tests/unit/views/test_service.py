@@ -1,4 +1,4 @@
-"""Services and releases, as people see them."""
+"""Services and releases, as displayed to users."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Files, models that runs logged, and the registry, as MLflow clients ask for them."""
+"""Files, models logged by runs, and the registry, as MLflow clients request them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MY_NET = model_name("My Net")
 
 
 async def a_model(place: Any, run: str = "mnist-1", model: bytes = onnx_file(), **more: Any) -> str:
-    """A run logs a model; its name."""
+    """Log a model from a run; return its name."""
     call = place.speak(run if run.startswith("mnist") else "")
     made = await call.post("logged-models", experiment_id="mnist", name="net", source_run_id=run, **more)
     name = made["model"]["info"]["model_id"]
@@ -270,7 +270,7 @@ async def test_a_file_is_no_folder(place: Any) -> None:
 
 @pytest.mark.parametrize("within_job", [True, False])
 async def test_a_version_has_the_last_values_by_step_and_the_best_ones(place: Any, within_job: bool) -> None:
-    """Keras' autologging logs step 0 again when training is over, and a long run has more points than are read at once."""
+    """Keras' autologging logs step 0 again after training, and a long run has more points than one read returns."""
     await place.submit()
     call = place.speak("mnist-1" if within_job else "")
     run = "mnist-1" if within_job else (await call.post("runs/create", experiment_id="0"))["run"]["info"]["run_id"]

@@ -1,4 +1,4 @@
-"""Names of registered models: each name that a client gives is one model, and comes back as it was given."""
+"""Names of registered models: each name that a client sends identifies one model, and is returned unchanged."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ALIKE = ["ResNet50", "ResNet18", "resnet50", "resnet", "ResNet", "My Net", "my n
 
 
 async def a_version(call: Any, name: str, weight: str) -> Any:
-    """A model of its own content, registered under a name."""
+    """Register a model with its own content under a name."""
     run = (await call.post("runs/create", experiment_id="0"))["run"]["info"]["run_id"]
     assert (await call.put_file(f"{run}/model/model.onnx", onnx_file(weights=(weight,)))).status == 200
     return (await call.post("model-versions/create", name=name, source=f"runs:/{run}/model", run_id=run))["model_version"]
 
 
 def old_name(place: Any, name: str, model: str) -> None:
-    """A name as an earlier Fairway wrote it."""
+    """Store a name as an earlier version of Fairway wrote it."""
     place.app.store.commit(Changes(tracked=(RegisteredName("default", name, model=model, created=1.0, description="old"),)))
 
 
@@ -61,7 +61,7 @@ async def test_the_registry_keeps_the_name_that_was_given(place: Any) -> None:
 
 
 async def test_a_name_is_found_without_its_record(place: Any) -> None:
-    """As after the loss of the database, or from another namespace of the same machine."""
+    """As after the database was lost, or from another namespace of the same machine."""
     call, other = place.speak(), place.speak(namespace="team")
     await call.post("registered-models/create", name="ResNet50")
     await a_version(call, "ResNet50", "w")

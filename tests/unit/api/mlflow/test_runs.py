@@ -1,4 +1,4 @@
-"""Experiments and runs, as MLflow clients ask for them."""
+"""Experiments and runs, as MLflow clients request them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_nested_run_before_any_other_is_not_the_jobs_own(place: Any) -> 
 
 
 async def test_who_knows_the_name_of_the_run_takes_it_up(place: Any) -> None:
-    """A client with MLFLOW_RUN_ID asks for no new run; the next one is another then."""
+    """A client with MLFLOW_RUN_ID does not create a run; the next run created is another one."""
     await place.submit()
     call = place.speak("mnist-1")
     assert (await call.get("runs/get", run_id="mnist-1"))["run"]["info"]["status"] == "RUNNING"

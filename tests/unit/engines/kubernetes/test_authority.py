@@ -1,4 +1,4 @@
-"""The operator's certificate authority: kept, renewed without anybody noticing, replaced before it ends."""
+"""The operator's certificate authority: stored, renewed without interruption, replaced before it expires."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOW = 1_800_000_000.0
 
 
 class Clock:
-    """A clock that is put forward and back."""
+    """A clock that is set forward and back."""
 
     def __init__(self, now: float = NOW) -> None:
         self.time = now
@@ -29,9 +29,9 @@ class Clock:
 
 
 def shown(server: ssl.SSLContext, trusted: str, name: str = NAME) -> x509.Certificate:
-    """The certificate that a client sees. Raises `ssl.SSLError` when it does not believe it.
+    """Return the certificate that a client sees. Raise `ssl.SSLError` if the client does not trust it.
 
-    By strict rules, as those of Python 3.13 are; the time is not looked at, since the clocks of these tests are others.
+    The client applies the strict rules of Python 3.13. It does not check the time, since the clocks of these tests differ.
     """
     client = ssl.create_default_context(cadata=trusted)
     client.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -91,7 +91,7 @@ def test_what_it_shows_is_renewed_in_time_under_the_same_context(tmp_path: Path)
     after = shown(found.context, trusted)
     assert after.serial_number != before.serial_number
     assert after.not_valid_after_utc > before.not_valid_after_utc
-    # A clock that is put back makes it one of the future.
+    # Setting the clock back makes the certificate not valid yet.
     clock.time -= 100 * DAY
     assert found.renew()
     assert shown(found.context, trusted).not_valid_before_utc.timestamp() < clock.time
@@ -104,7 +104,7 @@ def test_an_authority_ends_only_after_pods_know_the_next(tmp_path: Path) -> None
     both = Authority(tmp_path, (NAME,), clock)
     assert both.certificates.startswith(first.certificates)
     assert both.certificates.count("BEGIN CERTIFICATE") == 2
-    # Pods of before know the first alone, and the operator is still known by it.
+    # Earlier pods have only the first authority, and still trust the operator.
     shown(both.context, first.certificates)
     clock.time += 1.45 * YEAR
     late = Authority(tmp_path, (NAME,), clock)

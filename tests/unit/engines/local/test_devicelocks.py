@@ -1,4 +1,4 @@
-"""A device is held by one home, over all users, with this version and with earlier ones."""
+"""A device is held by one home, across all users, with this version and earlier ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def locks_of(public: Path, home: str = "home") -> DeviceLocks:
 
 
 def earlier_lock(public: Path, home: str, *, shared: bool = False) -> int:
-    """The lock as a task of an earlier version holds it: one file for all users."""
+    """Take the lock as a task of an earlier version does: one file for all users."""
     (public / "machine").mkdir(exist_ok=True)
     (public / "machine").chmod(0o1777)
     descriptor = os.open(public / "machine" / "device-GPU-1", os.O_RDWR | os.O_CREAT, 0o666)
@@ -135,7 +135,7 @@ def test_users_exclude_each_other_and_the_owner_of_the_file_is_named(public: Pat
 
 @needs_root
 def test_hostile_files_cost_nothing(public: Path) -> None:
-    """Everything that an unprivileged user can put where locks are looked for, by both layouts."""
+    """Everything that an unprivileged user can place where locks are searched, in both layouts."""
 
     def plant() -> None:
         (public / "machine").mkdir()
@@ -172,7 +172,7 @@ def test_hostile_files_cost_nothing(public: Path) -> None:
 
 @needs_root
 def test_a_claim_in_the_folder_of_another_user_is_nobodys(public: Path) -> None:
-    """A user whose folder all can write must not be blamed for, nor held up by, what others put there."""
+    """Files of others in a user's world-writable folder must neither count as that user's nor delay anything."""
 
     def open_up() -> None:
         MachineFolder(public / "machine").own().chmod(0o777)
@@ -192,7 +192,7 @@ def test_a_claim_in_the_folder_of_another_user_is_nobodys(public: Path) -> None:
 
 @needs_root
 def test_shared_locks_of_a_reader_hold_nothing(public: Path) -> None:
-    """Every user can open the file of a claim for reading, and take a shared lock on it once its holder is gone."""
+    """Every user can open the file of a claim for reading, and take a shared lock on it after its holder has exited."""
     mine = locks_of(public)
     held = mine.take("GPU-1", shared=False)
     assert held is not None

@@ -1,4 +1,4 @@
-"""Locks live as long as a copy of their descriptor."""
+"""A lock is held as long as a copy of its descriptor is open."""
 
 from __future__ import annotations
 

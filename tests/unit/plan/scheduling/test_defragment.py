@@ -1,4 +1,4 @@
-"""Moves that bring free GPUs together: the fewest, nobody worse off, and carried out to the letter."""
+"""Moves that bring free GPUs together: as few as possible, no run worse off, and carried out exactly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def request(name: str, gpus: int, tasks: int = 1, *, resumes: bool = True, kind:
 
 
 def sitting(name: str, *places: tuple[str, int, int], resumes: bool = True, saved: float | None = None) -> Running:
-    """A gang with a task on each place: node, first device, number of devices."""
+    """Return a gang with a task on each place: node, first device, number of devices."""
     asked = request(name, places[0][2], len(places), resumes=resumes)
     shape = asked.gang.parts[0].shape
     seats = [
@@ -61,7 +61,7 @@ def scheduler(nodes: Sequence[Node], running: Sequence[Running], *waiting: Reque
 
 
 def carry_out(made: Scheduler, plan: MovePlan) -> dict[JobKey, tuple[Seat, ...]]:
-    """Play the engine: everybody who is asked leaves and asks again. Who sits where at the end."""
+    """Play the engine: every evicted run ends and is submitted again. Return the final seats of all runs."""
     decision = made.move(plan, NOW)
     assert [evict.cause for evict in decision.evictions] == [Cause.MOVE] * len(plan.moves)
     asking = {evict.key: made.ledger.running[evict.key].request for evict in decision.evictions}
@@ -198,7 +198,7 @@ Crowd = tuple[list[Node], list[Running], Request]
 
 
 def crowd(seed: int) -> Crowd:
-    """Up to four nodes of four GPUs, nearly full with gangs of one task, most of which resume; and one that waits."""
+    """Return up to four nodes of four GPUs, nearly full with gangs of one task, most of them resumable, and a waiting run."""
     dice = Random(seed)
     nodes = [node(f"n{index}", 4, dice.choice(["A100", "A100", "A100", "T4"])) for index in range(dice.randint(2, 4))]
     running: list[Running] = []
@@ -211,12 +211,12 @@ def crowd(seed: int) -> Crowd:
 
 
 THREE_MOVES = (225, 239, 306, 351, 1087, 1937)
-"""Crowds of which it is known that they need as many."""
+"""Seeds of crowds that are known to need three moves."""
 CROWDS = (*range(200), *THREE_MOVES)
 
 
 def fewest(nodes: Sequence[Node], running: Sequence[Running], waiting: Request, budget: int) -> int | None:
-    """How many moves are needed, by trying everything: sizes are all that matters, since nothing else is asked for."""
+    """Return the number of moves needed, by exhaustive search. Only sizes matter: the requests have no other constraints."""
     kinds = {each.name: each.devices[0].type for each in nodes}
     free = {each.name: 4 - sum(run.seats[0].shape.gpus for run in running if run.seats[0].node == each.name) for each in nodes}
     part = waiting.gang.parts[0]

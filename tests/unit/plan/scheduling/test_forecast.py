@@ -1,4 +1,4 @@
-"""When a waiting run is said to start."""
+"""The forecast start of a waiting run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a waiting run starts, by playing the scheduler forward."""
+"""Forecasting the start of a waiting run by playing the scheduler forward."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_without_a_history_it_is_a_guess() -> None:
 
 
 def test_a_run_that_does_not_matter_makes_no_guess_of_it() -> None:
-    # On other places a run of unknown length goes on; the one that is waited for has a limit.
+    # A run of unknown length occupies other places; the run that blocks this one has a time limit.
     made = scheduler(2, ask("x-1", limit=2000.0), ask("u-1"), ask("y-1"))
     found = Play(of(made, "y-1"), lambda key: 0.1 if key.name == "x-1" else 0.9)
     assert found.wait(future.HORIZON, never) is not None
@@ -154,7 +154,7 @@ def test_a_run_that_does_not_matter_makes_no_guess_of_it() -> None:
 def test_there_is_no_estimate_behind_a_service() -> None:
     history = durations.History()
     for _ in range(9):
-        # Replicas that were replaced are no witnesses of an end.
+        # Replaced replicas say nothing about when a service ends.
         history = durations.record(history, "", "web-r1-1", 1, 600.0)
     served = ask("web-r1-1", priority=100, service="web")
     made = scheduler(1, served, ask("y-1"), memory=SchedulerMemory(history=history))

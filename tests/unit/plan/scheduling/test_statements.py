@@ -1,4 +1,4 @@
-"""What was said of starts, and what is learnt from it."""
+"""Forecast starts that were reported, and what is learned from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes that would let a waiting run start: each that is told really does, and trying them leaves nothing behind."""
+"""Changes that would let a waiting run start: each one reported works, and trying them leaves no trace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def node(name: str, gpus: int, kind: str = "A100", cpu: float = 64.0, rack: str 
 
 
 def ask(name: str, gpus: int = 1, tasks: int = 1, at: float = 0.0, **more: object) -> Request:
-    """A run; keywords of `Part` and `Shape` go where they belong, the rest to the request."""
+    """Return a request; keywords of `Part` and `Shape` are passed to these, the rest to the request."""
     part = {key: more.pop(key) for key in ("together", "apart") if key in more}
     shape = {key: more.pop(key) for key in ("gpu_types", "where", "cpu", "memory") if key in more}
     one = Part("worker", Shape(**{"cpu": 1000, "gpus": gpus, **shape}), tasks, tasks, **part)  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ def ask(name: str, gpus: int = 1, tasks: int = 1, at: float = 0.0, **more: objec
 
 
 def scheduler(nodes: list[Node], *requests: Request, queues: tuple[Queue, ...] = ()) -> Scheduler:
-    """One that was asked for these, one after the other."""
+    """Return a scheduler that received these requests, one after the other."""
     made = asked_in_turn(nodes, requests, queues)
     made.decide(NOW)
     return made
@@ -48,7 +48,7 @@ def told(made: Scheduler, name: str, *queues: str) -> dict[Kind, Change]:
 
 
 def comes_true(made: Scheduler, change: Change) -> bool:
-    """Whether a scheduler that knows the same starts the changed run at once, or makes room for it."""
+    """Return whether a scheduler in the same state starts the changed run at once, or makes room for it."""
     other = Scheduler(memory.decode(made.ledger.memory.encode()))
     for each in made.ledger.nodes.values():
         other.apply(NodeSeen(each), NOW)

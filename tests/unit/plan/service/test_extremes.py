@@ -1,4 +1,4 @@
-"""Whatever was measured, and whatever is remembered of it, a service is planned: no number stops a turn."""
+"""A service is planned whatever was measured, and whatever is stored of it: no number stops a turn."""
 
 import math
 from dataclasses import replace
@@ -48,7 +48,7 @@ SAMPLES = st.builds(
 
 @st.composite
 def looks(draw):
-    """Looks at a service, some of them as they come, some as they are kept."""
+    """Draw measurements of a service, some raw and some as they are stored."""
     samples = draw(st.lists(SAMPLES, max_size=5))
     if draw(st.booleans()):
         return Measured(tuple(samples))
@@ -75,7 +75,7 @@ STRATEGIES = ("rolling", "blue-green", "canary", "ab", "shadow")
 
 @st.composite
 def services(draw):
-    """A service in the middle of anything, with what a daemon may have remembered of extreme measurements."""
+    """Draw a service in any state, with extreme measurements in what a daemon may have stored."""
     metric = {"name": "clicks", "better": draw(st.sampled_from(("higher", "lower")))}
     guard = {"metric": metric, "p95": draw(st.sampled_from((None, "50ms")))}
     policy = {"strategy": draw(st.sampled_from(STRATEGIES)), "guard": guard, "requests": 20}
@@ -102,7 +102,7 @@ def services(draw):
 
 @st.composite
 def fleets(draw):
-    """Replicas in any phase."""
+    """Draw replicas in any phase."""
     phases = draw(st.lists(st.sampled_from(ReplicaPhase), max_size=4))
     return [
         a_replica(

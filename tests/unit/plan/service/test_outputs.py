@@ -1,4 +1,4 @@
-"""Guards on outputs: numbers that are none, and answers to copies that differ from those that clients got."""
+"""Guards on outputs: NaN and infinities, and answers to copied requests that differ from those of the clients."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from fairway.testing.service_builders import a_service, apply_version
 
 
 class Answers:
-    """Feeds a release with what replicas and the router count of outputs, look by look."""
+    """Feeds a release with the output counts of replicas and the router, measurement by measurement."""
 
     def __init__(self, strategy="canary", seed=0, **guard):
         rollout = {"strategy": strategy, "guard": guard}
@@ -136,7 +136,7 @@ def test_what_is_no_number_beside_one_comes_before_what_differs():
 
 
 def test_what_both_lack_now_and_then_on_other_requests_stops_nothing():
-    """A model that is not deterministic: each has a number where the other has none, as often."""
+    """A model that is not deterministic: each version fails to return a number where the other does, equally often."""
     seen, chance = shadow(differ="100%"), np.random.default_rng(3)
     for _ in range(300):
         lost, restored = (int(chance.binomial(40, 0.04)) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Releases: every strategy step by step, verbs in the middle, and the way back."""
+"""Releases: every strategy step by step, commands in between, and rollback."""
 
 import itertools
 from dataclasses import replace
@@ -13,7 +13,7 @@ from fairway.testing.service_builders import KEY, a_replica, a_service, apply_ve
 
 
 class Fleet:
-    """Carries plans out at once: replicas are ready two seconds after they were asked for."""
+    """Carries out plans at once: replicas are ready two seconds after their start."""
 
     def __init__(self, service, replicas, now=100.0, **behaviour):
         self.service, self.replicas, self.now = service, list(replicas), now
@@ -171,7 +171,7 @@ def test_a_shadow_gets_copies_and_then_takes_over():
 
 
 def test_a_shadow_of_all_requests_gets_every_copy_until_it_takes_over():
-    """A part of 100 % counted as part of the traffic once: nothing was copied, and the step waited for answers for ever."""
+    """Regression: a share of 100 % was counted as part of the traffic; nothing was copied, and the step never ended."""
     steps = [{"to": "50%", "for": "20s"}, {"to": "100%", "for": "20s"}]
     for plan in (steps, steps[1:]):
         fleet = fleet_of(2, rollout={"strategy": "shadow", "requests": 0, "steps": plan})
@@ -236,7 +236,7 @@ def test_a_version_that_crashes_at_load_is_sent_back_with_its_last_words():
 
 
 def crash(fleet, number):
-    """All ready replicas of a revision end by themselves."""
+    """Let all ready replicas of a revision crash."""
     fleet.replicas = [
         replace(one, phase=ReplicaPhase.GONE, failed=True, since=fleet.now, message="exit 1: a bad request")
         if one.revision == number and one.phase is ReplicaPhase.READY
@@ -246,7 +246,7 @@ def crash(fleet, number):
 
 
 def test_a_canary_whose_replicas_end_by_themselves_gets_no_larger_part():
-    """It crashes on requests that come now and then: the step is over before the third replica has ended."""
+    """It crashes on occasional requests: the step would end before the third replica has crashed."""
     fleet = fleet_of(2, rollout={"strategy": "canary", "requests": 0, "steps": [{"to": "50%", "for": "20s"}]})
     release(fleet)
     fleet.turns(4)
@@ -511,7 +511,7 @@ def test_a_replica_that_does_not_answer_any_more_is_replaced():
 
 
 def test_what_no_revision_can_carry_is_shared_by_all():
-    """On the way back: one good replica beside eight slow ones gets no more than its part of what they can do."""
+    """During a rollback, one good replica beside eight slow ones gets no more than its share of the total capacity."""
     service = a_service(8)
     service = replace(service, scale=replace(service.scale, service_rate={1: 10.0, 2: 3.3}))
     shares = split.Shares({1: 1.0}, {1: 1.0})

@@ -1,4 +1,4 @@
-"""What model files are, and which are refused."""
+"""Recognizing model files, and which are refused."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_the_entry_that_is_named_must_be_of_the_format(tmp_path: Path) -> None:
 
 
 OUTSIDE = field(8, "w") + field(13, field(1, "location") + field(2, "../../secret")) + field(14, 1)
-"""A tensor whose content lies outside of the folder."""
+"""A tensor with its content outside of the folder."""
 CONSTANT = field(5, field(1, "value") + field(5, OUTSIDE))
 
 

@@ -1,4 +1,4 @@
-"""Formats that are served without conversion: how they are found, what they tell, and which need consent."""
+"""Formats that are served without conversion: how they are recognized, what they describe, and which need consent."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ CLASSIFIER = {"scikit_learn": '{"_estimator_type": "classifier"}'}
 
 
 def encoded(value: Any) -> bytes:
-    """UBJSON as XGBoost writes it."""
+    """Return a value in UBJSON, as XGBoost writes it."""
     if isinstance(value, dict):
         return (
             b"{"

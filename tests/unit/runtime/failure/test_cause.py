@@ -1,4 +1,4 @@
-"""The rank's own error, found in what launchers, shells and runtimes print. The files of `printed` are real output."""
+"""Finding a rank's own error in the output of launchers, shells and runtimes. The files of `printed` are real output."""
 
 from __future__ import annotations
 

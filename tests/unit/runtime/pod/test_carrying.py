@@ -1,4 +1,4 @@
-"""Checkpoints and outputs on their way to the operator and back: over real connections, and with an operator that goes away."""
+"""Uploading checkpoints and outputs to the operator and fetching them: over real connections, while the operator restarts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROLE = {"command": ["python", "train.py"]}
 
 
 class Server:
-    """The operator's side; it can go away and come back at the same place."""
+    """The operator's side; it can stop and return at the same address."""
 
     def __init__(self, folder: Path) -> None:
         self.carried = Carried(folder)
@@ -75,7 +75,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def save(root: Path, step: int, monkeypatch: pytest.MonkeyPatch, **more: Any) -> Path:
-    """As a program does."""
+    """Save a checkpoint as a program does."""
     monkeypatch.setenv(contract.CHECKPOINT_DIR, str(root))
     with checkpoint.save(step, **more) as folder:
         (folder / "inner").mkdir()
@@ -217,7 +217,7 @@ def test_a_connection_that_is_cut_in_the_middle_leaves_no_checkpoint(
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(4096):
                 pass
-    server.stop()  # when all is answered
+    server.stop()  # after all requests are answered
     server.start()
     assert server.carried.checkpoints("team", "mnist-1") == []
     assert server.seen == []

@@ -1,4 +1,4 @@
-"""Three pods as processes with ports of their own: what one starts in another, and who is turned away."""
+"""Three pods as processes with their own ports: commands that one starts in another, and connections that are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEY = remote.key_of("the token of the run", 0)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago."""
+    """Return ports that were free a moment ago."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in held]
     for each in held:
@@ -35,7 +35,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Pod:
-    """The first process of a pod that has nothing to run of its own."""
+    """The first process of a pod without a program of its own."""
 
     def __init__(self, folder: Path, index: int, port: int, own: list[str] | None = None, grace: float = 10.0) -> None:
         self.port = port
@@ -53,7 +53,7 @@ class Pod:
         )
 
     def end(self) -> tuple[int, str]:
-        """Ask it to end; its exit code and what it said."""
+        """Terminate it; return its exit code and its output."""
         self.process.terminate()
         _, said = self.process.communicate(timeout=60)
         return self.process.returncode, said
@@ -74,7 +74,7 @@ Agent = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def agent(pods: list[Pod]) -> Iterator[Agent]:
-    """Start an agent for one of the pods, which are called `127.0.0.1` and so on."""
+    """Return a function that starts an agent for one of the pods, which are called `127.0.0.1` and so on."""
     started: list[subprocess.Popen[str]] = []
 
     def start(pod: int, *command: str, key: bytes = KEY) -> subprocess.Popen[str]:
@@ -168,7 +168,7 @@ def test_a_name_that_is_no_pod_of_the_run_is_refused_with_those_that_are() -> No
 
 @pytest.fixture
 def wires() -> Iterator[list[socket.socket]]:
-    """Two connections, each with both its ends."""
+    """Two connections, both ends of each."""
     made = [*socket.socketpair(), *socket.socketpair()]
     yield made
     for each in made:

@@ -1,4 +1,4 @@
-"""The first process of a container, run for real: what it starts, ends and says."""
+"""The first process of a container, run for real: what it starts, ends and prints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def finish(told: PodOrder, **more: str) -> tuple[int, str]:
 
 
 def lives(pid: int) -> bool:
-    """Whether it runs; what is dead and waits for its parent does not."""
+    """Return whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

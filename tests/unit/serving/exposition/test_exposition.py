@@ -1,4 +1,4 @@
-"""Pages of metrics: what is rendered, read and merged, against the parser of prometheus_client."""
+"""Pages of metrics: rendered, read and merged, compared with the parser of prometheus_client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def values(text: bytes, *, openmetrics: bool) -> dict[tuple[str, frozenset[tuple
 def test_a_page_is_valid_and_its_names_are_equal_in_both_forms(openmetrics: bool) -> None:
     found = values(render(page(), openmetrics=openmetrics), openmetrics=openmetrics)
     assert found[("fairway_requests_total", frozenset({("code", "200"), ("path", ODD)}))] == 3
-    # The parser of prometheus_client itself puts `_total` behind a counter of 0.0.4 that has none; Prometheus does not.
+    # The parser of prometheus_client itself appends `_total` to a counter of 0.0.4 that lacks it; Prometheus does not.
     foreign = "nv_inference_request_success" + ("" if openmetrics else "_total")
     assert found[(foreign, frozenset({("model", "m")}))] == 3
     assert found[("request_predict_seconds_bucket", frozenset({("model_name", "m"), ("le", "+Inf")}))] == 6
@@ -91,7 +91,7 @@ def test_counters_are_added_and_never_fall() -> None:
     assert total(both) == 12
     both.observe("a", (("revision", "1"),), counted(6))
     assert total(both) == 13
-    both.observe("a", (("revision", "1"),), counted(2))  # another process under the same name
+    both.observe("a", (("revision", "1"),), counted(2))  # another process with the same name
     assert total(both) == 15
 
 

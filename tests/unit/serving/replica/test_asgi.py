@@ -1,4 +1,4 @@
-"""The application: every path, every form, every error, without a socket."""
+"""The application: every path, every format, every error, without a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch while busy: who is put together, who fails alone, who is turned away."""
+"""Batch while busy: which requests are combined, fail alone, or are refused."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_everybody_gets_their_own_rows(asked: list[tuple[int, int]], cap: int) -
 
 
 class Unread:
-    """A request that notes whether it was decoded."""
+    """A request that records whether it was decoded."""
 
     def __init__(
         self, batcher: Batcher, log: list[str], name: str, *, rows: int = 1, age: float = 0.0, gone: bool = False
@@ -353,7 +353,7 @@ def test_each_request_is_answered_or_refused_once_and_in_order(sizes: list[int],
             if number % 7 == 6:
                 await asyncio.sleep(0)
         async with asyncio.timeout(30):
-            # A batch that was slow before runs beside the loop: nothing waits then, and answers still come.
+            # After a slow batch, batches run in a thread beside the loop: nothing waits then, and answers still arrive.
             while sum(not line.startswith("read") for line in log) < len(sizes):
                 await asyncio.sleep(0)
         return log

@@ -1,4 +1,4 @@
-"""What a replica counts, by our names, KServe's and Triton's."""
+"""The metrics of a replica, under our names, KServe's and Triton's."""
 
 from __future__ import annotations
 

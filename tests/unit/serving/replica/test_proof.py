@@ -1,4 +1,4 @@
-"""Rows alone and together: which models may be batched, and why not."""
+"""Rows computed alone and together: which models may be batched, and why not."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_cannot_be_shown_is_unknown(name: str, tmp_path: Path) -> None:
 
 
 class Clock:
-    """Seconds that pass only when the model runs."""
+    """A clock that advances only when the model runs."""
 
     def __init__(self) -> None:
         self.now = 0.0

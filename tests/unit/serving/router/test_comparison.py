@@ -187,7 +187,7 @@ def test_the_worker_answers_each_pair_until_its_input_ends():
 
 
 def answering(body, head=b"content-type: application/json\r\n", pieces=1, chunked=False):
-    """A backend that answers every request with this, in so many pieces."""
+    """Return a backend that answers every request with this body, in `pieces` pieces."""
 
     async def play(reader, writer):
         while True:

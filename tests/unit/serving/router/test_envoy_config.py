@@ -20,7 +20,7 @@ def table(plan: RoutePlan) -> list[dict]:
     ours, others = resource["virtual_hosts"]
     assert others["domains"] == ["*"]
     assert others["routes"][0]["direct_response"]["status"] == 403
-    # The first two refuse what pages of other sites send.
+    # The first two refuse requests from pages of other sites.
     assert [route["direct_response"]["status"] for route in ours["routes"][:2]] == [403, 403]
     return ours["routes"][2:]
 

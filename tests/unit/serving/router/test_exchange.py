@@ -1,4 +1,4 @@
-"""Where a request goes when things go wrong: to another backend when that is safe, and only then."""
+"""Failover: a request is sent to another backend when that is safe, and only then."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ async def test_while_a_backend_is_away_one_request_at_a_time_tries_it(stage: Sta
     await replica.stop()
     answers = await asyncio.gather(*(stage.ask(method="POST", body=b"abc") for _ in range(30)))
     assert {answer.status for answer in answers} == {503}
-    # The first thirty come before the first refusal is known; after that it is one a fifth of a second.
+    # The first thirty arrive before the first refusal is known; after that there is one attempt every fifth of a second.
     assert stage.load().backends["a"].refused <= 30 + 5
 
 
 def closing(*, read: bool, answers: int = 1):
-    """A backend that answers some requests of a connection and closes at the next one, having read it or not."""
+    """Return a backend that answers some requests of a connection and closes at the next one, having read it or not."""
 
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(answers):
@@ -67,7 +67,7 @@ def closing(*, read: bool, answers: int = 1):
 
 
 async def prime(stage: Stage, request: bytes = GET) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Have a connection to the backend that has carried a request."""
+    """Make the router open a connection to the backend and complete a request on it."""
     reader, writer = await stage.open()
     writer.write(request)
     assert (await read_answer(reader)).status == 200
@@ -96,18 +96,18 @@ async def test_a_post_that_was_taken_and_not_answered_is_not(stage: Stage) -> No
     answer = await read_answer(reader)
     assert (answer.status, taken) == (502, 1)
     assert stage.load().revisions[1].failed == 1
-    writer.write(POST)  # the client's connection is as good as before
+    writer.write(POST)  # the client's connection still works
     assert (await read_answer(reader)).status == 502
 
 
 async def test_a_post_on_a_connection_that_had_ended_is_sent_again(stage: Stage) -> None:
-    """The server closes an idle connection just when the next request is written: nobody has read it."""
+    """The server closes an idle connection just as the next request is written, so it has not read that request."""
     replica = await stage.one()
     reader, writer = await prime(stage)
     place = next(iter(stage.desk.routes.places.values()))
     upstream = place._idle[0]
     descriptor = upstream._transport.get_extra_info("socket").fileno()
-    upstream._transport.pause_reading()  # the router does not hear of the end
+    upstream._transport.pause_reading()  # the router does not notice the end
     for other in list(replica._writers):
         other.close()
     await until(lambda: not replica._writers)
@@ -206,7 +206,7 @@ async def test_what_is_too_large_to_keep_is_not_sent_again(stage: Stage) -> None
 
 
 async def leaving(stage: Stage, name: str = "leaving"):
-    """A backend that takes one connection, reads the head, and is gone."""
+    """Start a backend that accepts one connection, reads the head, and disappears."""
     left = asyncio.Event()
 
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -219,7 +219,7 @@ async def leaving(stage: Stage, name: str = "leaving"):
 
 @pytest.mark.parametrize("framed", ["length", "chunks"])
 async def test_a_body_that_grows_while_no_backend_is_connected_arrives_whole(stage: Stage, framed: str) -> None:
-    """What was sent in vain is needed again: it is not dropped when more than the limit has come, the client waits."""
+    """Data sent in vain is needed again: it is not dropped beyond the limit; instead, the client has to wait."""
     await stage.end()
     await stage.start(Limits(replay=10))
     backend, left = await leaving(stage)
@@ -243,7 +243,7 @@ async def test_a_body_that_grows_while_no_backend_is_connected_arrives_whole(sta
 
 
 async def test_a_request_whose_copy_was_dropped_is_not_sent_again(stage: Stage) -> None:
-    """Never a head without its body, and no connection that still waits for one is given to the next request."""
+    """A head is never sent without its body, and a connection that still waits for one is not used for the next request."""
     await stage.end()
     await stage.start(Limits(replay=10))
     backend, left = await leaving(stage)
@@ -264,7 +264,7 @@ async def test_a_request_whose_copy_was_dropped_is_not_sent_again(stage: Stage) 
 
 
 async def test_a_connection_without_the_whole_body_is_not_used_again(stage: Stage) -> None:
-    """The backend answers before it has the body, and would take the next request for the rest of it."""
+    """The backend answers before it has read the body, and would take the next request for the rest of it."""
     connections = 0
     heads: list[bytes] = []
 
@@ -302,7 +302,7 @@ async def test_a_connection_with_bytes_after_its_answer_is_not_used_again(stage:
     place = next(iter(stage.desk.routes.places.values()))
     if not at_once:
         upstream = place._idle[0]
-        upstream._transport.pause_reading()  # the bytes are in the kernel when the connection is wanted
+        upstream._transport.pause_reading()  # the bytes are in the kernel when the connection is needed
         more.set()
         await until(lambda: not upstream.is_quiet())
         assert place.take_idle(stage.desk.now()) is None
@@ -340,7 +340,7 @@ async def test_all_that_waits_together_is_bounded(stage: Stage) -> None:
 
 
 async def test_who_has_a_backend_makes_room_for_who_waits(stage: Stage) -> None:
-    """A copy that may never be needed goes before a request is refused."""
+    """A copy that may never be needed is dropped before a request is refused."""
     await stage.end()
     await stage.start(Limits(kept=100_000))
     replica = await stage.one()
@@ -367,7 +367,7 @@ async def test_a_request_waits_for_a_backend_with_its_body(stage: Stage) -> None
 
 
 async def test_where_the_service_is_gone_no_request_waits(stage: Stage) -> None:
-    """A request that lost its backend a moment before must not hold up the end of the router."""
+    """A request that lost its backend a moment before must not delay the end of the router."""
     backend, left = await leaving(stage)
     stage.plan(backend)
     reader, writer = await stage.open()
@@ -410,7 +410,7 @@ async def test_a_large_request_waits_outside(stage: Stage) -> None:
     writer.write(b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
     await until(lambda: stage.load().held == 1)
     before = -1
-    while writer.transport.get_write_buffer_size() != before:  # until no more of it is taken
+    while writer.transport.get_write_buffer_size() != before:  # until the router reads no more of it
         before = writer.transport.get_write_buffer_size()
         await asyncio.sleep(0.1)
     assert before > 15_000_000

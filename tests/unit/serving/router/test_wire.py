@@ -156,7 +156,7 @@ def test_outcomes_that_cannot_be_compared_are_left_out(outcome: tuple[int, float
 
 
 class _PlanOfOldRouters(msgspec.Struct):
-    """What a router of a version without rules of access requires of a plan."""
+    """The fields of a plan that a router without access rules requires."""
 
     service: str
 

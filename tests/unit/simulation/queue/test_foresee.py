@@ -44,7 +44,7 @@ def test_a_steady_queue_is_foreseen_well() -> None:
 
 
 def test_what_the_scheduler_itself_states_holds() -> None:
-    """Asked as `why` asks, while it plays the queue."""
+    """Forecasts are requested as `why` does, while the scheduler plays the queue."""
     queue = [Entry(400.0 * number, 8, 500.0) for number in range(40)]
     found = assess(queue, ONE, "fairway", every=2)
     assert found.forecasts >= 10

@@ -1,4 +1,4 @@
-"""Small queues, worked out by hand, and what holds for any queue."""
+"""Small queues, computed by hand, and properties of any queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE = Nodes(1, 8)
 
 
 def ends(outcome: Outcome) -> dict[float, float]:
-    """By time of submission."""
+    """Return the end of each job by its time of submission."""
     return {record.entry.submitted: record.ended for record in outcome.records}
 
 
@@ -52,7 +52,7 @@ def test_the_oracle_interrupts_for_a_shorter_one_and_pays_for_it() -> None:
 
 @pytest.mark.parametrize("policy", ["fairway", "timeshare"])
 def test_ours_interrupts_one_that_had_much_when_its_turn_is_over(policy: str) -> None:
-    # 8 GPUs reach level 1 after 15 minutes. The newcomer waits for that, runs, and the first goes on.
+    # 8 GPUs reach level 1 after 15 minutes. The new job waits for that, runs, and the first continues.
     found = replay([Entry(0.0, 8, 5000.0), Entry(300.0, 8, 100.0)], ONE, policy)
     assert ends(found) == pytest.approx({300.0: 1000.0, 0.0: 1000.0 + RESTART_COST + 4100.0}, abs=0.1)
 
@@ -72,7 +72,7 @@ def test_ours_displaces_only_as_many_as_needed() -> None:
 
 
 def test_ours_moves_one_where_only_that_makes_room() -> None:
-    # When the first is done, one GPU is held on one node and two on the other, all on the lowest level.
+    # When the first job has finished, one GPU is used on one node and two on the other, all on the lowest level.
     queue = [Entry(0.0, 7, 600.0), Entry(1.0, 1, 1.9 * HOUR), Entry(2.0, 2, 0.9 * HOUR)]
     two = Nodes(2, 8)
     late = Entry(0.6 * HOUR, 8, 60.0)
@@ -87,7 +87,7 @@ def test_ours_moves_one_where_only_that_makes_room() -> None:
 def test_work_done_in_the_time_of_restarting_is_not_counted() -> None:
     replayed = Replay([Entry(0.0, 8, 1000.0), Entry(100.0, 8, 50.0), Entry(160.0, 8, 20.0)], ONE, policy_named("srtf-oracle"))
     found = replayed.run("srtf-oracle")
-    # The first is interrupted at 100, starts again at 150, and again at 180: the time since 150 was lost.
+    # The first job is interrupted at 100, restarts at 150, and again at 180: the time since 150 was lost.
     assert ends(found) == {100.0: 150.0, 160.0: 180.0, 0.0: 180.0 + RESTART_COST + 900.0}
 
 

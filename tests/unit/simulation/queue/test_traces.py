@@ -1,4 +1,4 @@
-"""The rule on the recorded queues: what it must reach without knowing how long anything takes."""
+"""The policy on the recorded queues: what it must achieve without knowing any durations."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_known_policies_give_known_figures(name: str, policy: str, average: floa
 
 @pytest.mark.parametrize(("name", "policy"), [("b436b2", "fairway"), ("b436b2", "timeshare"), ("ee9e8c", "timeshare")])
 def test_ours_is_near_the_oracle_with_few_interruptions(name: str, policy: str) -> None:
-    # The whole scheduler on the longer trace takes half a minute: `benchmarks/queueing.py` does that.
+    # The whole scheduler on the longer trace takes half a minute: `benchmarks/queueing.py` covers that.
     ours, oracle, fifo = (played(name, which) for which in (policy, "srtf-oracle", "fifo"))
     assert ours.average_jct_h <= 1.2 * oracle.average_jct_h
     assert ours.preemptions_per_job <= 8

@@ -1,4 +1,4 @@
-"""Pages are sound and load nothing; curves lie where their numbers say; data has the keys that programs lean on."""
+"""Pages are valid and load nothing; curves are where their numbers are; data has the keys that programs rely on."""
 
 from __future__ import annotations
 

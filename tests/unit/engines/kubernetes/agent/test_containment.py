@@ -1,4 +1,4 @@
-"""Each duty of an agent fails by itself: the others are done, the cause is shown, and it goes on without a restart."""
+"""Each duty of an agent fails by itself: the others continue, the cause is reported, and it recovers without a restart."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPERATOR = "system:serviceaccount:fairway-system:fairway-operator"
 
 
 class Gpus:
-    """A probe; what it finds is set by the test."""
+    """A probe with results set by the test."""
 
     service = ""
     healthy = True
@@ -51,7 +51,7 @@ class Gpus:
 
 
 class Api:
-    """Does what it is asked, unless that is broken, and shows it in the mirrors."""
+    """An API server that executes requests, unless the test breaks them, and updates the agent's mirrors."""
 
     def __init__(self) -> None:
         self.broken: Callable[[str], bool] = lambda _: False
@@ -92,7 +92,7 @@ class Api:
 
 
 class House:
-    """An agent on the API above."""
+    """An agent that uses the API server above."""
 
     def __init__(self, api: Api) -> None:
         self.api, self.probe = api, Gpus()
@@ -155,14 +155,14 @@ async def running(monkeypatch: pytest.MonkeyPatch, prepare: Callable[[House], No
 
 @dataclass(frozen=True)
 class Case:
-    """One place that fails."""
+    """A call that fails."""
 
     what: str
-    """`VERB/RESOURCE` of a write, or what else is called."""
+    """`VERB/RESOURCE` of a write, or the name of another function."""
     work: str
-    """The work that names the cause."""
+    """The duty that reports the cause."""
     shown: bool = True
-    """Whether the GpuNode shows it; where it cannot be written itself, the log does."""
+    """Whether the GpuNode shows the cause; where it cannot be written, only the log does."""
     owner: Any = None
 
     def __str__(self) -> str:
@@ -185,7 +185,7 @@ ELSEWHERE = {"create/tokenreviews": "tested below"}
 
 
 def break_it(house: House, case: Case, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Returns what repairs it."""
+    """Make the call fail; return a function that repairs it."""
     if case.owner is None:
         house.api.broken = lambda what: what == case.what
         return lambda: setattr(house.api, "broken", lambda _: False)
@@ -200,7 +200,7 @@ def break_it(house: House, case: Case, monkeypatch: pytest.MonkeyPatch) -> Calla
 
 
 async def goes_on(house: House, case: Case) -> None:
-    """Every duty but the one that fails is done."""
+    """Wait until every duty but the failing one is done."""
     looks = case.what not in ("devices", "judge")
     if case.what != "patch/nodes" and looks:
         await house.until("the taint", lambda: house.tainted)
@@ -218,7 +218,7 @@ async def test_the_other_duties_are_done_and_the_cause_is_shown(case: Case, monk
 
     def prepare(house: House) -> None:
         if case.what in ("devices", "judge", "devices_of"):
-            # An earlier agent has said what there is.
+            # An earlier agent has reported its GPUs.
             gpu = {"uuid": "GPU-1", "index": 0, "type": "A100", "healthy": case.what != "devices_of"}
             house.agent._gpu_nodes.put(msgspec.convert({"metadata": {"name": "n1"}, "status": {"gpus": [gpu]}}, GpuNode))
         house.probe.healthy = False
@@ -238,7 +238,7 @@ async def test_the_other_duties_are_done_and_the_cause_is_shown(case: Case, monk
         if case.what == "use":
             assert await house.ask() == {"GPU-1": 0.5}
         if case.what == "devices_of":
-            return  # What an earlier agent said is read once: its fault lapses.
+            return  # The report of an earlier agent is read once: the fault expires by itself.
         await house.until("everything is said", lambda: house.tainted and house.condition == "True" and house.agent._port != 0)
         await house.until("nothing fails", lambda: house.faults() == [] and house.status.faults == ())
 

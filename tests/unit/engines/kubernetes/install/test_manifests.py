@@ -1,4 +1,4 @@
-"""What is installed: complete, in order, and with no more rights than are used."""
+"""The manifests are complete, in order, and grant no rights that are not used."""
 
 from __future__ import annotations
 

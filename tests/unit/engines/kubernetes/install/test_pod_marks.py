@@ -1,4 +1,4 @@
-"""Only Fairway says on pods whose turn it is."""
+"""Only Fairway may mark pods as admitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes of a cluster, in whatever way their amounts are written."""
+"""Nodes of a cluster, with every notation of quantities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of a run on its object: each once, and nothing old after a restart."""
+"""Events of a run on its object: each once, and none repeated after a restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Clock:
 
 
 class Server:
-    """Keeps what is created; the same name twice is refused."""
+    """Stores created objects; the same name twice is refused."""
 
     def __init__(self, wanted: int) -> None:
         self.made: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""The pod of a task, and what is read back from it."""
+"""The pod of a task, and how its state is read."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ def test_who_ends_of_a_deletion_by_somebody_else_has_not_failed() -> None:
         return msgspec.convert(plain, Pod)
 
     assert observe.disruption(deleted("2026-01-01T00:01:20Z")) == "its pod was deleted by somebody"
-    # It had ended a minute before anybody asked.
+    # The pod had ended a minute before its deletion was requested.
     assert observe.disruption(deleted("2026-01-01T00:02:30Z")) == ""
 
 

@@ -1,4 +1,4 @@
-"""What documents may not ask of a cluster: every way out of a pod, a namespace or the queue is watched."""
+"""What documents may not request of a cluster: every way out of a pod, a namespace or the queue is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task gets in a pod is what it gets on one machine, but for addresses and folders: every framework, in every shape."""
+"""A task gets the same in a pod as on one machine, except for addresses and folders: every framework, in every shape."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }
 OF_ONE_MACHINE = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include"}
-"""Variables that only a gang on loopback has."""
+"""Variables set only for a gang on loopback."""
 OF_A_NODE = re.compile(r"(OMPI_COMM_WORLD_)?LOCAL_(RANK|WORLD_SIZE|SIZE)|GROUP_(RANK|WORLD_SIZE)|FAIRWAY_FIRST_ON_NODE")
-"""Variables that count over a node: on one machine all tasks are on the same, and each pod is one of its own."""
+"""Variables that are counted per node: on one machine all tasks share the node, while each pod counts as its own."""
 OF_SEVERAL = re.compile(r"FAIRWAY_REMOTE_HOSTS|(OMPI|PRTE)_MCA_(plm.*|(orte|prte)_(leave_session_attached|keep_fqdn_hostnames))")
-"""Variables that only a gang on several machines has: how MPI reaches the others."""
+"""Variables set only for a gang on several machines: how MPI reaches the others."""
 
 
 def gang(framework: str, shape: dict[str, Any]) -> tuple[Job, tuple[Task, ...], Topology]:
-    """A run as a cluster has it."""
+    """Return a run as it is on a cluster."""
     spec = JobSpec.model_validate({"framework": framework, **shape})
     job = Job(JobKey("team", "mnist-7"), "mnist", 7, spec, Origin(spread=True), created=0.0)
     tasks = tuple(make_tasks(job, {name: one.replicas.min for name, one in spec.roles.items()}, 8.0, 0.0))
@@ -74,7 +74,7 @@ def gang(framework: str, shape: dict[str, Any]) -> tuple[Job, tuple[Task, ...], 
 
 
 def on_one_machine(topology: Topology) -> Topology:
-    """The same gang on loopback, each port once."""
+    """Return the same gang on loopback, each port used once."""
     members = [
         replace(member, host="127.0.0.1", ports=tuple(range(30000 + 100 * at, 30000 + 100 * at + len(member.ports))))
         for at, member in enumerate(topology.members)
@@ -83,7 +83,7 @@ def on_one_machine(topology: Topology) -> Topology:
 
 
 def plain(text: str, topology: Topology, folders: dict[str, str]) -> str:
-    """The text without addresses and folders: whom it means and which port stay, where one can tell."""
+    """Return the text without addresses and folders; member and port stay in it where they can be identified."""
     for member in topology.members:
         for number, port in enumerate(member.ports):
             text = text.replace(f"{member.host}:{port}", f"<{member.name}:{number}>")

@@ -1,4 +1,4 @@
-"""The status of a TrainingJob object names what fails for its run."""
+"""The status of a TrainingJob object reports failures that concern its run."""
 
 from __future__ import annotations
 

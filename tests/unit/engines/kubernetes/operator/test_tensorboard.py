@@ -1,4 +1,4 @@
-"""The TensorBoard of a run: what it runs in, what it reads, where it answers."""
+"""The TensorBoard of a run: its pod, its input, and its address."""
 
 from __future__ import annotations
 

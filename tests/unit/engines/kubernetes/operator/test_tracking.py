@@ -1,4 +1,4 @@
-"""How MLflow's client finds the operator from a pod."""
+"""How MLflow's client in a pod finds the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs that agents found, as the core hands them out; nothing is talked to."""
+"""GPUs found by agents, as the core allocates them, without an API server."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def pod(name: str, **asked: Any) -> Pod:
 
 
 class Cluster:
-    """A follower, and a cluster on which what it binds appears."""
+    """A follower, and a cluster in which its bindings take effect."""
 
     def __init__(self, *things: Node | GpuNode, follower: Follower | None = None) -> None:
         self.follower = follower or Follower(Scheduler())

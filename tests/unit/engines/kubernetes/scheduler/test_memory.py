@@ -1,4 +1,4 @@
-"""What outlives a scheduler, and what does not."""
+"""What survives a scheduler process, and what does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the endpoint of a document means on a cluster."""
+"""How the endpoint of a document is exposed on a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan as a route of a gateway, and what a gateway's requests came to."""
+"""A plan as a route of a gateway, and the counts of a gateway's requests."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_the_listener_is_the_one_that_takes_such_routes() -> None:
     ("more", "word"),
     [
         ({"protocol": "HTTPS"}, "for HTTPS"),
-        # What is not said means the gateway's own namespace.
+        # The default is the gateway's own namespace.
         ({"allowedRoutes": {}}, "no route from the namespace team"),
         ({"allowedRoutes": {"namespaces": {"from": "Same"}}}, "no route from the namespace team"),
         ({"allowedRoutes": {"namespaces": {"from": "None"}}}, "no route from the namespace team"),
@@ -228,7 +228,7 @@ def test_counters_of_replicas_add_up_and_never_go_back() -> None:
         plan, {"r1-1": ReplicaLoad(1.0, served=10, failed=1), "r2-2": ReplicaLoad(1.0, served=5, client_errors=4)}, 1.0
     )
     assert (first.arrived, first.revisions[1].answered, first.revisions[1].failed) == (16, 10, 1)
-    # One is gone, the other started anew.
+    # One replica is gone, the other restarted.
     again = tally.add(RoutePlan("team/adds", BACKENDS[:1]), {"r1-1": ReplicaLoad(2.0, served=3, refused=2)}, 2.0)
     assert (again.arrived, again.revisions[1].answered, again.revisions[1].rejected) == (21, 13, 2)
     assert again.revisions[2] == first.revisions[2]

@@ -1,4 +1,4 @@
-"""Which pod is which replica, and what becomes of it."""
+"""Which pod is which replica, and the state of the replica."""
 
 from __future__ import annotations
 

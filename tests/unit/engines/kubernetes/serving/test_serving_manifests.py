@@ -177,7 +177,7 @@ def test_what_speaks_to_the_operator_knows_it_by_its_authority() -> None:
 
 
 def seen(template: dict[str, Any]) -> Pod:
-    """A pod of a template, as the operator sees it."""
+    """Return a pod of a template, as the operator sees it."""
     body = {"metadata": {"name": "a", "uid": "uid-a"}, "spec": template["spec"], "status": {"podIP": "10.0.0.7"}}
     return msgspec.convert(body, Pod)
 

@@ -1,4 +1,4 @@
-"""Measuring runs from the files they write."""
+"""Reading metrics of runs from the files that they write."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_new_daemon_goes_on_where_the_old_one_was(run: Run) -> None:
     run.report(line(1.0, 1))
     run.points()
     run.report(line(2.0, 2))
-    # The second call says that what the first gave is remembered by now.
+    # The second call confirms that the points of the first are stored.
     assert [point.step for point in run.points()] == [2]
     run.meter.close()
     run.report(line(3.0, 3))

@@ -49,7 +49,7 @@ def provide(tmp_path: Path, name: str) -> Path:
 def test_a_run_keeps_the_commit_that_it_began_with(tmp_path: Path) -> None:
     first = commit(tmp_path / "origin", "one")
     code = provide(tmp_path, "x-1")
-    # Tracked files are code, whatever the rules for untracked ones say.
+    # Tracked files are code, whatever the ignore rules say.
     assert (code / "train.py").read_text() == "one"
     commit(tmp_path / "origin", "two")
     assert json.loads((tmp_path / "x-1" / "code.json").read_text())["commit"] == first

@@ -1,4 +1,4 @@
-"""Running programs for ourselves."""
+"""Running helper programs."""
 
 from __future__ import annotations
 

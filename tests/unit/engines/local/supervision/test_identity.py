@@ -1,4 +1,4 @@
-"""A process is recognised, also when its number is used again."""
+"""A process is identified correctly, also when its PID is reused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tasks may go, which devices they get, and what is said when they get none."""
+"""Where tasks may be placed, which devices they get, and the message when they get none."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_roles_of_a_gang_differ_in_shape() -> None:
 
 
 def test_another_way_is_searched_when_the_obvious_one_fails() -> None:
-    # The large one fits on either node, the small one with the many cores only on b.
+    # The large task fits on either node; the small one, which needs many cores, only on b.
     cluster = Cluster([node("a", 1, cpu=4), node("b", 1, cpu=9)], "spread")
     gang = Gang((Part("one", Shape(cpu=4000, gpus=1)), Part("two", Shape(cpu=9000))))
     assert places(cluster.place(gang)) == ["a", "b"]
@@ -290,7 +290,7 @@ def test_ties_go_to_the_smallest_rank_else_to_the_first_name() -> None:
 @pytest.mark.parametrize("seen", [True, False], ids=["a shape that was seen before", "a new shape"])
 @pytest.mark.parametrize("over", [Shape(cpu=12_000), Shape(memory=40 * 1024)], ids=["cores", "memory"])
 def test_who_needs_none_of_it_finds_room_where_too_much_was_given_away(over: Shape, seen: bool, policy: str) -> None:
-    """Places that are kept for somebody over-commit a node: that matters only to those who need what is short."""
+    """Reservations may over-commit a node; this affects only tasks that need the over-committed resource."""
     cluster = Cluster([node("a")], policy)
     if seen:
         assert places(cluster.place(lone(Shape(gpus=1)))) == ["a"]

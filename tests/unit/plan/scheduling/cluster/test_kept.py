@@ -1,4 +1,4 @@
-"""Numbers that are kept and brought up to date are those that one would find anew."""
+"""Numbers that are updated incrementally equal those computed from scratch."""
 
 from __future__ import annotations
 

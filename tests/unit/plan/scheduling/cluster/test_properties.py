@@ -1,4 +1,4 @@
-"""What holds whatever happens: nothing over-committed, no gang half placed, everything undone, the state alone decides."""
+"""Invariants: no over-commitment, no gang placed in part, everything can be undone, and the result depends on the state alone."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def gangs(draw: st.DrawFn) -> Gang:
 
 
 def used(fleet: tuple[Node, ...], seats: list[Seat]) -> None:
-    """Check that the seats fit on the nodes, counting from nothing."""
+    """Check that the seats fit on the nodes, counting from scratch."""
     by_name = {node.name: node for node in fleet}
     milli: Counter[str] = Counter()
     totals: dict[str, Counter[str]] = {name: Counter() for name in by_name}
@@ -127,7 +127,7 @@ def test_what_is_placed_fits_and_keeps_the_rules(fleet: tuple[Node, ...], wanted
 
 
 def answers(cluster: Cluster, wanted: list[Gang]) -> list[object]:
-    """Everything that can be asked, without changing anything."""
+    """Return the answers to all queries, leaving the cluster unchanged."""
     found: list[object] = [cluster.names(), cluster.free_gpus()]
     for gang in wanted:
         mark = cluster.mark()
@@ -238,6 +238,6 @@ def test_room_is_how_many_fit_one_after_the_other(fleet: tuple[Node, ...], shape
     seats: list[Seat] = []
     while isinstance(found := cluster.place(Gang((Part("worker", shape),))), tuple):
         seats += found
-        # Several shares of a task may be put where fewer of the next ones fit.
+        # A task that needs shares of several devices may be placed so that fewer of the next ones fit.
         assert cluster.room(shape) < count if shape.shares and shape.gpus > 1 else cluster.room(shape) == count - len(seats)
     assert cluster.room(shape) == 0

@@ -1,4 +1,4 @@
-"""The description of a replica is valid, complete, and its examples are accepted as they are."""
+"""The OpenAPI description of a replica is valid and complete, and its examples are accepted as they are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ODD = {f"out_{name}": ("FP32", shape) for name, shape in {"y": [-1, 2]}.items()}
 
 
 def echo(of: Any) -> Any:
-    """A model of this signature that gives zeros."""
+    """Return a model of this signature that returns zeros."""
 
     def work(inputs: list[Any]) -> list[Any]:
         rows = len(inputs[0]) if inputs[0].ndim else 1

@@ -1,4 +1,4 @@
-"""The definitions of gRPC against the descriptors of real clients, and messages from wire to wire."""
+"""The gRPC definitions compared with the descriptors of real clients, and messages encoded and decoded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def known():
 
 
 NEWER = {"grpc.health.v1.HealthListRequest", "grpc.health.v1.HealthListResponse", "/grpc.health.v1.Health/List"}
-"""What came to the protocols after the clients that Triton's client allows beside it; newer ones are compared."""
+"""Additions to the protocols that the older clients required by Triton's client lack; newer clients are compared."""
 
 
 def test_names_numbers_and_types_are_those_of_the_clients() -> None:
@@ -135,5 +135,5 @@ def test_any_bytes_are_a_message_or_refused() -> None:
     random = np.random.default_rng(0)
     for size in random.integers(0, 60, 2000).tolist():
         data = random.integers(0, 256, size, "u1").tobytes()
-        with suppress(RequestError):  # anything else is a mistake of ours
+        with suppress(RequestError):  # any other exception is a bug
             definitions().schema.decode("inference.ModelInferRequest", data)

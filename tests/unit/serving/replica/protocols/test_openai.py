@@ -95,7 +95,7 @@ def test_a_text_is_cut_at_the_first_word_however_it_comes_in_pieces(text: str, w
     if not stops.stopped:
         out += stops.rest()
     found = [at for word in words if (at := text.find(word)) >= 0]
-    # A longer word that begins earlier may be complete only after a shorter one has ended the text.
+    # A longer stop word that begins earlier may be complete only after a shorter one has ended the text.
     assert out == text or (stops.stopped and any(text[len(out) :].startswith(word) for word in words))
     assert stops.stopped == bool(found)
 

@@ -1,4 +1,4 @@
-"""Who is let in: keys, rates, failed attempts, other origins, names of hosts."""
+"""Access control: keys, rate limits, failed attempts, other origins, host names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates: read, made, renewed, and told apart when they cannot be used."""
+"""Certificates: read, created, renewed, and specific errors when they cannot be used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="need
 def pair(
     folder: Path, begins: float = NOW - 3600, ends: float = NOW + 86400, password: bytes | None = None, **names: str
 ) -> TlsRule:
-    """A certificate and its key by another library, which also reads them."""
+    """Create a certificate and its key with another library, which also reads them."""
     folder.mkdir(exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "x" * 60)])
@@ -103,7 +103,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     Path(foreign.key).chmod(0o604)
     both = check_files(TlsRule(str(tmp_path / "none.pem"), foreign.key), NOW)
     assert ["cannot be read" in both[0], "chmod 600" in both[1]] == [True, True]
-    Path(foreign.key).chmod(0o640)  # a group of its own may read it, as distributions do
+    Path(foreign.key).chmod(0o640)  # a dedicated group may read it, as some distributions set it up
     assert "chmod" not in " ".join(check_files(foreign, NOW))
 
 
