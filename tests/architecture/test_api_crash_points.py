@@ -68,7 +68,7 @@ def _named(path: Path, expression: str) -> list[str]:
     sides = [found.body, found.orelse] if isinstance(found, ast.IfExp) else [found]
     resources = [_resource(path, ast.unparse(side)) for side in sides]
     assert None not in resources, f"say in WHAT what {name_of(path)} writes by {expression!r}"
-    return [one.plural for one in resources if one is not None]
+    return [resource.plural for resource in resources if resource is not None]
 
 
 def _resource(path: Path, name: str) -> Resource[Any] | None:

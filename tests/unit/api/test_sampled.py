@@ -93,9 +93,9 @@ class Server:
 @pytest.fixture
 def away(tmp_path: Path) -> Iterator[Server]:
     """A server that is not started yet."""
-    found = Server(tmp_path / "samples")
-    yield found
-    found.stop()
+    server = Server(tmp_path / "samples")
+    yield server
+    server.stop()
 
 
 @pytest.fixture

@@ -567,16 +567,16 @@ async def test_a_queue_that_breaks_planning_holds_its_own_runs_alone(tmp_path: P
         return real(queue)
 
     monkeypatch.setattr(queue_plan, "QueueSet", fail)
-    held = await house.submit("victim", "stay", queue="bad")
+    job = await house.submit("victim", "stay", queue="bad")
     other = await house.submit("other", "exit", "0")
     await house.turns()
     assert house.phase(other.key) is JobPhase.SUCCEEDED
-    assert house.phase(held.key) is JobPhase.PENDING
+    assert house.phase(job.key) is JobPhase.PENDING
     assert any(cause.startswith("queue:bad: ") and BOOM in cause for cause in house.causes())
     monkeypatch.setattr(queue_plan, "QueueSet", real)
     house.clock.time += 61.0
     await house.turns()
-    assert house.phase(held.key) is JobPhase.RUNNING
+    assert house.phase(job.key) is JobPhase.RUNNING
     assert house.causes() == []
     await house.close()
 

@@ -92,8 +92,8 @@ class Desk:
     async def save(self, job: Job, step: int) -> None:
         """Report a checkpoint of the run."""
         self.clock.time += 2.0
-        seen = Observation(job.key, (), checkpoint_step=step, checkpoint_time=self.clock.time)
-        self.engine.machine.observations.append(seen)
+        observation = Observation(job.key, (), checkpoint_step=step, checkpoint_time=self.clock.time)
+        self.engine.machine.observations.append(observation)
         await self.settled()
 
     async def end(self, job: Job) -> None:

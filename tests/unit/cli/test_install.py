@@ -84,8 +84,8 @@ def test_half_of_a_chart_is_asked_for_in_vain(words: list[str], capsys: pytest.C
 
 def test_what_would_be_taken_away_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["uninstall", "kubernetes", "--plan"]) == 0
-    told = capsys.readouterr().err
-    assert "Deployment fairway-system/fairway-operator would go, if it is there" in told
-    assert "CustomResourceDefinition" not in told
+    stderr = capsys.readouterr().err
+    assert "Deployment fairway-system/fairway-operator would go, if it is there" in stderr
+    assert "CustomResourceDefinition" not in stderr
     assert main(["uninstall", "kubernetes", "--plan", "--all"]) == 0
     assert "CustomResourceDefinition trainingjobs.fairway.dev would go" in capsys.readouterr().err

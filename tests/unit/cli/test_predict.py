@@ -36,8 +36,8 @@ class Cluster:
 
 
 def made(cluster: Cluster, model: dict[str, Any], rows: str) -> dict[str, Any]:
-    wanted = predict.make_job(cluster.options, "team", model, rows)
-    spec: dict[str, Any] = predict.for_cluster(cluster, wanted, model)["spec"]  # type: ignore[arg-type]
+    job = predict.make_job(cluster.options, "team", model, rows)
+    spec: dict[str, Any] = predict.for_cluster(cluster, job, model)["spec"]  # type: ignore[arg-type]
     return spec
 
 

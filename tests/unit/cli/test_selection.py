@@ -47,9 +47,9 @@ def test_filters_are_about_runs_only(daemon: FakeDaemon, capsys: Shown) -> None:
 
 def test_an_unknown_order_names_the_flag(capsys: Shown) -> None:
     assert main(["list", "--sort", "-durations"]) == 2
-    said = capsys.readouterr().err
-    assert "--sort -durations" in said
-    assert "did you mean duration?" in said
+    stderr = capsys.readouterr().err
+    assert "--sort -durations" in stderr
+    assert "did you mean duration?" in stderr
 
 
 def test_stop_and_wait_by_label(daemon: FakeDaemon, capsys: Shown) -> None:
@@ -81,9 +81,9 @@ def test_deleting_many_needs_a_yes(daemon: FakeDaemon, capsys: Shown) -> None:
         )
     for words in (["delete", "-l", "stage=test"], ["delete", "--all"]):
         assert main(words) == 2
-        said = capsys.readouterr().err
-        assert "2 runs: a-1, b-2 would be deleted" in said
-        assert "add -y" in said
+        stderr = capsys.readouterr().err
+        assert "2 runs: a-1, b-2 would be deleted" in stderr
+        assert "add -y" in stderr
     assert not [asked for asked in daemon.asked if asked.method == "DELETE" and not asked.query.get("plan")]
     assert main(["delete", "-l", "stage=test", "-y"]) == 0
     assert capsys.readouterr().out == "a-1\nb-2\n"
@@ -231,8 +231,8 @@ def test_watching_on_a_terminal_draws_it_again_until_interrupted(home: str) -> N
 @pytest.mark.parametrize("verb", ["status", "kill", "launch", "login", "squeue"])
 def test_a_verb_of_another_tool_gets_a_hint(capsys: Shown, verb: str) -> None:
     assert main([verb, "x"]) == 2
-    said = capsys.readouterr().err
-    assert "fairway " in said.partition("fix:")[2]
+    stderr = capsys.readouterr().err
+    assert "fairway " in stderr.partition("fix:")[2]
 
 
 class TestRoles:

@@ -23,8 +23,8 @@ def printed(
     monkeypatch.setattr(Session, "fetch", lambda *_: found)
     command = serve.COMMANDS[""]
     assert serve.serve(parse(command, ["adds@1", "--detach", *more])) == 0
-    said = capsys.readouterr()
-    return said.out, said.err.splitlines()
+    captured = capsys.readouterr()
+    return captured.out, captured.err.splitlines()
 
 
 def test_a_service_that_listens_gives_its_url(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

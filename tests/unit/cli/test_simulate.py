@@ -203,9 +203,9 @@ def test_a_history_without_gpus_says_so(
     job = msgspec.structs.replace(job_view(a_job(), [], 0.0, tasks_too=False), started=1.0, finished=2.0)
     daemon.answers["GET /v1/jobs"] = msgspec.json.encode(JobList((job,), "", 1))
     assert main(["simulate", "queue", "--history"]) == 2
-    said = capsys.readouterr().err
-    assert "left out: 1 runs without a GPU" in said
-    assert "no finished run of this home asked for a GPU" in said
+    stderr = capsys.readouterr().err
+    assert "left out: 1 runs without a GPU" in stderr
+    assert "no finished run of this home asked for a GPU" in stderr
 
 
 @pytest.mark.parametrize("typed", [["--help"], ["simulate", "--help"], ["simulate", "queue", "--help"]])

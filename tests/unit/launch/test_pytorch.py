@@ -152,7 +152,7 @@ def test_accelerate_without_gpus_runs_once_a_rank(launch, given, made):
     tasks = launch(
         {"worker": 2}, members={"worker": {"slots": 2}}, framework="pytorch", roles={"worker": {"command": given, "processes": 2}}
     )
-    processes = [process for each in tasks.values() for process in each.processes]
+    processes = [process for task in tasks.values() for process in task.processes]
     assert [process.argv for process in processes] == [made] * 4
     assert [process.env["RANK"] for process in processes] == ["0", "1", "2", "3"]
     assert {process.env["ACCELERATE_USE_CPU"] for process in processes} == {"true"}

@@ -256,7 +256,7 @@ def entry(**changed: Any) -> dict[str, Any]:
 
 
 def spelled(*entries: dict[str, Any], **more: Any) -> bytes:
-    plain = [{key: value for key, value in one.items() if value} for one in entries]
+    plain = [{key: value for key, value in entry.items() if value} for entry in entries]
     return json.dumps({"format": 1, "entries": plain, **more}, separators=(",", ":"), ensure_ascii=False).encode()
 
 

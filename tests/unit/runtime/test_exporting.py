@@ -51,9 +51,9 @@ def test_the_first_way_that_answers_the_same_is_taken(
     assert (about["format"], about["entry"], about["metrics"]) == ("savedmodel", "b", {"accuracy": 1.0})
     assert about["checked"]["largest_difference"] < 1e-4
     assert sorted(path.name for path in (tmp_path / "outputs" / "model").iterdir()) == ["b", "fairway.json", "sub"]
-    said = capsys.readouterr().err
-    assert "not as first: ValueError: no such operator\n" in said
-    assert "differ from the live model's by 0.5" in said
+    stderr = capsys.readouterr().err
+    assert "not as first: ValueError: no such operator\n" in stderr
+    assert "differ from the live model's by 0.5" in stderr
 
 
 def test_nothing_is_left_when_no_way_works(ways: list[Any], tmp_path: Path) -> None:

@@ -117,9 +117,9 @@ async def test_a_function_travels_with_its_arguments(ask: Ask, daemon: FakeDaemo
     factor = 3
     await ask("submit", lambda x, y: x * y * factor, workers=2, name="times", args=(2,), kwargs={"y": 5})
     sent: dict[str, Any] = daemon.asked[0].data
-    made = read_data(sent["document"])
-    assert (made.metadata.name, made.spec.roles["worker"].replicas.max, made.spec.code.in_place) == ("times", 2, True)
-    assert made.spec.roles["worker"].command[1:] == ("-m", "fairway.runtime.call", "call.pkl")
+    document = read_data(sent["document"])
+    assert (document.metadata.name, document.spec.roles["worker"].replicas.max, document.spec.code.in_place) == ("times", 2, True)
+    assert document.spec.roles["worker"].command[1:] == ("-m", "fairway.runtime.call", "call.pkl")
     outer = pickle.loads(base64.b64decode(sent["files"]["call.pkl"]))
     inner = pickle.loads(outer["call"])
     assert inner["function"](*inner["args"], **inner["kwargs"]) == 30

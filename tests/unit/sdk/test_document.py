@@ -110,9 +110,9 @@ def test_python_is_what_the_path_says(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_what_no_text_can_carry_is_left_out_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "GOOD", "é")
     monkeypatch.setitem(os.environ, "BAD", os.fsdecode(b"\xff"))
-    found = document.read_environment()
-    assert found["GOOD"] == "é"
-    assert "BAD" not in found
+    environment = document.read_environment()
+    assert environment["GOOD"] == "é"
+    assert "BAD" not in environment
 
 
 @pytest.mark.parametrize(

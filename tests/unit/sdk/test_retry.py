@@ -106,6 +106,6 @@ def test_on_a_cluster_it_is_lost_when_it_had_been_passed_on(status: int, words: 
     class Lab:
         context, server = "lab", "https://lab"
 
-    found = read_error(status, json.dumps({"message": words}).encode(), Lab())  # type: ignore[arg-type]
-    assert isinstance(found, LostAnswerError) is lost
-    assert isinstance(found, UnavailableError)
+    error = read_error(status, json.dumps({"message": words}).encode(), Lab())  # type: ignore[arg-type]
+    assert isinstance(error, LostAnswerError) is lost
+    assert isinstance(error, UnavailableError)

@@ -44,14 +44,14 @@ SPELLINGS = {"flat": schema.flat_schema, "kubernetes": schema.kubernetes_schema}
 def fields(part, root, path=()):
     """Yield every place of a schema with a value, and the schemas that the value may have."""
     choices = [root["$defs"][part["$ref"].removeprefix("#/$defs/")]] if "$ref" in part else [part]
-    choices = [inner for one in choices for inner in (one.get("anyOf") if path and "anyOf" in one else [one])]
-    choices = [root["$defs"][one["$ref"].removeprefix("#/$defs/")] if "$ref" in one else one for one in choices]
+    choices = [inner for choice in choices for inner in (choice.get("anyOf") if path and "anyOf" in choice else [choice])]
+    choices = [root["$defs"][choice["$ref"].removeprefix("#/$defs/")] if "$ref" in choice else choice for choice in choices]
     if path:
         yield path, part
-    for one in choices:
-        for name, inner in one.get("properties", {}).items():
+    for choice in choices:
+        for name, inner in choice.get("properties", {}).items():
             yield from fields(inner, root, (*path, name))
-        for inner in (*one.get("patternProperties", {}).values(), one.get("additionalProperties")):
+        for inner in (*choice.get("patternProperties", {}).values(), choice.get("additionalProperties")):
             if isinstance(inner, dict) and path and path[-1] in KEYS:
                 yield from fields(inner, root, (*path, KEYS[path[-1]]))
 
@@ -100,10 +100,10 @@ def found_where_it_is(base, path, value):
         read_documents(text, "job.yaml")
     dotted = ".".join(path)
     assert caught.value.mistakes
-    for one in caught.value.mistakes:
-        assert one.path == dotted or one.path.startswith((dotted + ".", dotted + "[")), str(one)
-        assert (one.file, one.line) == ("job.yaml", line), str(one)
-        assert one.column == column if one.path == dotted else one.column >= column, str(one)
+    for mistake in caught.value.mistakes:
+        assert mistake.path == dotted or mistake.path.startswith((dotted + ".", dotted + "[")), str(mistake)
+        assert (mistake.file, mistake.line) == ("job.yaml", line), str(mistake)
+        assert mistake.column == column if mistake.path == dotted else mistake.column >= column, str(mistake)
 
 
 @given(data=st.data())
@@ -130,7 +130,7 @@ def judged(text):
     assert found
     if isinstance(found, SpecError):
         assert found.mistakes
-        assert all(one.message and one.file == "f" for one in found.mistakes)
+        assert all(mistake.message and mistake.file == "f" for mistake in found.mistakes)
 
 
 @given(st.text(max_size=200))

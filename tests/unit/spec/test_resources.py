@@ -49,7 +49,7 @@ def mistakes(text):
     ],
 )
 def test_mistakes_say_what_to_do(text, said):
-    assert any(said in one for one in mistakes(text)), mistakes(text)
+    assert any(said in mistake for mistake in mistakes(text)), mistakes(text)
 
 
 def test_places_and_neighbours():

@@ -82,19 +82,19 @@ def test_it_is_kept_where_only_the_operator_reads_it(tmp_path: Path) -> None:
 
 def test_what_it_shows_is_renewed_in_time_under_the_same_context(tmp_path: Path) -> None:
     clock = Clock()
-    found = Authority(tmp_path, (NAME,), clock)
-    before, trusted = shown(found.context, found.certificates), found.certificates
+    authority = Authority(tmp_path, (NAME,), clock)
+    before, trusted = shown(authority.context, authority.certificates), authority.certificates
     clock.time += 9 * DAY
-    assert not found.renew()
+    assert not authority.renew()
     clock.time += 2 * DAY
-    assert found.renew()
-    after = shown(found.context, trusted)
+    assert authority.renew()
+    after = shown(authority.context, trusted)
     assert after.serial_number != before.serial_number
     assert after.not_valid_after_utc > before.not_valid_after_utc
     # Setting the clock back makes the certificate not valid yet.
     clock.time -= 100 * DAY
-    assert found.renew()
-    assert shown(found.context, trusted).not_valid_before_utc.timestamp() < clock.time
+    assert authority.renew()
+    assert shown(authority.context, trusted).not_valid_before_utc.timestamp() < clock.time
 
 
 def test_an_authority_ends_only_after_pods_know_the_next(tmp_path: Path) -> None:
@@ -116,11 +116,11 @@ def test_an_authority_ends_only_after_pods_know_the_next(tmp_path: Path) -> None
 def test_a_file_that_cannot_be_read_is_kept_and_another_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = Authority(tmp_path, (NAME,), Clock())
     (tmp_path / "authority-0001.pem").write_bytes(b"-----BEGIN")
-    found = Authority(tmp_path, (NAME,), Clock())
+    authority = Authority(tmp_path, (NAME,), Clock())
     assert "authority-0001.pem cannot be used" in caplog.text
-    assert found.certificates != before.certificates
+    assert authority.certificates != before.certificates
     assert (tmp_path / "authority-0001.pem").read_bytes() == b"-----BEGIN"
-    assert Authority(tmp_path, (NAME,), Clock()).certificates == found.certificates
+    assert Authority(tmp_path, (NAME,), Clock()).certificates == authority.certificates
 
 
 def test_of_two_that_begin_at_once_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_without_https_there_is_none(tmp_path: Path) -> None:
     assert for_endpoint(tmp_path, "", Clock()) is None
     assert for_endpoint(tmp_path, "http://operator:8080", Clock()) is None
     assert list(tmp_path.iterdir()) == []
-    found = for_endpoint(tmp_path, f"https://{NAME}:8080", Clock())
-    assert found is not None
-    shown(found.context, found.certificates)
-    shown(found.context, found.certificates, "localhost")
+    authority = for_endpoint(tmp_path, f"https://{NAME}:8080", Clock())
+    assert authority is not None
+    shown(authority.context, authority.certificates)
+    shown(authority.context, authority.certificates, "localhost")

@@ -37,7 +37,7 @@ def test_the_client_knows_where_they_live(kind):
 
 
 def test_every_document_has_one():
-    assert set(KINDS) < {one["spec"]["names"]["kind"] for one in definitions()} == set(NAMES)
+    assert set(KINDS) < {definition["spec"]["names"]["kind"] for definition in definitions()} == set(NAMES)
 
 
 def test_scale_writes_a_field_that_is_always_there():

@@ -262,7 +262,7 @@ sys.exit(0 if wins == 15 else 3)
 def test_contenders_never_hold_a_device_together_and_each_gets_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CONTEST, str(tmp_path)]
     contenders = [subprocess.Popen([*command, f"home-{number}"], stderr=subprocess.PIPE) for number in range(4)]
-    ends = [(each.communicate()[1].decode()[-500:], each.returncode) for each in contenders]
+    ends = [(contender.communicate()[1].decode()[-500:], contender.returncode) for contender in contenders]
     assert [code for _, code in ends] == [0] * 4, ends
 
 

@@ -217,8 +217,8 @@ CROWDS = (*range(200), *THREE_MOVES)
 
 def fewest(nodes: Sequence[Node], running: Sequence[Running], waiting: Request, budget: int) -> int | None:
     """Return the number of moves needed, by exhaustive search. Only sizes matter: the requests have no other constraints."""
-    kinds = {each.name: each.devices[0].type for each in nodes}
-    free = {each.name: 4 - sum(run.seats[0].shape.gpus for run in running if run.seats[0].node == each.name) for each in nodes}
+    kinds = {node.name: node.devices[0].type for node in nodes}
+    free = {node.name: 4 - sum(run.seats[0].shape.gpus for run in running if run.seats[0].node == node.name) for node in nodes}
     part = waiting.gang.parts[0]
     movers = [run for run in running if run.request.resumes]
     for count in range(budget + 1):

@@ -121,10 +121,10 @@ def test_a_queue_whose_account_has_changed_is_looked_at_again(monkeypatch: pytes
     monkeypatch.setattr(Fronts, "keep", lambda _self, _ledger, name, *_found, full: shown.append(name))
     floor.decide()
     assert shown == []
-    found = Request(JobKey("default", "found"), gang(1), floor.now, queue="a")
+    request = Request(JobKey("default", "found"), gang(1), floor.now, queue="a")
     used = {uuid for running in floor.running.values() for seat in running.seats for uuid in seat.devices}
     (idle,) = {device.uuid for device in floor.nodes["n0"].devices} - used
-    floor.tell(Sits(Running(found, (Seat("worker", 0, found.gang.parts[0].shape, "n0", (idle,)),), floor.now)))
+    floor.tell(Sits(Running(request, (Seat("worker", 0, request.gang.parts[0].shape, "n0", (idle,)),), floor.now)))
     floor.decide()
     assert shown[:1] == ["a"]
     assert str(large) not in floor.scheduler.ledger.memory.reservations

@@ -60,12 +60,12 @@ def test_durations_come_from_the_history_of_the_like() -> None:
     for lasted in (3000.0, 4000.0, 5000.0, 6000.0, 7000.0):
         history = durations.record(history, "", "x-1", 1, lasted)
     made = scheduler(1, ask("x-1"), ask("y-1"), memory=SchedulerMemory(history=history))
-    found = future.prospect(of(made, "y-1"), EXACT, never)
-    assert found.forecast is not None
-    assert found.plays == forecast.SCENARIOS
-    assert found.forecast.low + 60 >= 3000 - NOW
-    assert found.forecast.high <= 7000 - NOW + 60
-    assert found.forecast.low < found.forecast.median < found.forecast.high
+    prospect = future.prospect(of(made, "y-1"), EXACT, never)
+    assert prospect.forecast is not None
+    assert prospect.plays == forecast.SCENARIOS
+    assert prospect.forecast.low + 60 >= 3000 - NOW
+    assert prospect.forecast.high <= 7000 - NOW + 60
+    assert prospect.forecast.low < prospect.forecast.median < prospect.forecast.high
 
 
 def test_a_large_gang_is_not_overtaken_for_ever() -> None:
@@ -78,18 +78,18 @@ def test_beyond_the_horizon_is_said() -> None:
     made = scheduler(1, ask("x-1", limit=10 * 86400.0), ask("y-1"))
     assert wait(made, "y-1", 1.0) is None
     far = scheduler(1, ask("x-1", limit=100 * 86400.0), ask("y-1"))
-    found = future.prospect(of(far, "y-1"), EXACT, never)
-    assert (found.forecast, found.beyond, found.horizon) == (None, True, future.HORIZON)
+    prospect = future.prospect(of(far, "y-1"), EXACT, never)
+    assert (prospect.forecast, prospect.beyond, prospect.horizon) == (None, True, future.HORIZON)
 
 
 def test_when_patience_is_spent_what_was_seen_so_far_is_told() -> None:
     made = scheduler(1, *(ask(f"x-{number}", limit=5000.0) for number in range(30)))
     looks = iter([False] * 7 + [True] * 100)
-    found = future.prospect(of(made, "x-29"), EXACT, lambda: next(looks))
-    assert found.forecast is None
-    assert not found.beyond
-    assert found.plays < future.LEAST_PLAYS
-    assert found.at_least > 0
+    prospect = future.prospect(of(made, "x-29"), EXACT, lambda: next(looks))
+    assert prospect.forecast is None
+    assert not prospect.beyond
+    assert prospect.plays < future.LEAST_PLAYS
+    assert prospect.at_least > 0
 
 
 def test_few_plays_are_better_than_none() -> None:
@@ -101,9 +101,9 @@ def test_few_plays_are_better_than_none() -> None:
         count += 1
         return count > 6
 
-    found = future.prospect(of(made, "y-1"), EXACT, spent)
-    assert future.LEAST_PLAYS <= found.plays < forecast.SCENARIOS
-    assert found.forecast is not None
+    prospect = future.prospect(of(made, "y-1"), EXACT, spent)
+    assert future.LEAST_PLAYS <= prospect.plays < forecast.SCENARIOS
+    assert prospect.forecast is not None
 
 
 def test_runs_that_take_turns_and_are_evicted_come_again() -> None:
@@ -133,9 +133,9 @@ def test_of_very_many_before_it_only_some_play_a_part() -> None:
 
 def test_without_a_history_it_is_a_guess() -> None:
     made = scheduler(1, ask("x-1"), ask("y-1"))
-    found = future.prospect(of(made, "y-1"), EXACT, never)
-    assert found.forecast is not None
-    assert found.guess
+    prospect = future.prospect(of(made, "y-1"), EXACT, never)
+    assert prospect.forecast is not None
+    assert prospect.guess
     limited = scheduler(1, ask("x-1", limit=9000.0), ask("y-1"))
     assert not future.prospect(of(limited, "y-1"), EXACT, never).guess
     history = durations.record(durations.History(), "", "x-1", 1, 3000.0)
@@ -146,9 +146,9 @@ def test_without_a_history_it_is_a_guess() -> None:
 def test_a_run_that_does_not_matter_makes_no_guess_of_it() -> None:
     # A run of unknown length occupies other places; the run that blocks this one has a time limit.
     made = scheduler(2, ask("x-1", limit=2000.0), ask("u-1"), ask("y-1"))
-    found = Play(of(made, "y-1"), lambda key: 0.1 if key.name == "x-1" else 0.9)
-    assert found.wait(future.HORIZON, never) is not None
-    assert not found.guessed
+    play = Play(of(made, "y-1"), lambda key: 0.1 if key.name == "x-1" else 0.9)
+    assert play.wait(future.HORIZON, never) is not None
+    assert not play.guessed
 
 
 def test_there_is_no_estimate_behind_a_service() -> None:
@@ -158,13 +158,13 @@ def test_there_is_no_estimate_behind_a_service() -> None:
         history = durations.record(history, "", "web-r1-1", 1, 600.0)
     served = ask("web-r1-1", priority=100, service="web")
     made = scheduler(1, served, ask("y-1"), memory=SchedulerMemory(history=history))
-    found = future.prospect(of(made, "y-1"), EXACT, never)
-    assert found.forecast is None
-    assert (found.beyond, found.endless) == (True, ("web",))
+    prospect = future.prospect(of(made, "y-1"), EXACT, never)
+    assert prospect.forecast is None
+    assert (prospect.beyond, prospect.endless) == (True, ("web",))
 
 
 def test_a_service_elsewhere_does_not_matter() -> None:
     made = scheduler(2, ask("web-r1-1", priority=100, service="web"), ask("x-1", limit=3000.0), ask("y-1"))
-    found = future.prospect(of(made, "y-1"), EXACT, never)
-    assert found.forecast is not None
-    assert found.endless == ()
+    prospect = future.prospect(of(made, "y-1"), EXACT, never)
+    assert prospect.forecast is not None
+    assert prospect.endless == ()

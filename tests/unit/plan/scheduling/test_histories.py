@@ -209,8 +209,8 @@ def check_places(floor: FakeFloor) -> None:
     anew = Cluster(floor.nodes.values(), "best-fit")
     for running in floor.running.values():
         anew.take(running.seats)
-    for kept in floor.scheduler.ledger.memory.reservations.values():
-        anew.take(kept.seats)
+    for reservation in floor.scheduler.ledger.memory.reservations.values():
+        anew.take(reservation.seats)
     names = sorted(floor.nodes)
     assert free_places(floor.scheduler.ledger.cluster, names) == free_places(anew, names)
 
@@ -261,9 +261,9 @@ def would_start(floor: FakeFloor, whom: JobKey, gone: set[JobKey], shrunk: dict[
         sizes = dict(shrunk.get(key, ()))
         if key not in gone:
             cluster.take(seat for seat in running.seats if seat.index < sizes.get(seat.role, seat.index + 1))
-    for name, kept in floor.scheduler.ledger.memory.reservations.items():
-        if name not in (str(whom), *kept.claims):
-            cluster.take(kept.seats)
+    for name, reservation in floor.scheduler.ledger.memory.reservations.items():
+        if name not in (str(whom), *reservation.claims):
+            cluster.take(reservation.seats)
     return not isinstance(cluster.place(floor.waiting[whom].gang), Shortfall)
 
 

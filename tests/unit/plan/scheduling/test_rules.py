@@ -385,16 +385,16 @@ def test_one_task_more_beside_those_that_sit_gets_one_place() -> None:
 def test_places_that_were_told_twice_and_then_once_are_held_once() -> None:
     """A task that restarts beside the one it replaces has the same index, and may have the same place."""
     floor = FakeFloor([machine("n", 8)])
-    one = Shape(cpu=1000)
+    shape = Shape(cpu=1000)
     room = floor.scheduler.ledger.cluster.room
-    free = room(one)
-    key = floor.ask("r", Gang((Part("worker", one, 1, 1),)))
+    free = room(shape)
+    key = floor.ask("r", Gang((Part("worker", shape, 1, 1),)))
     floor.settle()
     running = floor.running[key]
     floor.tell(Sits(replace(running, seats=(*running.seats, *running.seats))))
-    assert room(one) == free - 2
+    assert room(shape) == free - 2
     floor.tell(Sits(running))
-    assert room(one) == free - 1
+    assert room(shape) == free - 1
 
 
 @pytest.mark.parametrize("seed", range(40))

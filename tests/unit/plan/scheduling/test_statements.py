@@ -19,9 +19,9 @@ def floor_with_one_waiting() -> tuple[FakeFloor, JobKey, JobKey]:
 
 def say(floor: FakeFloor, key: JobKey, *waits: float) -> Forecast:
     kept = floor.scheduler.ledger.memory
-    said = calibrated(waits, kept.calibration)
-    statements.say(kept, key, said, floor.now)
-    return said
+    forecast = calibrated(waits, kept.calibration)
+    statements.say(kept, key, forecast, floor.now)
+    return forecast
 
 
 def test_a_start_teaches_how_long_the_wait_was() -> None:
@@ -39,9 +39,9 @@ def test_a_start_teaches_how_long_the_wait_was() -> None:
 
 def test_one_that_waits_longer_than_was_said_is_learnt_from_at_once_and_only_once() -> None:
     floor, busy, waits = floor_with_one_waiting()
-    said = say(floor, waits, 60.0)
+    forecast = say(floor, waits, 60.0)
     kept = floor.scheduler.ledger.memory
-    floor.pass_time(said.high)
+    floor.pass_time(forecast.high)
     statements.settle(floor.scheduler.ledger, floor.now)
     assert kept.calibration.seen == 0
     for _ in range(3):
@@ -82,12 +82,15 @@ def test_a_scheduler_made_anew_states_the_same() -> None:
     ledgers = [scheduler.ledger for scheduler in floor.schedulers]
     assert ledgers[1].memory.calibration.seen == 1
     assert ledgers[1].memory.said == ledgers[0].memory.said
-    said = [future.prospect(future.situation(each, waits, floor.now), each.memory.calibration, lambda: False) for each in ledgers]
+    said = [
+        future.prospect(future.situation(ledger, waits, floor.now), ledger.memory.calibration, lambda: False)
+        for ledger in ledgers
+    ]
     assert said[0] == said[1]
     floor.end(busy)
     floor.settle()
-    for each in ledgers:
-        statements.settle(each, floor.now)
+    for ledger in ledgers:
+        statements.settle(ledger, floor.now)
     assert ledgers[0].memory.calibration == ledgers[1].memory.calibration
 
 

@@ -50,8 +50,8 @@ def told(made: Scheduler, name: str, *queues: str) -> dict[Kind, Change]:
 def comes_true(made: Scheduler, change: Change) -> bool:
     """Return whether a scheduler in the same state starts the changed run at once, or makes room for it."""
     other = Scheduler(memory.decode(made.ledger.memory.encode()))
-    for each in made.ledger.nodes.values():
-        other.apply(NodeSeen(each), NOW)
+    for node in made.ledger.nodes.values():
+        other.apply(NodeSeen(node), NOW)
     for queue in made.ledger.queues.values():
         other.apply(QueueSet(queue), NOW)
     for request in made.ledger.room.requests():

@@ -191,8 +191,8 @@ def test_the_first_request_of_all_wakes_it_though_nothing_was_measured():
     service = serving(0, replicas={"min": 0, "max": 4})
     asleep = decide(service, Measured(), 0.0, {})
     assert (asleep.wanted, asleep.rule) == (0, "zero")
-    held = Measured((Sample(5.0, RouteLoad(5.0, held=2, arrived=2)),))
-    scale = decide(service, held, 5.0, {})
+    measured = Measured((Sample(5.0, RouteLoad(5.0, held=2, arrived=2)),))
+    scale = decide(service, measured, 5.0, {})
     assert (scale.wanted, scale.rule) == (1, "held")
     assert "2 requests wait" in scale.why
 

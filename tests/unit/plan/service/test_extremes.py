@@ -94,8 +94,10 @@ def services(draw):
         quiet_since=draw(st.none() | TIMES),
     )  # fmt: skip
     revisions = tuple(
-        replace(one, cold_start=draw(st.none() | FLOATS), failures=draw(st.sampled_from((0, 2, 5000))), failed_at=draw(TIMES))
-        for one in service.revisions
+        replace(
+            revision, cold_start=draw(st.none() | FLOATS), failures=draw(st.sampled_from((0, 2, 5000))), failed_at=draw(TIMES)
+        )
+        for revision in service.revisions
     )
     return replace(service, scale=scale, revisions=revisions)
 
@@ -252,9 +254,9 @@ def test_a_memory_of_infinite_outcomes_says_nothing_and_stops_nothing():
     fields = {"rollout": {"strategy": "ab", "guard": {"metric": {"name": "clicks", "better": "higher"}}}}
     service = apply_version(a_service(1, **fields), 2, 0.0, **fields)
     marks = {"metric.new.n": 500.0, "metric.new.sum": 1e308, "metric.new.squares": math.inf, "metric.old.n": 500.0}
-    known = Rollout(1, 2, marks=marks)
-    assert guards.comparison(service, known) is None
-    assert guards.of_answers(service, known, Measured((Sample(1.0, None),)))[1] is None
+    rollout = Rollout(1, 2, marks=marks)
+    assert guards.comparison(service, rollout) is None
+    assert guards.of_answers(service, rollout, Measured((Sample(1.0, None),)))[1] is None
 
 
 def test_a_revision_that_fails_for_days_is_still_tried():

@@ -42,7 +42,7 @@ class Machine:
 
     @property
     def ready(self):
-        found = [one.revision for one in self.world.replicas if one.phase is ReplicaPhase.READY]
+        found = [replica.revision for replica in self.world.replicas if replica.phase is ReplicaPhase.READY]
         return {number: found.count(number) for number in sorted(set(found))}
 
 

@@ -106,14 +106,14 @@ class Judge:
         """Check that the ready replicas of each revision can answer its share, if all together could."""
         serving = {number for number, _ in plan.routes.weights}
         self.begun = {number: self.begun.get(number, world.now) for number in serving}
-        if sum(speed[one.name] for one in plan.routes.backends) < 1.4 * load or plan.service.scale.rule == "max":
+        if sum(speed[backend.name] for backend in plan.routes.backends) < 1.4 * load or plan.service.scale.rule == "max":
             # At the document's maximum a slower version keeps its share until a guard fails; the old version stays beside it.
             return
         # The plan does not consider more load than it can tell apart from chance yet.
         arrivals = autoscale.signals(plan.service, {}, {}, world.measured).arrivals
         load = load if arrivals is None else min(load, arrivals)
         for number, weight in plan.routes.weights:
-            names = [one.name for one in plan.routes.backends if one.revision == number]
+            names = [backend.name for backend in plan.routes.backends if backend.revision == number]
             answers = sum(world.served(name) for name in names)
             is_new = answers < _FEW or world.now < self.begun[number] + _KNOWN
             if number not in plan.service.scale.service_rate and is_new:
@@ -176,7 +176,7 @@ class Story:
             self.number += 1
             world.apply(document(self.number, more[1], self.least, in_place=self.in_place), VERSIONS[more[0]])
         elif what == "kill":
-            alive = [one.name for one in world.replicas if one.phase is not ReplicaPhase.GONE]
+            alive = [replica.name for replica in world.replicas if replica.phase is not ReplicaPhase.GONE]
             if alive:
                 world.kill(alive[more[0] % len(alive)])
         elif what == "load":

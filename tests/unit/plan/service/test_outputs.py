@@ -49,13 +49,13 @@ class Answers:
 
 
 def test_answers_without_a_number_speak_with_both_numbers():
-    seen = Answers()
-    assert seen.until_it_speaks(new=5, old=95, bad=(0.3, 0.0)) <= 15
-    assert seen.verdict.guard == "non_finite"
-    assert "of r2's answers have NaN or infinity in an output" in seen.verdict.reason
-    assert "0.0% of r1's" in seen.verdict.reason
-    assert "allowed is 1%" in seen.verdict.reason
-    assert seen.findings[0].startswith("non-finite: ")
+    answers = Answers()
+    assert answers.until_it_speaks(new=5, old=95, bad=(0.3, 0.0)) <= 15
+    assert answers.verdict.guard == "non_finite"
+    assert "of r2's answers have NaN or infinity in an output" in answers.verdict.reason
+    assert "0.0% of r1's" in answers.verdict.reason
+    assert "allowed is 1%" in answers.verdict.reason
+    assert answers.findings[0].startswith("non-finite: ")
 
 
 def test_answers_without_a_number_that_both_have_or_that_are_allowed_stop_nothing():
@@ -67,23 +67,23 @@ def test_answers_without_a_number_that_both_have_or_that_are_allowed_stop_nothin
 
 
 def test_without_the_old_one_beside_it_they_are_held_against_what_is_allowed():
-    seen = Answers()
-    seen.look(old=500)
-    assert seen.until_it_speaks(new=50, bad=(0.2, 0.0)) is not None
-    assert seen.verdict.guard == "non_finite"
+    answers = Answers()
+    answers.look(old=500)
+    assert answers.until_it_speaks(new=50, bad=(0.2, 0.0)) is not None
+    assert answers.verdict.guard == "non_finite"
 
 
 def test_client_errors_are_no_answers_with_numbers():
-    seen = Answers()
-    seen.look(new=5, old=5, refused=1000)
-    assert seen.rollout.marks["non_finite.n"] == 5
+    answers = Answers()
+    answers.look(new=5, old=5, refused=1000)
+    assert answers.rollout.marks["non_finite.n"] == 5
 
 
 def test_a_replica_that_was_not_seen_before_counts_from_its_first_look():
-    seen = Answers()
-    seen.loads["r2-9"] = ReplicaLoad(0.0, served=10_000, non_finite=10_000)
-    assert seen.look(new=1, old=1) is None
-    assert "non_finite.k" not in seen.rollout.marks or seen.rollout.marks["non_finite.k"] == 0
+    answers = Answers()
+    answers.loads["r2-9"] = ReplicaLoad(0.0, served=10_000, non_finite=10_000)
+    assert answers.look(new=1, old=1) is None
+    assert "non_finite.k" not in answers.rollout.marks or answers.rollout.marks["non_finite.k"] == 0
 
 
 def shadow(**outputs_guard):
@@ -158,8 +158,8 @@ def test_status_shows_what_was_compared_and_what_was_not():
 def test_of_two_hundred_equal_versions_with_some_answers_without_a_number_at_most_one_in_fifty_goes_back():
     back = 0
     for seed in range(200):
-        seen = Answers(seed=seed)
-        back += seen.until_it_speaks(looks=60, new=5, old=95, bad=(0.03, 0.03)) is not None
+        answers = Answers(seed=seed)
+        back += answers.until_it_speaks(looks=60, new=5, old=95, bad=(0.03, 0.03)) is not None
     assert back <= 4
 
 

@@ -23,13 +23,14 @@ class Fleet:
 
     def turn(self, seconds=2.0):
         self.now += seconds
-        self.replicas = [self._lived(one) for one in self.replicas]
+        self.replicas = [self._lived(replica) for replica in self.replicas]
         self.plan = advance(self.service, self.replicas, Measured(), self.now)
         first = self.plan.service.replicas_made - len(self.plan.start) + 1
         self.service = self.plan.service
         phases = {**dict.fromkeys(self.plan.drain, ReplicaPhase.DRAINING), **dict.fromkeys(self.plan.stop, ReplicaPhase.GONE)}
         self.replicas = [
-            replace(one, phase=phases[one.name], since=self.now) if one.name in phases else one for one in self.replicas
+            replace(replica, phase=phases[replica.name], since=self.now) if replica.name in phases else replica
+            for replica in self.replicas
         ]
         for number, revision in enumerate(self.plan.start, first):
             self.replicas.append(a_replica(number, revision, ReplicaPhase.STARTING, self.now, started=self.now))
@@ -48,9 +49,9 @@ class Fleet:
     @property
     def live(self):
         found = {}
-        for one in self.replicas:
-            if one.phase in (ReplicaPhase.STARTING, ReplicaPhase.READY):
-                found[one.revision] = found.get(one.revision, 0) + 1
+        for replica in self.replicas:
+            if replica.phase in (ReplicaPhase.STARTING, ReplicaPhase.READY):
+                found[replica.revision] = found.get(replica.revision, 0) + 1
         return found
 
     @property
@@ -61,10 +62,10 @@ class Fleet:
 def fleet_of(count=4, **fields):
     policy = {"replicas": {"min": count, "max": count}, **fields}
     service = a_service(count, **policy)
-    made = Fleet(service, [a_replica(number) for number in range(1, count + 1)], **fields.pop("behaviour", {}))
-    made.turn()
-    made.fields = policy
-    return made
+    fleet = Fleet(service, [a_replica(number) for number in range(1, count + 1)], **fields.pop("behaviour", {}))
+    fleet.turn()
+    fleet.fields = policy
+    return fleet
 
 
 def release(fleet, version=2):
@@ -238,10 +239,10 @@ def test_a_version_that_crashes_at_load_is_sent_back_with_its_last_words():
 def crash(fleet, number):
     """Let all ready replicas of a revision crash."""
     fleet.replicas = [
-        replace(one, phase=ReplicaPhase.GONE, failed=True, since=fleet.now, message="exit 1: a bad request")
-        if one.revision == number and one.phase is ReplicaPhase.READY
-        else one
-        for one in fleet.replicas
+        replace(replica, phase=ReplicaPhase.GONE, failed=True, since=fleet.now, message="exit 1: a bad request")
+        if replica.revision == number and replica.phase is ReplicaPhase.READY
+        else replica
+        for replica in fleet.replicas
     ]
 
 
@@ -431,7 +432,7 @@ def test_old_revisions_and_releases_are_forgotten_but_never_those_in_use():
     assert len(service.history) == commands.HISTORY
     assert len(service.revisions) == commands.REVISIONS + 1
     assert service.revision(1) is not None
-    assert [one.number for one in service.revisions[-2:]] == [58, 59]
+    assert [revision.number for revision in service.revisions[-2:]] == [58, 59]
 
 
 def test_deleting_drains_everything_and_then_nothing_is_left():

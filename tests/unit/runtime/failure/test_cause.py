@@ -66,8 +66,8 @@ def printed(name: str) -> Cause:
     ],
 )
 def test_under_a_launcher_the_rank_that_failed_first_is_named_with_its_error(name: str, error: str, rank: int | None) -> None:
-    found = printed(name)
-    assert (found.error, found.rank) == (error, rank)
+    cause = printed(name)
+    assert (cause.error, cause.rank) == (error, rank)
 
 
 def test_how_the_rank_ended_is_told_too() -> None:

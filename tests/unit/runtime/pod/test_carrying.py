@@ -136,7 +136,7 @@ def test_a_pod_that_was_held_for_lost_mixes_nothing_into_the_attempt_that_replac
     late.start()
     assert "was replaced" in late.finish(succeeded=True)
     assert Carrying(Operator(server.endpoint, token, "worker-0", 1), str(root), {}).send_newest()
-    assert [one.step for one in server.carried.checkpoints("team", "mnist-1")] == [10]
+    assert [checkpoint.step for checkpoint in server.carried.checkpoints("team", "mnist-1")] == [10]
 
 
 def test_what_is_no_checkpoint_is_refused_once_and_for_all(server: Server, tmp_path: Path) -> None:

@@ -99,9 +99,9 @@ def test_an_image_without_an_installer_is_told_so(
     asked = code(tmp_path / "code", "greeting\n")
     command = [str(bare / "bin" / "python"), "-c", program, "--requirements", asked, "--cache", str(tmp_path / "cache")]
     source = str(Path(environment.__file__).parents[3])
-    told = subprocess.run(
+    completed = subprocess.run(
         [*command, "--link", str(tmp_path)], env={"PYTHONPATH": source, "PATH": ""}, capture_output=True, text=True, check=False
     )
-    assert told.returncode == 1
-    assert told.stderr.splitlines()[-1].startswith("environment.requirements needs uv or pip (22.3 or newer) in the image")
+    assert completed.returncode == 1
+    assert completed.stderr.splitlines()[-1].startswith("environment.requirements needs uv or pip (22.3 or newer) in the image")
     del capsys

@@ -30,7 +30,7 @@ def page() -> list[Family]:
 def values(text: bytes, *, openmetrics: bool) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     families = list((read_openmetrics if openmetrics else read_text)(text.decode()))
     assert len({family.name for family in families}) == len(families)
-    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for family in families for sample in family.samples}
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])

@@ -226,11 +226,17 @@ async def test_answers_to_copies_are_compared(stage: Stage, how) -> None:
         answer = await stage.ask(method="POST", body=b"abc")
         assert answer.body.count(b"-3.0") == 0
     await until(lambda: seen(stage).compared == 5)
-    found = seen(stage)
-    assert (found.differing, found.reclassified, found.incomparable, found.skipped, found.largest) == (5, 5, 0, 0, 2.0)
+    output_comparison = seen(stage)
+    assert (
+        output_comparison.differing,
+        output_comparison.reclassified,
+        output_comparison.incomparable,
+        output_comparison.skipped,
+        output_comparison.largest,
+    ) == (5, 5, 0, 0, 2.0)
     assert stage.desk.comparer is not None
     assert stage.desk.comparer.used == 0
-    assert decode_load(encode_load(stage.load())).revisions[2].outputs == found
+    assert decode_load(encode_load(stage.load())).revisions[2].outputs == output_comparison
     assert add_loads([stage.load(), stage.load()]).revisions[2].outputs.compared == 10
 
 

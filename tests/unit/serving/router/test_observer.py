@@ -35,7 +35,7 @@ async def get(stage: Stage, path: str, *lines: str, method: str = "GET") -> Answ
 def samples(text: bytes, read: Any = read_text) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     families = list(read(text.decode()))
     assert len({family.name for family in families}) == len(families)
-    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for family in families for sample in family.samples}
 
 
 def of(text: bytes, name: str) -> dict[str, float]:

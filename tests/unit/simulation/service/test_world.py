@@ -47,7 +47,7 @@ def test_a_bad_version_is_sent_back_by_the_right_guard(guard, strategy):
     release = world.service.rollout
     assert release.phase is RolloutPhase.ROLLED_BACK
     assert release.reason.startswith(f"{guard}: ")
-    assert {one.revision for one in world.replicas if one.phase is ReplicaPhase.READY} == {1}
+    assert {replica.revision for replica in world.replicas if replica.phase is ReplicaPhase.READY} == {1}
     assert world.service.stable == 1
 
 
@@ -161,11 +161,11 @@ def test_from_zero_and_back():
     assert (world.service.scale.wanted, world.service.scale.rule) == (1, "idle")
     world.run(100)
     assert (world.service.scale.wanted, world.service.scale.rule) == (0, "zero")
-    assert [one for one in world.replicas if one.phase is not ReplicaPhase.GONE] == []
+    assert [replica for replica in world.replicas if replica.phase is not ReplicaPhase.GONE] == []
     world.run(60)
     assert sum(moment.answered for moment in world.moments) == sum(moment.arrived for moment in world.moments)
     world.run(120)
-    assert [one for one in world.replicas if one.phase is not ReplicaPhase.GONE] == []
+    assert [replica for replica in world.replicas if replica.phase is not ReplicaPhase.GONE] == []
     assert world.service.scale.rule == "zero"
 
 
@@ -219,4 +219,4 @@ def test_a_slower_version_for_which_the_limit_is_too_few_does_not_take_over():
     world.run(200)
     assert world.service.rollout.phase is RolloutPhase.STEPPING
     assert world.service.rollout.reason.endswith("4 replicas, the maximum of the document, would not be enough")
-    assert sum(one.revision == 1 and one.phase is ReplicaPhase.READY for one in world.replicas) >= 3
+    assert sum(replica.revision == 1 and replica.phase is ReplicaPhase.READY for replica in world.replicas) >= 3

@@ -69,9 +69,9 @@ class Api:
         self._write(f"create/{kind.plural}", body)
         if kind.plural == "tokenreviews":
             return {"status": {"authenticated": True, "audiences": ["fairway-agent"], "user": {"username": OPERATOR}}}
-        made = msgspec.convert(body, GpuNode)
-        self.agent._gpu_nodes.put(made)
-        return made
+        gpu_node = msgspec.convert(body, GpuNode)
+        self.agent._gpu_nodes.put(gpu_node)
+        return gpu_node
 
     async def apply_status(self, kind: Any, body: Any, **_: Any) -> Any:
         self._write(f"apply_status/{kind.plural}", body)
@@ -79,13 +79,13 @@ class Api:
             known = self.agent._gpu_nodes.get("n1")
             return msgspec.convert({"metadata": body["metadata"], "spec": {"managed": known.spec.managed}, **body}, GpuNode)
         known = self.agent._nodes.get("n1")
-        told = msgspec.convert(body, Node)
-        return msgspec.structs.replace(known, status=msgspec.structs.replace(known.status, conditions=told.status.conditions))
+        node = msgspec.convert(body, Node)
+        return msgspec.structs.replace(known, status=msgspec.structs.replace(known.status, conditions=node.status.conditions))
 
     async def patch(self, kind: Any, _name: str, _namespace: str, operations: Any) -> Any:
         self._write(f"patch/{kind.plural}", operations)
         known = self.agent._nodes.get("n1")
-        added = any(one["op"] == "add" for one in operations)
+        added = any(operation["op"] == "add" for operation in operations)
         taints = [{"key": report.TAINT.key, "effect": "NoSchedule"}] if added else []
         spec = msgspec.structs.replace(known.spec, taints=msgspec.convert({"taints": taints}, type(known.spec)).taints)
         return msgspec.structs.replace(known, spec=spec)
@@ -116,7 +116,7 @@ class House:
         return next((one.status for one in found.status.conditions), "") if found is not None else ""
 
     def faults(self) -> list[str]:
-        return [one.text for one in self.agent._faults.all()]
+        return [fault.text for fault in self.agent._faults.all()]
 
     async def ask(self) -> dict[str, float]:
         return await busy.ask(f"http://127.0.0.1:{self.agent._port}", "token")

@@ -41,7 +41,7 @@ def templates() -> dict[str, str]:
     return {place: text for place, text in chart(HERE).items() if place.startswith("templates/")}
 
 
-@pytest.mark.parametrize("name", [one.name for one in msgspec.structs.fields(Installation) if one.name != "namespace"])
+@pytest.mark.parametrize("name", [field.name for field in msgspec.structs.fields(Installation) if field.name != "namespace"])
 def test_a_setting_that_objects_show_is_a_value_of_theirs(templates: dict[str, str], name: str) -> None:
     if isinstance(getattr(HERE, name), dict | str | bool | int) and shown(other(name)) != shown(HERE):
         assert f".Values.{name}" in "".join(templates.values())

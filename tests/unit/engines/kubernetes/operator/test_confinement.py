@@ -134,8 +134,8 @@ def test_a_document_may_ask_for_less_and_for_what_is_allowed() -> None:
 
 def test_an_administrator_may_loosen_it() -> None:
     spec = {"containers": [{"name": "task"}]}
-    kept = confined(spec, Confinement(capabilities=("CHOWN", "SETUID")))
-    assert kept["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN", "SETUID"]}
+    manifest = confined(spec, Confinement(capabilities=("CHOWN", "SETUID")))
+    assert manifest["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN", "SETUID"]}
     assert confined(spec, Confinement(seccomp=False, privilege_escalation=True, capabilities=("ALL",))) == spec
     text = b'{"image": "f", "confinement": {"seccomp": false, "capabilities": ["SETUID"]}}'
     assert msgspec.json.decode(text, type=Installation).confinement == Confinement(seccomp=False, capabilities=("SETUID",))

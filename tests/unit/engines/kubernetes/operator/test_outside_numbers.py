@@ -207,10 +207,10 @@ def test_no_message_of_a_pod_raises_and_what_is_left_out_is_told(store: SqliteSt
 
 
 def test_a_loss_that_became_nan_is_taken_and_the_rest_of_its_message_too() -> None:
-    taken: list[Observation] = []
+    observations: list[Observation] = []
 
     async def take(seen: Observation) -> None:
-        taken.append(seen)
+        observations.append(seen)
 
     points = [{"time": 1.0, "step": 1, "metrics": {"loss": math.nan, "other": 1.0}}, {"time": 2.0, "step": 2**70, "metrics": {}}]
     body = json.dumps({"task": "worker-0", "attempt": 0, "points": points}).encode()
@@ -219,7 +219,7 @@ def test_a_loss_that_became_nan_is_taken_and_the_rest_of_its_message_too() -> No
         200,
         "a metric point was left out: step is an integer of 71 bits, and a signed integer of 64 bits was expected\n",
     )
-    (point,) = taken[0].points
+    (point,) = observations[0].points
     assert math.isnan(point.metrics["loss"])
     assert point.metrics["other"] == 1.0
 
@@ -259,13 +259,13 @@ def test_no_load_of_a_router_raises_anything_but_a_refusal() -> None:
     for _ in range(TRIES):
         text = text_of(spoilt(plain, chance), chance).encode(errors="replace")
         try:
-            found = checked_route(decode_load(text))
+            load = checked_route(decode_load(text))
         except ValueError:
             refused += 1
             continue
         taken += 1
         # An accepted load can be added to those of others, and encoded.
-        both = add_loads([GOOD, found])
+        both = add_loads([GOOD, load])
         assert decode_load(encode_load(both)) == both
         assert all(-(2**63) <= number < 2**63 for number in (both.arrived, both.held, both.expired))
     assert refused > TRIES / 4

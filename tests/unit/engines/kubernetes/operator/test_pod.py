@@ -56,17 +56,17 @@ def test_a_pod_has_a_name_of_its_own_at_every_attempt_and_a_host_name_that_stays
 
 
 def test_every_rank_is_told_of_its_peers_by_name() -> None:
-    told = PodOrder.decode(variables(made(job(), 1))[VARIABLE])
-    (start,) = told.starts
+    order = PodOrder.decode(variables(made(job(), 1))[VARIABLE])
+    (start,) = order.starts
     assert start.argv == ["python", "train.py"]
     assert start.env["MASTER_ADDR"] == "mnist-7-worker-0.mnist-7-run.team.svc.cluster.local"
     assert (start.env["RANK"], start.env["WORLD_SIZE"]) == ("1", "2")
-    assert told.checkpoints == start.env["FAIRWAY_CHECKPOINT_DIR"]
+    assert order.checkpoints == start.env["FAIRWAY_CHECKPOINT_DIR"]
 
 
 def test_several_processes_of_a_pod_have_ranks_of_their_own() -> None:
-    told = PodOrder.decode(variables(made(job(processes=2), 1))[VARIABLE])
-    assert [start.env["RANK"] for start in told.starts] == ["2", "3"]
+    order = PodOrder.decode(variables(made(job(processes=2), 1))[VARIABLE])
+    assert [start.env["RANK"] for start in order.starts] == ["2", "3"]
 
 
 def test_the_scheduler_is_told_of_the_gang() -> None:
@@ -151,8 +151,8 @@ def test_requirements_are_made_into_an_environment_in_the_tasks_own_image() -> N
     (used,) = [mount for mount in body["spec"]["containers"][0]["volumeMounts"] if mount["name"] == "cache"]
     assert used == {"name": "cache", "mountPath": "/fairway/cache", "subPath": "team", "readOnly": True}
     assert PodOrder.decode(variables(body)[VARIABLE]).environment == "/fairway/environment"
-    kept = Installation(image="fairway:1", cache_volume={"persistentVolumeClaim": {"claimName": "cache"}})
-    assert {"name": "cache", **kept.cache_volume} in made(run, installation=kept)["spec"]["volumes"]
+    installation = Installation(image="fairway:1", cache_volume={"persistentVolumeClaim": {"claimName": "cache"}})
+    assert {"name": "cache", **installation.cache_volume} in made(run, installation=installation)["spec"]["volumes"]
     assert len(made(job())["spec"]["initContainers"]) == 1
 
 
@@ -221,8 +221,8 @@ def test_inputs_are_mounted_where_they_may_be_and_refused_with_the_fix_where_not
     assert "pvc://CLAIM/PATH" in found.refused[1]
     here = Installation(image="fairway:1", allowed=allowed)
     body = made(job(data={"train": "/data/mnist"}), installation=here)
-    told = PodOrder.decode(variables(body)[VARIABLE])
-    assert told.starts[0].env["FAIRWAY_DATA_TRAIN"] == "/fairway/data/train"
+    order = PodOrder.decode(variables(body)[VARIABLE])
+    assert order.starts[0].env["FAIRWAY_DATA_TRAIN"] == "/fairway/data/train"
 
 
 def test_names_that_would_be_too_long_are_refused_before_anything_is_made() -> None:
@@ -359,8 +359,8 @@ def test_who_was_ended_by_us_is_stopped_whatever_its_code_says() -> None:
 
 @pytest.mark.parametrize(("at", "phase"), [("00:01:20", TaskPhase.STOPPED), ("00:02:30", TaskPhase.SUCCEEDED)])
 def test_who_saves_on_request_and_exits_with_0_is_stopped_and_not_done(at: str, phase: TaskPhase) -> None:
-    found = seen(phase="Succeeded", node="a", containerStatuses=[ended(0)], annotations={marks.DELETED_FOR: "priority"})
-    plain = msgspec.to_builtins(found)
+    pod = seen(phase="Succeeded", node="a", containerStatuses=[ended(0)], annotations={marks.DELETED_FOR: "priority"})
+    plain = msgspec.to_builtins(pod)
     plain["metadata"] |= {"deletionTimestamp": f"2026-01-01T{at}Z", "deletionGracePeriodSeconds": 30}
     assert observe.report(KEY, msgspec.convert(plain, Pod)).phase is phase
 

@@ -191,7 +191,7 @@ def test_what_the_installation_does_not_share_may_be_had() -> None:
         {"name": "c", "hostPath": {"path": "/srv/data"}},
         {"name": "data", "emptyDir": {}},
     ]
-    mounts = [{"name": one["name"], "mountPath": f"/mine/{one['name']}"} for one in volumes]
+    mounts = [{"name": volume["name"], "mountPath": f"/mine/{volume['name']}"} for volume in volumes]
     spec = {"volumes": volumes, "containers": [{"name": "task", "volumeMounts": mounts}], "automountServiceAccountToken": False}
     assert policy.refusals(spec, MEANS, GIVEN) == []
     over = {

@@ -69,7 +69,7 @@ def gang(framework: str, shape: dict[str, Any]) -> tuple[Job, tuple[Task, ...], 
     """Return a run as it is on a cluster."""
     spec = JobSpec.model_validate({"framework": framework, **shape})
     job = Job(JobKey("team", "mnist-7"), "mnist", 7, spec, Origin(spread=True), created=0.0)
-    tasks = tuple(make_tasks(job, {name: one.replicas.min for name, one in spec.roles.items()}, 8.0, 0.0))
+    tasks = tuple(make_tasks(job, {name: role.replicas.min for name, role in spec.roles.items()}, 8.0, 0.0))
     return job, tasks, naming.topology(job, tasks, DOMAIN)
 
 
@@ -176,14 +176,14 @@ def test_the_first_worker_starts_all_ranks_and_the_others_wait_for_them() -> Non
 
 
 def test_the_first_rank_speaks_for_the_task_that_speaks_for_the_run() -> None:
-    speaks = {name: (told.remote.task, told.remote.ranks) for name, told in orders("launcher").items() if told.remote}
+    speaks = {name: (order.remote.task, order.remote.ranks) for name, order in orders("launcher").items() if order.remote}
     assert speaks == {"launcher-0": ("launcher-0", 1), "worker-0": ("launcher-0", 2), "worker-1": ("worker-1", 2)}
-    assert [told.remote.task for told in orders("workers").values() if told.remote] == ["worker-0", "worker-1"]
+    assert [order.remote.task for order in orders("workers").values() if order.remote] == ["worker-0", "worker-1"]
 
 
 def test_ranks_that_stayed_in_one_pod_are_noticed_where_we_wrote_the_call() -> None:
     host = "mnist-7-worker-1.mnist-7-run.team.svc.cluster.local"
-    must = {name: told.remote.must_reach for name, told in orders("workers").items() if told.remote}
+    must = {name: order.remote.must_reach for name, order in orders("workers").items() if order.remote}
     assert must == {"worker-0": [host], "worker-1": []}
     for shape in ("launcher", "mpirun"):
-        assert not any(told.remote.must_reach for told in orders(shape).values() if told.remote)
+        assert not any(order.remote.must_reach for order in orders(shape).values() if order.remote)

@@ -65,8 +65,8 @@ class World:
 
 def registered(models: Models, folder: Path, name: str, *weights: str) -> None:
     folder.mkdir(exist_ok=True)
-    for one in weights:
-        (folder / "model.onnx").write_bytes(onnx_file(weights=(one,)))
+    for weight in weights:
+        (folder / "model.onnx").write_bytes(onnx_file(weights=(weight,)))
         models.register(name, str(folder), ModelFacts(), 1.0)
 
 

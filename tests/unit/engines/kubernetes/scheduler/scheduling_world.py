@@ -53,8 +53,8 @@ class Cluster:
         self.follower = Follower(Scheduler())
         self.things: dict[str, Any] = {}
         self.now = 1000.0
-        for one in nodes:
-            self.node(one)
+        for node in nodes:
+            self.node(node)
 
     def node(self, one: Node) -> None:
         name = one.metadata.name

@@ -41,13 +41,13 @@ def bind(server: Server, *wanted: ToBind, bound: bool = False) -> list[str]:
     done: list[str] = []
 
     async def scene() -> None:
-        found = Volumes(cast(Client, server), lambda _: server.now, lambda ones: done.extend(one.node for one in ones))
-        waiting = asyncio.create_task(found.bind(wanted))
+        volumes = Volumes(cast(Client, server), lambda _: server.now, lambda ones: done.extend(one.node for one in ones))
+        waiting = asyncio.create_task(volumes.bind(wanted))
         if bound:
             while not server.patches:
                 await asyncio.sleep(0)
             server.now = claim("Bound")
-            await found.hear()
+            await volumes.hear()
         await waiting
 
     asyncio.run(scene())

@@ -137,7 +137,7 @@ class House:
         return any(done[:2] == (verb, place) and text in str(done[2]) for done in self.api.done)
 
     def causes(self) -> list[str]:
-        return [f"{one.subject}: {one.text}" for one in self.process.faults.all()]
+        return [f"{fault.subject}: {fault.text}" for fault in self.process.faults.all()]
 
     async def until(self, what: str, holds: Callable[[], bool]) -> None:
         try:

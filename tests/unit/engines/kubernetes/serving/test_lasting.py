@@ -121,13 +121,13 @@ async def test_what_is_on_its_way_when_the_pod_has_gone_still_comes(cluster: Clu
     async def slowly() -> AsyncIterator[bytes]:
         yield b"ready\n"
         cluster.logs.notice(PLACE, cluster.pods.pop(PLACE), None)
-        asked.append(asyncio.create_task(cluster.printed()))
+        tasks.append(asyncio.create_task(cluster.printed()))
         await asyncio.sleep(0.01)
         yield b"ends\n"
 
-    asked: list[asyncio.Task[bytes]] = []
+    tasks: list[asyncio.Task[bytes]] = []
     await cluster.follow(slowly)
-    assert await asked[0] == b"ready\nends\n", "who asks meanwhile gets all of it"
+    assert await tasks[0] == b"ready\nends\n", "who asks meanwhile gets all of it"
     assert await cluster.printed() == b"ready\nends\n"
 
 

@@ -29,8 +29,8 @@ def service(**spec: Any) -> Service:
 
 def run(number: int, revision: int = 1) -> Job:
     asked = service()
-    made = replica_run(asked, asked.revisions[0], new_replica(asked, revision, number, 0.0), "python3")
-    return replace(made, labels={**made.labels, marks.REVISION: str(revision)})
+    job = replica_run(asked, asked.revisions[0], new_replica(asked, revision, number, 0.0), "python3")
+    return replace(job, labels={**job.labels, marks.REVISION: str(revision)})
 
 
 def pod(name: str, replica: str = "", ready: bool = True, node: str = "node-1", **more: Any) -> Pod:
@@ -94,7 +94,7 @@ def test_pods_go_whose_replica_is_over_told_to_end_or_unknown() -> None:
         ("adds-r1-2", "0"): task(phase=TaskPhase.FAILED),
         ("adds-r1-3", "0"): task(evicting_since=5.0),
     }
-    assert [one.metadata.name for one in seating.leavers(pods, tasks)] == ["ended", "told", "unknown"]
+    assert [leaver.metadata.name for leaver in seating.leavers(pods, tasks)] == ["ended", "told", "unknown"]
 
 
 def test_a_running_pod_gives_the_replica_its_address() -> None:

@@ -221,8 +221,8 @@ def test_ports_say_which_protocol_they_speak() -> None:
 
 def test_a_command_of_grpc_is_asked_by_the_kubelet_over_grpc() -> None:
     def probe(**spec: Any) -> dict[str, Any]:
-        found = manifests._probe(ServiceSpec.model_validate({"command": ("serve",), **spec}))
-        return dict(found)
+        manifest = manifests._probe(ServiceSpec.model_validate({"command": ("serve",), **spec}))
+        return dict(manifest)
 
     port = naming.REPLICA_PORT
     assert probe() == {"httpGet": {"path": "/", "port": port}}

@@ -28,8 +28,8 @@ def commit(folder: Path, text: str) -> str:
     (folder / ".gitignore").write_text("*.py\n")
     for words in (["init", "--quiet"], ["add", "--all", "--force"], ["commit", "--quiet", "--message", text]):
         subprocess.run(["git", *words], cwd=folder, env=IDENTITY, check=True)
-    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, env=IDENTITY, check=True, capture_output=True, text=True)
-    return found.stdout.strip()
+    completed = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, env=IDENTITY, check=True, capture_output=True, text=True)
+    return completed.stdout.strip()
 
 
 def provide(tmp_path: Path, name: str) -> Path:

@@ -27,7 +27,7 @@ def tree(tmp_path: Path) -> Iterator[tuple[int, int]]:
         child = int(parent.stdout.readline())
         yield parent.pid, child
         descent.end_leftovers(
-            str(tmp_path), [found for pid in (parent.pid, child) if (found := identify(pid))], time.monotonic() + 5
+            str(tmp_path), [identity for pid in (parent.pid, child) if (identity := identify(pid))], time.monotonic() + 5
         )
 
 

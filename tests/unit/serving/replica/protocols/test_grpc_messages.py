@@ -83,14 +83,16 @@ def test_a_message_comes_through_another_implementation() -> None:
     known()
     from tritonclient.grpc import service_pb2
 
-    asked = service_pb2.ModelInferRequest(model_name="m", id="é", raw_input_contents=[b"x" * 5000])
-    asked.inputs.add(name="x", datatype="INT64", shape=[2, -1]).contents.int64_contents.extend([1, -(1 << 63), (1 << 63) - 1])
-    asked.inputs.add(name="f", datatype="FP32").contents.fp32_contents.extend([0.5, -1.0])
-    asked.parameters["p"].double_param = 0.25
+    model_infer_request = service_pb2.ModelInferRequest(model_name="m", id="é", raw_input_contents=[b"x" * 5000])
+    model_infer_request.inputs.add(name="x", datatype="INT64", shape=[2, -1]).contents.int64_contents.extend(
+        [1, -(1 << 63), (1 << 63) - 1]
+    )
+    model_infer_request.inputs.add(name="f", datatype="FP32").contents.fp32_contents.extend([0.5, -1.0])
+    model_infer_request.parameters["p"].double_param = 0.25
     schema = definitions().schema
-    read = schema.decode("inference.ModelInferRequest", asked.SerializeToString())
+    read = schema.decode("inference.ModelInferRequest", model_infer_request.SerializeToString())
     assert read["inputs"][0]["contents"]["int64_contents"].tolist() == [1, -(1 << 63), (1 << 63) - 1]
-    assert service_pb2.ModelInferRequest.FromString(schema.encode("inference.ModelInferRequest", read)) == asked
+    assert service_pb2.ModelInferRequest.FromString(schema.encode("inference.ModelInferRequest", read)) == model_infer_request
 
 
 SCHEMA = Schema({"a.M": (Field(1, "n", "int64", repeated=True), Field(2, "t", "bytes", repeated=True), Field(3, "m", "a.M"))})
