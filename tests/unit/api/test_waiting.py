@@ -69,8 +69,8 @@ async def test_like_another_run_in_its_own_folder(client: Any) -> None:
     body = {"documents": FULL, "origin": {"user": "ana", "folder": "/home/ana", "interpreter": "/usr/bin/python3"}}
     await client.post("/v1/jobs", body)
     asked = {"like": "full", "document": {"spec": {"priority": 7}}, "origin": {"user": "bob", "folder": "/elsewhere"}}
-    made = (await client.post("/v1/jobs", {**asked, "environment": {"A": "1", "HF_HOME": "/hf"}})).json
-    assert (made["name"], made["priority"]) == ("full-2", 7)
+    answer = (await client.post("/v1/jobs", {**asked, "environment": {"A": "1", "HF_HOME": "/hf"}})).json
+    assert (answer["name"], answer["priority"]) == ("full-2", 7)
     kept = client.keeper.kept[-1]
     assert (kept.origin.user, kept.origin.folder, kept.origin.interpreter) == ("bob", "/home/ana", "/usr/bin/python3")
     assert kept.environment == {"HF_HOME": "/hf"}, "only a run in place gets all"

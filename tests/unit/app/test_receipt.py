@@ -166,8 +166,8 @@ async def test_two_requests_at_the_same_time_make_one_run(tmp_path: Path) -> Non
         while not at.keeper.received:
             await asyncio.sleep(0)
         at.keeper.slowly.set()
-        found = await asyncio.gather(*requests)
-        assert {job.key.name for (job,) in found} == {"mnist-1"}
+        results = await asyncio.gather(*requests)
+        assert {job.key.name for (job,) in results} == {"mnist-1"}
         assert (at.total(), at.keeper.received) == (1, 1)
 
 

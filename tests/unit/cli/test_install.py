@@ -41,14 +41,14 @@ def test_wrong_settings_are_said_with_their_place(
 
 
 def test_a_plan_needs_no_cluster_and_is_printed_in_three_ways(capfd: pytest.CaptureFixture[str]) -> None:
-    wanted = json.loads(json.dumps(manifests(Installation(image="fairway:1"))))
+    data = json.loads(json.dumps(manifests(Installation(image="fairway:1"))))
     plan = ["install", "kubernetes", "--image", "fairway:1", "--plan"]
     assert main(plan) == 0
     told = capfd.readouterr()
-    assert list(yaml.safe_load_all(told.out)) == wanted
+    assert list(yaml.safe_load_all(told.out)) == data
     assert "no cluster was asked what it has" in told.err
     assert main([*plan, "-o", "json"]) == 0
-    assert json.loads(capfd.readouterr().out)["items"] == wanted
+    assert json.loads(capfd.readouterr().out)["items"] == data
     assert main([*plan, "-o", "name"]) == 0
     assert "Deployment fairway-system/fairway-operator\n" in capfd.readouterr().out
 

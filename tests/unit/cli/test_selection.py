@@ -140,9 +140,9 @@ class TestPrune:
 
     def test_a_plan_deletes_nothing(self, runs: FakeDaemon, capsys: Shown) -> None:
         assert main(["prune", "--older-than", "30d", "--plan", "-o", "json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert (found["would_delete"], found["deleted"]) == (["old-1"], [])
-        assert found["bytes"] >= 100_000
+        data = json.loads(capsys.readouterr().out)
+        assert (data["would_delete"], data["deleted"]) == (["old-1"], [])
+        assert data["bytes"] >= 100_000
         assert runs.asked[0].query["phase"] == "succeeded,failed,stopped"
         assert not [asked for asked in runs.asked if asked.method == "DELETE"]
 

@@ -60,11 +60,11 @@ QUEUE = ["simulate", "queue", "--trace", "jobs.csv", "--nodes", "2x8"]
 def test_placement_as_json(capsys: Shown) -> None:
     assert main([*PLACE, "--order", "order.json", "--policy", "best-fit", "-o", "json"]) == 0
     shown = capsys.readouterr()
-    found = json.loads(shown.out)
+    data = json.loads(shown.out)
     assert shown.err == ""
-    assert {"policy", "curve", "decisions_per_second", "p99_us"} <= set(found)
-    assert (found["policy"], found["nodes"], found["gpus"], found["mix"]) == ("best-fit", 6, 24, "given")
-    assert found["curve"]["75"] == pytest.approx(75.0, abs=1.0)
+    assert {"policy", "curve", "decisions_per_second", "p99_us"} <= set(data)
+    assert (data["policy"], data["nodes"], data["gpus"], data["mix"]) == ("best-fit", 6, 24, "given")
+    assert data["curve"]["75"] == pytest.approx(75.0, abs=1.0)
 
 
 @pytest.mark.usefixtures("traces")
@@ -85,9 +85,9 @@ def test_policies_side_by_side(capsys: Shown) -> None:
 def test_other_nodes_and_an_order_that_is_drawn(capsys: Shown) -> None:
     asked = [*PLACE, "--policy", "random", "--seed", "7", "-o", "json"]
     assert main([*asked, "--add-nodes", "2x4", "--remove-nodes", "1"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["nodes"], found["gpus"], found["policy"]) == (7, 28, "random:7")
-    assert max(map(int, found["curve"])) >= 105
+    data = json.loads(capsys.readouterr().out)
+    assert (data["nodes"], data["gpus"], data["policy"]) == (7, 28, "random:7")
+    assert max(map(int, data["curve"])) >= 105
     assert main([*PLACE, "--order", "order.json", "--add-nodes", "1", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["nodes"] == 7
 
@@ -97,9 +97,9 @@ def test_pods_that_come_and_go(capsys: Shown, monkeypatch: pytest.MonkeyPatch) -
     few = runs.churn.churn
     monkeypatch.setattr(runs.churn, "churn", lambda *given, **named: few(*given, **{**named, "count": 500}))
     assert main([*PLACE, "--churn", "1.2", "--seed", "3", "-o", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["policy"], found["load"], found["seed"]) == ("fairway", 1.2, 3)
-    assert 50 < found["allocation"] <= 100
+    data = json.loads(capsys.readouterr().out)
+    assert (data["policy"], data["load"], data["seed"]) == ("fairway", 1.2, 3)
+    assert 50 < data["allocation"] <= 100
     assert main([*PLACE, "--churn", "1.2", "--report", "churn.html"]) == 0
     assert "GPUs allocated over time" in Path("churn.html").read_text()
 
@@ -107,14 +107,14 @@ def test_pods_that_come_and_go(capsys: Shown, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.usefixtures("traces")
 def test_a_queue_as_json_and_with_more_nodes(capsys: Shown) -> None:
     assert main([*QUEUE, "--policy", "fifo", "-o", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    data = json.loads(capsys.readouterr().out)
     wanted = {"policy", "average_jct_h", "median_jct_h", "p99_jct_h", "average_wait_h", "utilisation", "preemptions"}
-    assert wanted <= set(found)
-    assert (found["jobs"], found["nodes"], found["gpus_per_node"]) == (50, 2, 8)
+    assert wanted <= set(data)
+    assert (data["jobs"], data["nodes"], data["gpus_per_node"]) == (50, 2, 8)
     assert main([*QUEUE, "--policy", "fifo", "--add-nodes", "6", "-o", "json"]) == 0
     more = json.loads(capsys.readouterr().out)
     assert more["nodes"] == 8
-    assert more["average_jct_h"] < found["average_jct_h"]
+    assert more["average_jct_h"] < data["average_jct_h"]
 
 
 @pytest.mark.usefixtures("traces")
@@ -185,9 +185,9 @@ def test_a_history_of_ones_own_is_played(
     )
     daemon.answers["GET /v1/nodes"] = here
     assert main(["simulate", "queue", "--history", "--policy", "fifo", "-o", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["jobs"], found["nodes"], found["gpus_per_node"]) == (2, 1, 4)
-    assert found["average_jct_h"] == pytest.approx(300 / 3600, abs=1e-4)
+    data = json.loads(capsys.readouterr().out)
+    assert (data["jobs"], data["nodes"], data["gpus_per_node"]) == (2, 1, 4)
+    assert data["average_jct_h"] == pytest.approx(300 / 3600, abs=1e-4)
     first, second = daemon.of("GET", "/v1/jobs")
     assert first.query["namespace"] == "*"
     assert second.query["before"] == "cursor"

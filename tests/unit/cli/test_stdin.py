@@ -51,13 +51,13 @@ def test_a_pipe_is_handed_over_whole_and_once(becomes_stdin: Callable[[int], Non
     door = open_door()
     assert door is not None
     os.write(write_end, b"data")
-    found = fetch_from(door)
-    assert found is not None
-    assert os.read(found, 10) == b"data"
+    descriptor = fetch_from(door)
+    assert descriptor is not None
+    assert os.read(descriptor, 10) == b"data"
     assert not door.is_open
     assert stdin.fetch(door.name) is None
     assert os.read(0, 10) == b""
-    os.close(found)
+    os.close(descriptor)
     with pytest.raises(BrokenPipeError):
         os.write(write_end, b"nobody reads this")
     os.close(write_end)
@@ -70,10 +70,10 @@ def test_a_file_keeps_its_place(becomes_stdin: Callable[[int], None], tmp_path: 
     becomes_stdin(opened)
     door = open_door()
     assert door is not None
-    found = fetch_from(door)
-    assert found is not None
-    assert os.read(found, 100) == b"second\n"
-    os.close(found)
+    descriptor = fetch_from(door)
+    assert descriptor is not None
+    assert os.read(descriptor, 100) == b"second\n"
+    os.close(descriptor)
 
 
 def test_a_socket_will_do(becomes_stdin: Callable[[int], None]) -> None:
@@ -82,10 +82,10 @@ def test_a_socket_will_do(becomes_stdin: Callable[[int], None]) -> None:
     door = open_door()
     assert door is not None
     ours.sendall(b"over ssh")
-    found = fetch_from(door)
-    assert found is not None
-    assert os.read(found, 100) == b"over ssh"
-    os.close(found)
+    descriptor = fetch_from(door)
+    assert descriptor is not None
+    assert os.read(descriptor, 100) == b"over ssh"
+    os.close(descriptor)
     ours.close()
 
 
@@ -113,9 +113,9 @@ def test_whoever_hangs_up_while_it_waits_does_not_take_it_along(becomes_stdin: C
         hasty.connect(f"\0{door.name}")
     door.answer()
     assert door.is_open
-    found = fetch_from(door)
-    assert found is not None
-    os.close(found)
+    descriptor = fetch_from(door)
+    assert descriptor is not None
+    os.close(descriptor)
     os.close(write_end)
 
 

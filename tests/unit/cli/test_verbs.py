@@ -339,14 +339,14 @@ def test_render_and_schema(daemon: FakeDaemon, tmp_path: Path, capsys: Shown) ->
 
 def test_the_daemons_status(home: str, capsys: Shown) -> None:
     assert main(["daemon", "status", "-o", "json"]) == 4
-    known = json.loads(capsys.readouterr().out)
-    assert (known["running"], known["pid"], known["version"]) == (False, None, None)
+    data = json.loads(capsys.readouterr().out)
+    assert (data["running"], data["pid"], data["version"]) == (False, None, None)
     with FakeDaemon(home) as fake:
         fake.answers["GET /v1/health"] = {"version": "1.2.3", "pid": 42, "home": home}
         assert main(["daemon", "status", "-o", "json"]) == 0
-        known = json.loads(capsys.readouterr().out)
-        assert (known["running"], known["pid"], known["version"], known["home"]) == (True, 42, "1.2.3", home)
-        assert known["socket"].endswith(".sock")
+        data = json.loads(capsys.readouterr().out)
+        assert (data["running"], data["pid"], data["version"], data["home"]) == (True, 42, "1.2.3", home)
+        assert data["socket"].endswith(".sock")
         assert main(["daemon", "status"]) == 0
         assert "running  yes\n" in capsys.readouterr().out
         assert main(["daemon", "stop", "--plan"]) == 0

@@ -57,10 +57,10 @@ def test_lightning_with_peers_is_one_of_them(launch):
 
 
 def test_roles_of_mxnet_are_known_by_default(launch):
-    made = launch({"scheduler": 1, "server": 1, "worker": 2})
-    env = made["server-0"].processes[0].env
+    launches = launch({"scheduler": 1, "server": 1, "worker": 2})
+    env = launches["server-0"].processes[0].env
     assert (env["DMLC_ROLE"], env["DMLC_PS_ROOT_PORT"], env["DMLC_NUM_WORKER"]) == ("server", "20000", "2")
-    assert "DMLC_TRACKER_URI" not in made["worker-0"].processes[0].env
+    assert "DMLC_TRACKER_URI" not in launches["worker-0"].processes[0].env
 
 
 def test_workers_of_xgboost_find_their_tracker(launch):

@@ -8,8 +8,8 @@ CPU_FLAGS = ("accelerate", "launch", "--cpu", "train.py")
 
 
 def test_rank_variables_of_a_gang(launch):
-    made = launch({"worker": 2}, members={"worker": {"processes": 2}}, attempt=1, framework="pytorch", restart={"max": 5})
-    last = made["worker-1"].processes[1].env
+    launches = launch({"worker": 2}, members={"worker": {"processes": 2}}, attempt=1, framework="pytorch", restart={"max": 5})
+    last = launches["worker-1"].processes[1].env
     wanted = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "20001",
@@ -34,14 +34,14 @@ def test_rank_variables_of_a_gang(launch):
 @pytest.mark.parametrize("framework", ["auto", "pytorch"])
 def test_a_launcher_that_a_script_calls_joins(launch, framework):
     """The task is started once per worker, with the worker's ranks; other commands of the script get a rank too."""
-    made = launch(
+    launches = launch(
         {"worker": 2},
         members={"worker": {"processes": 1, "slots": 2}},
         roles={"worker": {"command": ("bash", "train.sh")}},
         starters={"worker": "torchrun"},
         framework=framework,
     )
-    (only,) = made["worker-1"].processes
+    (only,) = launches["worker-1"].processes
     wanted = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_NPROC_PER_NODE": "2", "RANK": "2", "WORLD_SIZE": "4"}
     assert {name: only.env[name] for name in wanted} == wanted
     assert not [name for name in only.env if name.startswith("TORCHELASTIC_") and name != "TORCHELASTIC_ERROR_FILE"]
@@ -56,8 +56,8 @@ def test_deepspeed_gets_a_port_of_its_own(launch):
 
 
 def test_ranks_are_distinct_and_cover_the_world(launch):
-    made = launch({"master": 1, "worker": 3}, members={"worker": {"processes": 2}}, framework="pytorch")
-    processes = [process for each in made.values() for process in each.processes]
+    launches = launch({"master": 1, "worker": 3}, members={"worker": {"processes": 2}}, framework="pytorch")
+    processes = [process for each in launches.values() for process in each.processes]
     assert sorted(int(process.env["RANK"]) for process in processes) == list(range(7))
     assert {process.env["WORLD_SIZE"] for process in processes} == {"7"}
     assert {process.env["MASTER_PORT"] for process in processes} == {"20001"}
@@ -160,10 +160,10 @@ def test_accelerate_without_gpus_runs_once_a_rank(launch, given, made):
 
 def test_accelerate_with_gpus_gets_the_flags_that_the_user_left_out(launch):
     roles = {"worker": {"command": ("accelerate", "launch", "--main-process-port", "99", "train.py")}}
-    made = launch(
+    launches = launch(
         {"worker": 2}, members={"worker": {"slots": 4, "devices": ("a", "b", "c", "d")}}, framework="pytorch", roles=roles
     )
-    (only,) = made["worker-1"].processes
+    (only,) = launches["worker-1"].processes
     assert only.argv == (
         "accelerate", "launch", "--multi_gpu", "--num_processes", "8", "--num_machines", "2", "--machine_rank", "1",
         "--main_process_ip", "127.0.0.1", "--main-process-port", "99", "train.py",

@@ -146,16 +146,16 @@ def test_a_model_that_was_sent_is_the_one_that_is_registered_from_a_folder(tmp_p
     (source / "weights").write_bytes(b"w" * 50_000)
     sent = send_folder(blobs, {path.name: path.read_bytes() for path in source.iterdir()})
     models = Models(tmp_path, blobs)
-    made = models.register("mnist", sent, ModelFacts(), 1.0)
-    assert (str(made), made.format, made.files) == ("mnist@1", "onnx", 2)
+    version = models.register("mnist", sent, ModelFacts(), 1.0)
+    assert (str(version), version.format, version.files) == ("mnist@1", "onnx", 2)
     assert [path for path in (blobs.root / "arriving").rglob("*") if path.is_file() and path.name != "lock"] == []
-    assert models.register("mnist", str(source), ModelFacts(), 2.0) == made
+    assert models.register("mnist", str(source), ModelFacts(), 2.0) == version
     reader = replace(sent, held=blobs.has)
-    assert models.register("mnist", reader, ModelFacts(), 3.0) == made, "content that its sender may read need not come again"
-    assert (models.folder(made) / "weights").read_bytes() == b"w" * 50_000
+    assert models.register("mnist", reader, ModelFacts(), 3.0) == version, "content that its sender may read need not come again"
+    assert (models.folder(version) / "weights").read_bytes() == b"w" * 50_000
     for path in (blobs.root / "sha256").rglob("*"):
         assert path.is_dir() or path.stat().st_mode & 0o777 == 0o444
-    models.delete(made)
+    models.delete(version)
     models.free([])
     assert kept(blobs) == []
     with pytest.raises(UnavailableError, match="its manifest is missing or was removed"):
@@ -165,13 +165,13 @@ def test_a_model_that_was_sent_is_the_one_that_is_registered_from_a_folder(tmp_p
 def test_who_knows_a_digest_and_never_had_the_content_gets_nothing(tmp_path: Path, blobs: Blobs) -> None:
     files = {"model.onnx": onnx_file(), "weights": b"w" * 50_000}
     models = Models(tmp_path, blobs)
-    made = models.register("mnist", send_folder(blobs, files), ModelFacts(), 1.0)
+    version = models.register("mnist", send_folder(blobs, files), ModelFacts(), 1.0)
     here, one = Arriving(blobs), awaited(files["weights"])
     assert here.standing("bob", one) == Standing(0, 0, whole=False)
     assert here.settle("bob", [one], LONG) == [Standing(0, 0, whole=False)]
-    for held in (nothing_held, lambda digest: digest == made.digest, lambda digest: digest == one.digest):
+    for held in (nothing_held, lambda digest: digest == version.digest, lambda digest: digest == one.digest):
         with pytest.raises(UnavailableError, match="is missing or was removed"):
-            models.register("stolen", Sent("bob", made.digest, held=held), ModelFacts(), 2.0)
+            models.register("stolen", Sent("bob", version.digest, held=held), ModelFacts(), 2.0)
     # A manifest of his own that refers to the content of others does not help either.
     entries = (
         Entry("model.onnx", 0o644, len(onnx_file()), send(blobs, onnx_file(), "bob")),
@@ -198,17 +198,17 @@ def test_a_namespace_holds_what_its_versions_hold(tmp_path: Path, blobs: Blobs) 
     namespaces = Namespaces(tmp_path, several=True)
     possession = Possession(tmp_path, blobs, namespaces)
     models, datasets = Models(tmp_path, blobs, namespaces), Datasets(tmp_path, blobs, namespaces)
-    made = models.register("team-a/mnist", send_folder(blobs, {"model.onnx": onnx_file()}), ModelFacts(), 1.0)
+    version = models.register("team-a/mnist", send_folder(blobs, {"model.onnx": onnx_file()}), ModelFacts(), 1.0)
     (tmp_path / "rows").write_bytes(b"rows")
     rows = datasets.add("team-b/rows", tmp_path / "rows", 1.0)
     inside = hashlib.sha256(onnx_file()).hexdigest()
-    assert [possession.held_in("team-a")(digest) for digest in (made.digest, inside, rows.digest)] == [True, True, False]
-    assert [possession.held_in("team-b")(digest) for digest in (made.digest, inside, rows.digest)] == [False, False, True]
+    assert [possession.held_in("team-a")(digest) for digest in (version.digest, inside, rows.digest)] == [True, True, False]
+    assert [possession.held_in("team-b")(digest) for digest in (version.digest, inside, rows.digest)] == [False, False, True]
     assert not possession.held_in("default")(inside)
     (tmp_path / "elsewhere").write_bytes(onnx_file())
     datasets.add("team-b/described", tmp_path / "elsewhere", 2.0, reference=True)
     assert not possession.held_in("team-b")(inside), "a reference holds nothing"
-    models.delete(made)
+    models.delete(version)
     assert not possession.held_in("team-a")(inside)
 
 
@@ -234,8 +234,8 @@ def test_what_is_refused_is_not_kept_and_need_not_be_sent_again(tmp_path: Path, 
 def test_a_dataset_of_one_file_and_one_of_a_folder(tmp_path: Path, blobs: Blobs) -> None:
     datasets = Datasets(tmp_path, blobs)
     sent = send_folder(blobs, {"rows.csv": b"1,2\n"})
-    one = datasets.add("rows", Sent(sent.owner, sent.digest, is_file=True), 1.0)
-    assert one.is_file
+    version = datasets.add("rows", Sent(sent.owner, sent.digest, is_file=True), 1.0)
+    assert version.is_file
     assert datasets.resolve("rows").read_bytes() == b"1,2\n"
     many = datasets.add("more", send_folder(blobs, {"a/b": b"1", "c": b""}), 1.0)
     assert (many.is_file, many.files, many.size) == (False, 2, 1)
@@ -338,12 +338,12 @@ def test_a_crash_leaves_all_or_nothing_and_the_second_try_needs_nothing_sent(tmp
 def test_content_that_was_damaged_is_asked_for_again_and_repaired(blobs: Blobs, tmp_path: Path) -> None:
     files = {"model.onnx": onnx_file(), "weights": b"w" * (2 << 20)}
     models = Models(tmp_path, blobs)
-    made = models.register("mnist", send_folder(blobs, files), ModelFacts(), 1.0)
+    version = models.register("mnist", send_folder(blobs, files), ModelFacts(), 1.0)
     one = awaited(files["weights"])
     assert Arriving(blobs).standing("ann", one, held=blobs.has).whole
     path = blobs.path(one.digest)
     path.chmod(0o644)
     path.write_bytes(b"x" * one.size)
     assert Arriving(blobs).standing("ann", one, held=blobs.has) == Standing(0, 0, whole=False)
-    assert models.register("mnist", send_folder(blobs, files), ModelFacts(), 2.0) == made
+    assert models.register("mnist", send_folder(blobs, files), ModelFacts(), 2.0) == version
     assert path.read_bytes() == files["weights"]

@@ -31,10 +31,10 @@ def test_versions_aliases_tags_and_taken_numbers_go_along(tmp_path: Path) -> Non
     models.rename("mnist", "digits", "Digits")
     assert [str(each) for each in models.list()] == ["digits@2", "digits@3"]
     assert models.names() == ["digits"]
-    found = models.get("digits@champion")
-    assert (found.version, found.digest, found.title, found.created) == (2, before.digest, "Digits", before.created)
+    version = models.get("digits@champion")
+    assert (version.version, version.digest, version.title, version.created) == (2, before.digest, "Digits", before.created)
     assert models.get("digits@3").tags == {"n": "2", "more": "yes"}
-    assert [each.path for each in models.files(found)] == ["1.onnx"]
+    assert [each.path for each in models.files(version)] == ["1.onnx"]
     with pytest.raises(NotFoundError):
         models.get("mnist")
     # Another object reads the same from the disk, and numbers continue.

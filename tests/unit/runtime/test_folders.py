@@ -63,10 +63,10 @@ def test_a_crash_at_any_act_leaves_the_newest_or_the_one_before(in_job: Path, mo
             crash_at(patch, number)
             with pytest.raises(CrashError):
                 save(step, "three")
-        found = checkpoint.latest(deep=True)
-        assert found is not None, f"nothing left after a crash at act {number}"
-        text = (found.path / "model.bin").read_text()
-        assert (found.step, text) in {(2, "two"), (step, "three")}, f"act {number}"
+        latest = checkpoint.latest(deep=True)
+        assert latest is not None, f"nothing left after a crash at act {number}"
+        text = (latest.path / "model.bin").read_text()
+        assert (latest.step, text) in {(2, "two"), (step, "three")}, f"act {number}"
         save(9, "after")
         assert checkpoint.history()[0].step == 9
         left = [path.name for path in (in_job / "checkpoints").iterdir() if path.name.startswith((".tmp", ".old", ".trash"))]

@@ -39,9 +39,9 @@ WISHES: Wishes = {
 
 
 def test_every_wish_arrives_in_the_document() -> None:
-    made = read_data(document.make_document(["python", "train.py"], WISHES, namespace="team", in_place=True))
-    spec, worker = made.spec, made.spec.roles["worker"]
-    assert (made.metadata.name, made.metadata.namespace, made.metadata.labels) == ("mnist", "team", {"team": "nlp"})
+    data = read_data(document.make_document(["python", "train.py"], WISHES, namespace="team", in_place=True))
+    spec, worker = data.spec, data.spec.roles["worker"]
+    assert (data.metadata.name, data.metadata.namespace, data.metadata.labels) == ("mnist", "team", {"team": "nlp"})
     assert (worker.command, worker.replicas.min, worker.replicas.max, worker.processes) == (("python", "train.py"), 2, 2, 4)
     resources = worker.resources
     assert (resources.gpu, resources.gpu_type, resources.cpu, resources.memory) == ("8", ("H100",), "2", "2Gi")
@@ -53,16 +53,16 @@ def test_every_wish_arrives_in_the_document() -> None:
 
 
 def test_a_command_without_wishes_runs_once_and_is_not_tried_again() -> None:
-    made = read_data(document.make_document(["./go.sh"], {}, namespace="default", in_place=False))
-    assert (made.metadata.name, made.spec.restart.max, made.spec.code.in_place) == ("go", 0, False)
+    data = read_data(document.make_document(["./go.sh"], {}, namespace="default", in_place=False))
+    assert (data.metadata.name, data.spec.restart.max, data.spec.code.in_place) == ("go", 0, False)
 
 
 def test_wishes_win_over_a_document() -> None:
     base = document.make_document(["a"], {"name": "x", "memory": "1Gi", "retries": 3}, namespace="n", in_place=False)
     changed = document.change_document(base, {"workers": 3, "retries": 0, "name": "y"})
-    made = read_data(changed)
-    worker = made.spec.roles["worker"]
-    assert (made.metadata.name, worker.replicas.max, worker.resources.memory, made.spec.restart.max) == ("y", 3, "1Gi", 0)
+    data = read_data(changed)
+    worker = data.spec.roles["worker"]
+    assert (data.metadata.name, worker.replicas.max, worker.resources.memory, data.spec.restart.max) == ("y", 3, "1Gi", 0)
     assert read_data(base).metadata.name == "x"
 
 

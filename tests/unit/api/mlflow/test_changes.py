@@ -45,8 +45,8 @@ async def test_a_renamed_model_has_its_new_name_everywhere(place: Any) -> None:
     assert (version.title, version.aliases) == ("ResNet50", ("champion",))
     assert await place.app.models.list("net") == []
     assert (await call("GET", "registered-models/get", {"name": "net"})).error == "RESOURCE_DOES_NOT_EXIST"
-    found = await call.get("registered-models/get", name="resnet50--17602d153a")
-    assert found["registered_model"]["aliases"] == [{"alias": "champion", "version": "1"}]
+    answer = await call.get("registered-models/get", name="resnet50--17602d153a")
+    assert answer["registered_model"]["aliases"] == [{"alias": "champion", "version": "1"}]
     listed = await call.get("registered-models/search")
     assert [each["name"] for each in listed["registered_models"]] == ["ResNet50"]
     # The old name is free.

@@ -124,8 +124,8 @@ async def made_by(call: Any, run: str, experiment: str, registered: str) -> dict
     await call.post("runs/set-tag", run_id=run, key="there", value="x")
     assert (await call.put_file(f"{run}/notes.txt", b"first")).status == OK
     spare = (await call.post("runs/create", experiment_id="0", tags=[{"key": "mlflow.parentRunId", "value": run}]))["run"]["info"]
-    made = await call.post("logged-models", experiment_id="0", name="net", source_run_id=run, tags=[{"key": "t", "value": "x"}])
-    model = made["model"]["info"]["model_id"]
+    answer = await call.post("logged-models", experiment_id="0", name="net", source_run_id=run, tags=[{"key": "t", "value": "x"}])
+    model = answer["model"]["info"]["model_id"]
     await call.post("registered-models/create", name=registered)
     for weights in ((), ("w",)):
         assert (await call.put_file(f"models/{model}/model.onnx", onnx_file(weights=weights))).status == OK
@@ -225,8 +225,8 @@ async def test_the_owner_changes_everything(place: Any, route: tuple[str, str]) 
 async def test_an_alias_moves_to_a_version_of_ones_own_unless_it_was_anothers(place: Any) -> None:
     known = await things(place)
     call, foreign = place.speak("mnist-1"), known[FOREIGN]["registered"]
-    made = await call.post("model-versions/create", name=foreign, source=f"models:/{known[OWN]['model']}")
-    number = made["model_version"]["version"]
+    answer = await call.post("model-versions/create", name=foreign, source=f"models:/{known[OWN]['model']}")
+    number = answer["model_version"]["version"]
     await call.post("registered-models/alias", name=foreign, alias="trial", version=number)
     assert (await place.app.models.get(f"{foreign}@trial")).version == int(number)
     refused = await call("POST", "registered-models/alias", {"name": foreign, "alias": "champion", "version": number})
@@ -240,9 +240,9 @@ async def test_a_client_does_not_choose_who_made_a_version(place: Any) -> None:
     known = await things(place)
     call, foreign = place.speak("mnist-1"), place.speak("other-1")
     forged = [{"key": "fairway.run", "value": "default/other-1"}]
-    made = await call.post("model-versions/create", name="net-own", source=f"models:/{known[OWN]['model']}", tags=forged)
-    assert made["model_version"]["tags"] == []
-    number = made["model_version"]["version"]
+    answer = await call.post("model-versions/create", name="net-own", source=f"models:/{known[OWN]['model']}", tags=forged)
+    assert answer["model_version"]["tags"] == []
+    number = answer["model_version"]["version"]
     assert (await place.app.models.get(f"net-own@{number}")).tags["fairway.run"] == "default/mnist-1"
     refused = await foreign("POST", "registered-models/alias", {"name": "net-own", "alias": "new", "version": number})
     assert refused.error == "PERMISSION_DENIED"

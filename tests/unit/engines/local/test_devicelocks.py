@@ -44,14 +44,14 @@ def earlier_lock(public: Path, home: str, *, shared: bool = False) -> int:
 
 def test_a_device_is_held_by_one_home(tmp_path: Path) -> None:
     mine, other = locks_of(tmp_path, "home-a"), locks_of(tmp_path, "home-b")
-    held = mine.take("GPU-1", shared=False)
-    assert held is not None
+    claim = mine.take("GPU-1", shared=False)
+    assert claim is not None
     assert other.take("GPU-1", shared=False) is None
     assert other.take("GPU-1", shared=True) is None
     assert mine.take("GPU-1", shared=True) is None
     assert mine.foreign_holder("GPU-1") == ""
     assert "another fairway home" in other.foreign_holder("GPU-1")
-    release(*held)
+    release(*claim)
     assert other.foreign_holder("GPU-1") == ""
     again = other.take("GPU-1", shared=False)
     assert again is not None
@@ -78,10 +78,10 @@ def test_shares_of_a_device_belong_to_one_home(tmp_path: Path) -> None:
 
 def test_a_device_is_held_as_long_as_a_copy_of_its_lock_is_open(tmp_path: Path) -> None:
     mine = locks_of(tmp_path)
-    held = mine.take("GPU-1", shared=False)
-    assert held is not None
-    copies = [os.dup(descriptor) for descriptor in held]
-    release(*held)
+    claim = mine.take("GPU-1", shared=False)
+    assert claim is not None
+    copies = [os.dup(descriptor) for descriptor in claim]
+    release(*claim)
     assert mine.take("GPU-1", shared=False) is None
     release(*copies)
     again = mine.take("GPU-1", shared=False)
@@ -92,9 +92,9 @@ def test_a_device_is_held_as_long_as_a_copy_of_its_lock_is_open(tmp_path: Path) 
 def test_files_of_ended_claims_are_removed(tmp_path: Path) -> None:
     mine = locks_of(tmp_path)
     for _ in range(20):
-        held = mine.take("GPU-1", shared=False)
-        assert held is not None
-        release(*held)
+        claim = mine.take("GPU-1", shared=False)
+        assert claim is not None
+        release(*claim)
     mine.foreign_holder("GPU-1")
     assert list((tmp_path / f"machine-{os.getuid()}").iterdir()) == []
 
@@ -128,9 +128,9 @@ def test_users_exclude_each_other_and_the_owner_of_the_file_is_named(public: Pat
 
         do_as(STRANGER, check)
         release(*held)
-    taken = mine.take("GPU-1", shared=False)
-    assert taken is not None
-    release(*taken)
+    claim = mine.take("GPU-1", shared=False)
+    assert claim is not None
+    release(*claim)
 
 
 @needs_root
@@ -159,10 +159,10 @@ def test_hostile_files_cost_nothing(public: Path) -> None:
         for number in range(1, 5):
             uuid = f"GPU-{number}"
             assert mine.foreign_holder(uuid) == ""
-            held = mine.take(uuid, shared=False)
-            assert held is not None
+            claim = mine.take(uuid, shared=False)
+            assert claim is not None
             assert mine.take(uuid, shared=False) is None, "and it still excludes"
-            release(*held)
+            release(*claim)
         assert time.monotonic() - began < 10
         for name in ("device-GPU-1 ", "device-GPU-3 ", "device-GPU-1@aa", "device-GPU-2@aa", "device-GPU-3@aa"):
             assert any(f"/{name}" in words for words in folder.warnings), name
@@ -185,17 +185,17 @@ def test_a_claim_in_the_folder_of_another_user_is_nobodys(public: Path) -> None:
     with acting_as(NEIGHBOUR, plant):
         mine = locks_of(public)
         assert mine.foreign_holder("GPU-1") == ""
-        held = mine.take("GPU-1", shared=False)
-        assert held is not None
-        release(*held)
+        claim = mine.take("GPU-1", shared=False)
+        assert claim is not None
+        release(*claim)
 
 
 @needs_root
 def test_shared_locks_of_a_reader_hold_nothing(public: Path) -> None:
     """Every user can open the file of a claim for reading, and take a shared lock on it after its holder has exited."""
     mine = locks_of(public)
-    held = mine.take("GPU-1", shared=False)
-    assert held is not None
+    claim = mine.take("GPU-1", shared=False)
+    assert claim is not None
     (path,) = (public / "machine-0").iterdir()
 
     def lock() -> None:
@@ -204,10 +204,10 @@ def test_shared_locks_of_a_reader_hold_nothing(public: Path) -> None:
         with pytest.raises(BlockingIOError):
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 1, 0, 0))
-        release(*held)
+        release(*claim)
 
     with acting_as(STRANGER, lock):
-        release(*held)
+        release(*claim)
         again = mine.take("GPU-1", shared=False)
         assert again is not None
         release(*again)
@@ -230,12 +230,12 @@ def test_tasks_of_an_earlier_version_exclude_and_are_excluded(tmp_path: Path, sh
     if share is not None:
         release(*share)
     os.close(old)
-    held = mine.take("GPU-1", shared=False)
-    assert held is not None
+    claim = mine.take("GPU-1", shared=False)
+    assert claim is not None
     again = os.open(tmp_path / "machine" / "device-GPU-1", os.O_RDWR)
     assert not try_lock(again), "a daemon of an earlier version sees it"
     os.close(again)
-    release(*held)
+    release(*claim)
 
 
 CONTEST = """

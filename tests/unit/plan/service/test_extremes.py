@@ -226,8 +226,8 @@ REPORTS = st.builds(sequential.Reports, FLOATS | COUNTS, FLOATS, FLOATS)
 def test_a_difference_is_finite_or_not_known(new, old, alpha):
     assert isinstance(new.mean, float)
     assert new.variance >= 0
-    found = sequential.difference(new, old, alpha)
-    assert found is None or (math.isfinite(found.value) and found.low <= found.value <= found.high)
+    difference = sequential.difference(new, old, alpha)
+    assert difference is None or (math.isfinite(difference.value) and difference.low <= difference.value <= difference.high)
 
 
 def test_outcomes_that_are_too_large_are_left_out_and_said():

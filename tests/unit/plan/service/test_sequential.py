@@ -78,8 +78,8 @@ def worse_at_any_look(chance, new, old, count=2000):
     """Return whether the new version is called worse in an evaluation after any ten reports."""
     mine, other = (chance.random(count) < part for part in (new, old))
     for seen in range(50, count, 10):
-        found = sequential.difference(reports(mine[:seen].astype(float)), reports(other[:seen].astype(float)), 0.05)
-        if found.high < 0:
+        difference = sequential.difference(reports(mine[:seen].astype(float)), reports(other[:seen].astype(float)), 0.05)
+        if difference.high < 0:
             return True
     return False
 
@@ -96,8 +96,8 @@ def test_a_metric_that_is_worse_is_called_so():
 
 def test_few_reports_say_nothing_and_the_interval_holds_the_difference():
     assert sequential.difference(Reports(10, 5, 5), Reports(1000, 500, 500), 0.05) is None
-    found = sequential.difference(Reports(1000, 500, 500), Reports(1000, 600, 600), 0.05)
-    assert found.value == pytest.approx(-0.1)
-    assert found.low < -0.1 < found.high < 0
+    difference = sequential.difference(Reports(1000, 500, 500), Reports(1000, 600, 600), 0.05)
+    assert difference.value == pytest.approx(-0.1)
+    assert difference.low < -0.1 < difference.high < 0
     constant = sequential.difference(Reports(100, 100, 100), Reports(100, 100, 100), 0.05)
     assert constant.low <= 0 <= constant.high

@@ -91,10 +91,10 @@ def test_any_value_is_refused_or_read_as_a_signature_that_can_be_kept(tmp_path: 
     except RefusedError:
         return
     models = Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
-    made = models.register("m", str(folder), ModelFacts(allow_pickle=True), 1.0)
+    version = models.register("m", str(folder), ModelFacts(allow_pickle=True), 1.0)
     again = Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
-    assert again.get("m").signature == made.signature
-    assert all(-1 <= length < 2**63 for spec in made.signature.inputs for length in spec.shape)
+    assert again.get("m").signature == version.signature
+    assert all(-1 <= length < 2**63 for spec in version.signature.inputs for length in spec.shape)
 
 
 def bomb(last: str) -> bytes:

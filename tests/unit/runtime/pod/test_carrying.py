@@ -97,9 +97,9 @@ def test_the_next_attempt_begins_where_the_last_one_saved(
     assert [one.step for one in server.carried.checkpoints("team", "mnist-1")] == [30, 20], "as many as the document keeps"
     assert restore(server.endpoint, server.operator().token, str(second)) == "step-000000000030"
     monkeypatch.setenv(contract.CHECKPOINT_DIR, str(second))
-    found = checkpoint.latest(deep=True)
-    assert found is not None
-    assert (found.step, found.meta, found.sequence) == (30, {"epoch": 3}, 3)
+    latest = checkpoint.latest(deep=True)
+    assert latest is not None
+    assert (latest.step, latest.meta, latest.sequence) == (30, {"epoch": 3}, 3)
     assert (second / contract.LATEST).read_text() == "step-000000000030\n"
     save(second, 40, monkeypatch)
     started = Carrying(server.operator(), str(second), {})

@@ -96,38 +96,38 @@ def test_counters_are_added_and_never_fall() -> None:
 
 
 def test_a_replica_that_counted_before_adds_only_what_comes() -> None:
-    found = Accumulator()
-    found.observe("a", (), counted(1000), baseline=True)
-    assert total(found) == 0
-    found.observe("a", (), counted(1003), baseline=True)
-    assert total(found) == 3
+    accumulator = Accumulator()
+    accumulator.observe("a", (), counted(1000), baseline=True)
+    assert total(accumulator) == 0
+    accumulator.observe("a", (), counted(1003), baseline=True)
+    assert total(accumulator) == 3
 
 
 def test_gauges_are_those_of_the_replicas_that_answer() -> None:
-    found = Accumulator()
+    accumulator = Accumulator()
     for name in ("a", "b"):
-        found.observe(name, (), [*counted(2, "waiting", "gauge"), *counted(0.5, "nv_gpu_utilization", "gauge")])
-    assert (total(found, "waiting"), total(found, "nv_gpu_utilization")) == (4, 0.5)
-    found.miss("a")
-    assert total(found, "waiting") == 2
+        accumulator.observe(name, (), [*counted(2, "waiting", "gauge"), *counted(0.5, "nv_gpu_utilization", "gauge")])
+    assert (total(accumulator, "waiting"), total(accumulator, "nv_gpu_utilization")) == (4, 0.5)
+    accumulator.miss("a")
+    assert total(accumulator, "waiting") == 2
 
 
 def test_a_replica_cannot_pass_for_another_and_bad_numbers_add_nothing() -> None:
-    found = Accumulator()
+    accumulator = Accumulator()
     family = Family("c_total", "counter")
     family.add(1, ("revision", "9"))
     family.add(float("nan"), ("x", "y"))
     family.add(-3, ("x", "z"))
-    found.observe("a", (("revision", "1"),), [family, *counted(5, "c_total", "gauge")])
-    (merged,) = found.families()
+    accumulator.observe("a", (("revision", "1"),), [family, *counted(5, "c_total", "gauge")])
+    (merged,) = accumulator.families()
     assert merged.samples == [("c_total", (("revision", "1"),), 1)]
 
 
 def test_the_first_meaning_of_a_name_stays() -> None:
-    found = Accumulator()
-    found.observe("a", (), counted(5))
-    found.observe("b", (), counted(7, kind="gauge"))
-    assert total(found) == 5
+    accumulator = Accumulator()
+    accumulator.observe("a", (), counted(5))
+    accumulator.observe("b", (), counted(7, kind="gauge"))
+    assert total(accumulator) == 5
 
 
 def test_openmetrics_is_for_those_who_ask_for_it() -> None:

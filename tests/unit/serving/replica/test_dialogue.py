@@ -68,7 +68,7 @@ async def test_what_compressed_messages_become_is_bounded_together(method: bytes
         await asyncio.sleep(0)
     assert 4_000_000 < most <= 16 << 20
     assert held.total <= 16 << 20
-    said = transport.written
-    assert b"requests hold more than" in said
+    written = transport.written
+    assert b"requests hold more than" in written
     connection.connection_lost(None)
     assert method == b"ModelStreamInfer" or not held.total

@@ -25,21 +25,21 @@ async def test_a_refused_connection_goes_elsewhere(stage: Stage) -> None:
     for _ in range(10):
         answer = await stage.ask(method="POST", body=b"abc")
         assert json.loads(answer.body)["name"] == "alive"
-    seen = stage.load()
-    assert seen.backends["dead"].refused >= 1
-    assert seen.revisions[1].failed == 0
+    load = stage.load()
+    assert load.backends["dead"].refused >= 1
+    assert load.revisions[1].failed == 0
     assert stage.wakes >= 1
 
 
 async def test_a_backend_that_comes_back_is_used_again(stage: Stage) -> None:
     replica = await stage.one()
     await replica.stop()
-    asked = asyncio.create_task(stage.ask(method="POST", body=b"abc"))
+    request = asyncio.create_task(stage.ask(method="POST", body=b"abc"))
     await until(lambda: stage.load().held == 1)
     others = [asyncio.create_task(stage.ask(method="POST", body=b"abc")) for _ in range(5)]
     await until(lambda: stage.load().held == 6)
     await replica.start()
-    assert {answer.status for answer in await asyncio.gather(asked, *others)} == {200}
+    assert {answer.status for answer in await asyncio.gather(request, *others)} == {200}
     assert stage.load().held == 0
     assert stage.load().expired == 0
 
@@ -462,13 +462,13 @@ async def test_the_least_busy_backend_is_taken(stage: Stage) -> None:
     slow, fast = await stage.replica("slow"), await stage.replica("fast")
     slow.gate.clear()
     stage.plan(slow.backend)
-    held = asyncio.create_task(stage.ask())
+    request = asyncio.create_task(stage.ask())
     await slow.wait_for(1)
     stage.plan(slow.backend, fast.backend)
     names = {json.loads((await stage.ask()).body)["name"] for _ in range(8)}
     assert names == {"fast"}
     slow.gate.set()
-    assert (await held).status == 200
+    assert (await request).status == 200
 
 
 class TestMirror:
@@ -541,10 +541,10 @@ class TestDrain:
         assert await asyncio.wait_for(reader.read(), 20.0) == b""
 
     async def test_those_who_wait_are_told(self, stage: Stage) -> None:
-        asked = asyncio.create_task(stage.ask(method="POST", body=b"abc"))
+        request = asyncio.create_task(stage.ask(method="POST", body=b"abc"))
         await until(lambda: stage.load().held == 1)
         stage.desk.refuse_all("the service was deleted")
-        answer = await asked
+        answer = await request
         assert answer.status == 503
         assert "deleted" in json.loads(answer.body)["error"]
 
@@ -559,10 +559,10 @@ async def test_busy_seconds_and_latency(stage: Stage) -> None:
     assert stage.load().backends["a"].busy_seconds > 0.1
     replica.gate.set()
     await asyncio.gather(*asked)
-    seen = stage.load()
-    assert seen.revisions[1].latency_sum > 0.2
-    assert seen.backends["a"].busy_seconds < seen.revisions[1].latency_sum
-    assert sum(seen.revisions[1].latency) == 2
+    load = stage.load()
+    assert load.revisions[1].latency_sum > 0.2
+    assert load.backends["a"].busy_seconds < load.revisions[1].latency_sum
+    assert sum(load.revisions[1].latency) == 2
 
 
 async def test_also_what_cannot_be_understood_has_an_id(stage: Stage) -> None:

@@ -216,11 +216,11 @@ async def test_a_service_that_should_have_a_replica_is_not_ready(observed: Stage
 async def test_probes_count_when_the_document_says_so(observed: Stage) -> None:
     about = RouteObservation(model="m", asleep=True, probes_wake=True)
     observed.plan(observed=about)
-    asked = asyncio.create_task(get(observed, "/v2/health/ready"))
+    request = asyncio.create_task(get(observed, "/v2/health/ready"))
     await until(lambda: observed.load().held == 1)
     assert observed.load().arrived == 1
     observed.plan((await observed.replica()).backend, observed=about)
-    assert (await asked).status == 200
+    assert (await request).status == 200
 
 
 async def test_a_probe_of_a_replica_counts_nowhere(observed: Stage) -> None:

@@ -335,8 +335,8 @@ async def test_a_client_that_leaves_takes_its_request_along(stage: Stage, held: 
         assert stage.load().backends["a"].in_flight == 1
     writer.close()
     await until(lambda: stage.desk.sweep() or not stage.desk.guests)
-    seen = stage.load()
-    assert (seen.held, seen.revisions[1].failed, seen.revisions[1].answered) == (0, 0, 0)
+    load = stage.load()
+    assert (load.held, load.revisions[1].failed, load.revisions[1].answered) == (0, 0, 0)
     if not held:
         await until(lambda: replica.abandoned == 1)
         assert stage.load().backends["a"].in_flight == 0

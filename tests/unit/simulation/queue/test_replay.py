@@ -45,30 +45,30 @@ def test_the_shortest_goes_first() -> None:
 
 
 def test_the_oracle_interrupts_for_a_shorter_one_and_pays_for_it() -> None:
-    found = replay([Entry(0.0, 8, 1000.0), Entry(100.0, 8, 50.0)], ONE, "srtf-oracle")
-    assert ends(found) == {100.0: 150.0, 0.0: 150.0 + RESTART_COST + 900.0}
-    assert found.preemptions == 1
+    outcome = replay([Entry(0.0, 8, 1000.0), Entry(100.0, 8, 50.0)], ONE, "srtf-oracle")
+    assert ends(outcome) == {100.0: 150.0, 0.0: 150.0 + RESTART_COST + 900.0}
+    assert outcome.preemptions == 1
 
 
 @pytest.mark.parametrize("policy", ["fairway", "timeshare"])
 def test_ours_interrupts_one_that_had_much_when_its_turn_is_over(policy: str) -> None:
     # 8 GPUs reach level 1 after 15 minutes. The new job waits for that, runs, and the first continues.
-    found = replay([Entry(0.0, 8, 5000.0), Entry(300.0, 8, 100.0)], ONE, policy)
-    assert ends(found) == pytest.approx({300.0: 1000.0, 0.0: 1000.0 + RESTART_COST + 4100.0}, abs=0.1)
+    outcome = replay([Entry(0.0, 8, 5000.0), Entry(300.0, 8, 100.0)], ONE, policy)
+    assert ends(outcome) == pytest.approx({300.0: 1000.0, 0.0: 1000.0 + RESTART_COST + 4100.0}, abs=0.1)
 
 
 @pytest.mark.parametrize("policy", ["fairway", "timeshare"])
 def test_ours_leaves_those_alone_who_are_on_the_same_level(policy: str) -> None:
-    found = replay([Entry(0.0, 8, 800.0), Entry(300.0, 8, 100.0)], ONE, policy)
-    assert ends(found) == {0.0: 800.0, 300.0: 900.0}
-    assert found.preemptions == 0
+    outcome = replay([Entry(0.0, 8, 800.0), Entry(300.0, 8, 100.0)], ONE, policy)
+    assert ends(outcome) == {0.0: 800.0, 300.0: 900.0}
+    assert outcome.preemptions == 0
 
 
 def test_ours_displaces_only_as_many_as_needed() -> None:
     queue = [Entry(0.0, 4, 20 * HOUR), Entry(0.5, 4, 20 * HOUR), Entry(10 * HOUR, 2, 60.0)]
-    found = replay(queue, ONE, "timeshare")
-    assert found.preemptions == 1
-    assert ends(found)[10 * HOUR] == 10 * HOUR + 60.0
+    outcome = replay(queue, ONE, "timeshare")
+    assert outcome.preemptions == 1
+    assert ends(outcome)[10 * HOUR] == 10 * HOUR + 60.0
 
 
 def test_ours_moves_one_where_only_that_makes_room() -> None:
@@ -92,16 +92,16 @@ def test_work_done_in_the_time_of_restarting_is_not_counted() -> None:
 
 
 def test_figures_of_two_jobs() -> None:
-    found = replay([Entry(0.0, 8, HOUR), Entry(0.0, 8, HOUR)], ONE, "fifo")
-    assert (found.average_jct_h, found.median_jct_h, found.p99_jct_h) == (1.5, 2.0, 2.0)
-    assert (found.average_wait_h, found.average_first_wait_h, found.makespan_h) == (0.5, 0.5, 2.0)
-    assert found.figures()["policy"] == "fifo"
-    assert "records" not in found.figures()
+    outcome = replay([Entry(0.0, 8, HOUR), Entry(0.0, 8, HOUR)], ONE, "fifo")
+    assert (outcome.average_jct_h, outcome.median_jct_h, outcome.p99_jct_h) == (1.5, 2.0, 2.0)
+    assert (outcome.average_wait_h, outcome.average_first_wait_h, outcome.makespan_h) == (0.5, 0.5, 2.0)
+    assert outcome.figures()["policy"] == "fifo"
+    assert "records" not in outcome.figures()
 
 
 def test_the_curve_of_use_has_the_area_of_the_work() -> None:
-    found = replay([Entry(0.0, 8, HOUR), Entry(0.0, 4, HOUR)], ONE, "fifo")
-    curve = usage_curve(found, points=4)
+    outcome = replay([Entry(0.0, 8, HOUR), Entry(0.0, 4, HOUR)], ONE, "fifo")
+    curve = usage_curve(outcome, points=4)
     assert curve == [(0.0, 1.0), (0.5, 1.0), (1.0, 0.5), (1.5, 0.5)]
 
 
@@ -136,15 +136,15 @@ queues = st.lists(
 @settings(max_examples=25, deadline=None)
 @given(queue=queues)
 def test_every_job_ends_gets_its_time_and_nothing_is_over_committed(policy: str, queue: list[Entry]) -> None:
-    found = replay(queue, Nodes(2, 8), policy)
-    assert len(found.records) == len(queue)
-    for record in found.records:
+    outcome = replay(queue, Nodes(2, 8), policy)
+    assert len(outcome.records) == len(queue)
+    for record in outcome.records:
         least = record.entry.duration + (RESTART_COST if record.evictions else 0.0)
         assert record.ended - record.started >= least - 1e-6
         assert record.started >= record.entry.submitted
-    assert all(0 <= held <= 16 for _, held in found.busy)
-    assert found.busy[-1][1] == 0
-    assert replay(queue, Nodes(2, 8), policy) == found
+    assert all(0 <= held <= 16 for _, held in outcome.busy)
+    assert outcome.busy[-1][1] == 0
+    assert replay(queue, Nodes(2, 8), policy) == outcome
 
 
 @settings(max_examples=25, deadline=None)

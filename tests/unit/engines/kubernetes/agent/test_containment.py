@@ -84,11 +84,11 @@ class Api:
 
     async def patch(self, kind: Any, _name: str, _namespace: str, operations: Any) -> Any:
         self._write(f"patch/{kind.plural}", operations)
-        known = self.agent._nodes.get("n1")
+        node = self.agent._nodes.get("n1")
         added = any(operation["op"] == "add" for operation in operations)
         taints = [{"key": report.TAINT.key, "effect": "NoSchedule"}] if added else []
-        spec = msgspec.structs.replace(known.spec, taints=msgspec.convert({"taints": taints}, type(known.spec)).taints)
-        return msgspec.structs.replace(known, spec=spec)
+        spec = msgspec.structs.replace(node.spec, taints=msgspec.convert({"taints": taints}, type(node.spec)).taints)
+        return msgspec.structs.replace(node, spec=spec)
 
 
 class House:
@@ -107,13 +107,13 @@ class House:
 
     @property
     def tainted(self) -> bool:
-        found = self.agent._nodes.get("n1")
-        return found is not None and bool(found.spec.taints)
+        node = self.agent._nodes.get("n1")
+        return node is not None and bool(node.spec.taints)
 
     @property
     def condition(self) -> str:
-        found = self.agent._nodes.get("n1")
-        return next((one.status for one in found.status.conditions), "") if found is not None else ""
+        node = self.agent._nodes.get("n1")
+        return next((one.status for one in node.status.conditions), "") if node is not None else ""
 
     def faults(self) -> list[str]:
         return [fault.text for fault in self.agent._faults.all()]

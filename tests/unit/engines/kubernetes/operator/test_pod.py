@@ -278,31 +278,31 @@ def ended(code: int, message: str = "", reason: str = "Error", **more: Any) -> d
 
 def test_a_pod_that_waits_says_why() -> None:
     waits = seen(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": "needs 4 GPUs"}])
-    told = observe.report(KEY, waits)
-    assert (told.phase, told.message, told.node) == (TaskPhase.PLACED, "needs 4 GPUs", None)
+    report = observe.report(KEY, waits)
+    assert (report.phase, report.message, report.node) == (TaskPhase.PLACED, "needs 4 GPUs", None)
 
 
 def test_a_pod_that_cannot_get_its_image_says_so() -> None:
     stuck = {"name": "task", "image": "nope:1", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}
-    told = observe.report(KEY, seen(phase="Pending", node="a", containerStatuses=[stuck]))
-    assert (told.phase, told.message, told.node) == (TaskPhase.STARTING, "ImagePullBackOff: not found", "a")
+    report = observe.report(KEY, seen(phase="Pending", node="a", containerStatuses=[stuck]))
+    assert (report.phase, report.message, report.node) == (TaskPhase.STARTING, "ImagePullBackOff: not found", "a")
 
 
 def test_a_pod_that_runs_has_a_start_a_node_and_devices() -> None:
     running = {"name": "task", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
-    told = observe.report(
+    report = observe.report(
         KEY, seen(phase="Running", node="a", containerStatuses=[running], annotations={marks.GPU_IDS: "GPU-1,GPU-2"})
     )
-    assert (told.phase, told.started, told.devices) == (TaskPhase.RUNNING, 1767225600.0, ("GPU-1", "GPU-2"))
+    assert (report.phase, report.started, report.devices) == (TaskPhase.RUNNING, 1767225600.0, ("GPU-1", "GPU-2"))
 
 
 def test_an_end_is_read_from_what_our_first_process_left() -> None:
     record = ending.encode("worker-0", 1, None, 11)
-    told = observe.report(KEY, seen(phase="Failed", node="a", containerStatuses=[ended(139, record)]))
-    assert told.phase is TaskPhase.FAILED
-    assert told.exit is not None
-    assert (told.exit.code, told.exit.signal, told.exit.rank, told.exit.by_us) == (None, 11, 1, False)
-    assert told.finished == 1767225660.0
+    report = observe.report(KEY, seen(phase="Failed", node="a", containerStatuses=[ended(139, record)]))
+    assert report.phase is TaskPhase.FAILED
+    assert report.exit is not None
+    assert (report.exit.code, report.exit.signal, report.exit.rank, report.exit.by_us) == (None, 11, 1, False)
+    assert report.finished == 1767225660.0
 
 
 def test_an_end_without_our_words_is_read_from_the_exit_code() -> None:
@@ -349,12 +349,12 @@ def test_who_ends_of_a_deletion_by_somebody_else_has_not_failed() -> None:
 
 
 def test_who_was_ended_by_us_is_stopped_whatever_its_code_says() -> None:
-    told = observe.report(
+    report = observe.report(
         KEY, seen(phase="Failed", node="a", containerStatuses=[ended(143)], annotations={marks.DELETED_FOR: "GangRestart"})
     )
-    assert told.phase is TaskPhase.STOPPED
-    assert told.exit is not None
-    assert told.exit.by_us
+    assert report.phase is TaskPhase.STOPPED
+    assert report.exit is not None
+    assert report.exit.by_us
 
 
 @pytest.mark.parametrize(("at", "phase"), [("00:01:20", TaskPhase.STOPPED), ("00:02:30", TaskPhase.SUCCEEDED)])
@@ -367,8 +367,8 @@ def test_who_saves_on_request_and_exits_with_0_is_stopped_and_not_done(at: str, 
 
 def test_code_that_could_not_be_brought_is_said_in_words() -> None:
     failed = {"name": "code", "state": {"terminated": {"exitCode": 1, "message": "x\nReadError: not a gzip file\n"}}}
-    told = observe.report(KEY, seen(phase="Failed", node="a", initContainerStatuses=[failed]))
-    assert told.message == "code or data could not be brought into the pod: ReadError: not a gzip file"
+    report = observe.report(KEY, seen(phase="Failed", node="a", initContainerStatuses=[failed]))
+    assert report.message == "code or data could not be brought into the pod: ReadError: not a gzip file"
 
 
 def test_a_mark_to_leave_is_read_and_nonsense_is_not() -> None:
@@ -386,10 +386,10 @@ def test_marks_that_are_none_are_refused_with_their_name(noted: dict[str, str]) 
 
 def test_a_pod_that_is_deleted_before_it_has_a_place_is_over() -> None:
     deleted = {"name": "mnist-7-worker-0-r0", "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    told = observe.report(KEY, msgspec.convert({"metadata": deleted, "status": {"phase": "Pending"}}, Pod))
-    assert told.phase is TaskPhase.FAILED
-    assert told.exit is not None
-    assert told.exit.disrupted == "its pod was deleted by somebody"
+    report = observe.report(KEY, msgspec.convert({"metadata": deleted, "status": {"phase": "Pending"}}, Pod))
+    assert report.phase is TaskPhase.FAILED
+    assert report.exit is not None
+    assert report.exit.disrupted == "its pod was deleted by somebody"
 
 
 def test_a_node_whose_clock_is_an_hour_behind_does_not_make_a_deletion_a_failure() -> None:

@@ -481,7 +481,7 @@ def test_a_run_whose_folder_cannot_be_looked_at_hides_no_other(tmp_path: Path, m
         metrics, "_tensorboard_folder", lambda folder, job: 1 / 0 if job.key == bad.key else folder / "tensorboard"
     )
     observations = run.meter.measure([bad, run.job])
-    assert [seen.key.name for seen in observations] == ["bad-1", "mnist-1"]
+    assert [observation.key.name for observation in observations] == ["bad-1", "mnist-1"]
     assert "ZeroDivisionError" in observations[0].refused[0]
     assert run.meter.measure([bad]) == []
 

@@ -101,9 +101,9 @@ def test_both_sides_use_the_same_words() -> None:
 def test_a_program_sees_what_it_would_have_seen(stage: Stage) -> None:
     code, text = stage.waited()
     assert code == 0, text
-    told = json.loads(text)
-    assert told == json.loads(stage.ever()[1])
-    assert told["environ"]["NUMBER"] == "1"
+    data = json.loads(text)
+    assert data == json.loads(stage.ever()[1])
+    assert data["environ"]["NUMBER"] == "1"
 
 
 @pytest.mark.parametrize(

@@ -83,30 +83,30 @@ def test_sick_and_busy_devices_are_not_free() -> None:
     cluster = Cluster([node("a", devices=devices)])
     assert cluster.free_gpus() == (1000, 1)
     assert cluster.room(GPU) == 1
-    found = cluster.place(lone(GPU))
-    assert isinstance(found, tuple)
-    assert found[0].devices == ("z",)
+    placement = cluster.place(lone(GPU))
+    assert isinstance(placement, tuple)
+    assert placement[0].devices == ("z",)
     assert cluster.ever(lone(Shape(gpus=2))) is None
     assert cluster.ever(lone(Shape(gpus=3))) == Shortfall("gpu", "worker", 3000, 2000, 2000, 0, 2000)
 
 
 def test_a_device_that_falls_sick_keeps_its_task_and_takes_no_other() -> None:
     cluster = Cluster([node("a", 1)])
-    found = cluster.place(lone(Shape(gpus=1, gpu_milli=300)))
-    assert isinstance(found, tuple)
+    placement = cluster.place(lone(Shape(gpus=1, gpu_milli=300)))
+    assert isinstance(placement, tuple)
     cluster.put_node(node("a", devices=(Device("a-0", 0, type="a100", memory=40 * GIB, healthy=False),)))
-    cluster.give(found)
+    cluster.give(placement)
     assert cluster.free_gpus() == (0, 0)
-    cluster.take(found)
+    cluster.take(placement)
     cluster.put_node(node("a", 1))
     assert cluster.free_gpus() == (700, 0)
 
 
 def test_shares_count_by_compute_or_memory_whichever_is_more() -> None:
     cluster = Cluster([node("a", 1)])
-    found = cluster.place(lone(Shape(gpus=1, gpu_milli=200, gpu_memory=30 * 1024)))
-    assert isinstance(found, tuple)
-    assert found[0].milli == 750
+    placement = cluster.place(lone(Shape(gpus=1, gpu_milli=200, gpu_memory=30 * 1024)))
+    assert isinstance(placement, tuple)
+    assert placement[0].milli == 750
     assert cluster.free_gpus() == (250, 0)
 
 
@@ -114,9 +114,9 @@ def test_several_shares_go_to_different_devices() -> None:
     cluster = Cluster([node("a", 2)])
     pair = Shape(gpus=2, gpu_milli=400)
     assert cluster.room(pair) == 2
-    found = cluster.place(lone(pair, 2))
-    assert isinstance(found, tuple)
-    assert [seat.devices for seat in found] == [("a-0", "a-1"), ("a-0", "a-1")]
+    placement = cluster.place(lone(pair, 2))
+    assert isinstance(placement, tuple)
+    assert [seat.devices for seat in placement] == [("a-0", "a-1"), ("a-0", "a-1")]
 
 
 def test_who_asks_for_a_whole_device_gets_no_neighbours() -> None:

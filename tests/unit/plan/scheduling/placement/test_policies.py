@@ -138,9 +138,9 @@ def node(name: str, gpus: int = 4, cpu: float = 32, kind: str = "a") -> Node:
 
 
 def first(cluster: Cluster, shape: Shape) -> Seat:
-    found = cluster.place(Gang((Part("task", shape),)))
-    assert isinstance(found, tuple)
-    return found[0]
+    placement = cluster.place(Gang((Part("task", shape),)))
+    assert isinstance(placement, tuple)
+    return placement[0]
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,8 @@ def test_binary_tensors_both_ways() -> None:
         assert question.inputs[0].tolist() == values.tolist()
         answer = protocol.write(question, [values])
         size = int(dict(answer.headers)[b"inference-header-content-length"])
-        told = json.loads(answer.body[:size])
-        assert told["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [2, 3], "parameters": {"binary_data_size": 24}}]
+        data = json.loads(answer.body[:size])
+        assert data["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [2, 3], "parameters": {"binary_data_size": 24}}]
         assert answer.body[size:] == values.tobytes()
 
 
