@@ -54,14 +54,13 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """Read the daemon's settings from environment variables."""
         home = Path(place.find_home())
-        cpus = environment.get("FAIRWAY_CPUS", "")
-        return cls(
+        settings = cls(
             home=home,
             socket=Path(place.find_socket(str(home))),
             machine_folder=Path(environment.get("FAIRWAY_MACHINE_DIR") or "/tmp/fairway-machine"),
             node_name=environment.get("FAIRWAY_NODE_NAME") or socket.gethostname().split(".")[0] or "local",
             fake_gpus=environment.get("FAIRWAY_FAKE_GPUS", ""),
-            cpus=float(cpus) if cpus else None,
+            cpus=_cpus(environment.get("FAIRWAY_CPUS", "")),
             resources=environment.get("FAIRWAY_RESOURCES", ""),
             blobs=environment.get("FAIRWAY_BLOBS", ""),
             router=_router(environment.get("FAIRWAY_ROUTER") or "fairway"),
@@ -70,11 +69,28 @@ class Settings:
             crash_at=environment.get("FAIRWAY_CRASH_AT", ""),
             log_level=environment.get("FAIRWAY_LOG_LEVEL", "INFO").upper(),
         )
+        settings.other_resources()  # Raises before the daemon locks its home.
+        return settings
 
     def other_resources(self) -> dict[str, int]:
         """Return the countable resources by name."""
         pairs = (part.split("=", 1) for part in self.resources.split(",") if "=" in part)
-        return {name.strip(): int(count) for name, count in pairs}
+        return {name.strip(): self._count(name.strip(), count) for name, count in pairs}
+
+    def _count(self, name: str, count: str) -> int:
+        try:
+            return int(count)
+        except ValueError:
+            message = f"FAIRWAY_RESOURCES={self.resources!r}: the count {count!r} of {name} is not a whole number"
+            raise UsageError(message, fix=f"write NAME=COUNT, separated by commas: FAIRWAY_RESOURCES={name}=2") from None
+
+
+def _cpus(text: str) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        message = f"FAIRWAY_CPUS={text!r} is not a number"
+        raise UsageError(message, fix="write a number of cores: FAIRWAY_CPUS=8; without it, all cores are used") from None
 
 
 def _seconds(environment: Mapping[str, str], name: str, usual: float) -> float:
@@ -88,7 +104,7 @@ def _seconds(environment: Mapping[str, str], name: str, usual: float) -> float:
 
 def _router(word: str) -> str:
     if word not in ROUTERS:
-        message = f"FAIRWAY_ROUTER={word!r} is no router"
+        message = f"FAIRWAY_ROUTER={word!r} is not a router"
         raise UsageError(message, fix=f"set it to {', '.join(ROUTERS[:-1])} or {ROUTERS[-1]}")
     return word
 

@@ -79,7 +79,7 @@ def test_the_same_script_outside_of_a_job(home: Path, python: str) -> None:
     env["MLFLOW_TRACKING_TOKEN"] = told["MLFLOW_TRACKING_TOKEN"][:-1] + "x"
     refused = subprocess.run(script, env=env, capture_output=True, text=True, timeout=100, check=False)
     assert refused.returncode == 1
-    assert "the token is missing or not one of this Fairway" in refused.stderr
+    assert "the token is missing or was not issued by this Fairway" in refused.stderr
 
 
 def test_nested_runs_a_restart_of_the_daemon_and_a_server_elsewhere(home: Path, python: str, tmp_path: Path) -> None:

@@ -154,7 +154,9 @@ def test_what_would_fail_is_found_before_anything_changes(home: DaemonHome, tmp_
     assert json.loads(home.ask("list", "services", "-o", "json"))["services"] == []
     assert serve(home, "--tls", f"{certificate},{key}", "--plan").returncode == 0
     told = serve(home, "--bind", "0.0.0.0", "--public", "--plan").stdout
-    assert "without TLS: every client that reaches this machine, at any of its addresses, could ask without a key" in told
+    assert (
+        "without TLS: every client that reaches this machine, at any of its addresses, could send requests without a key" in told
+    )
 
 
 def test_a_certificate_that_ends_soon_is_told_ahead(home: DaemonHome, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_a_read_only_disk_is_named_with_its_mount_and_the_fix(small: DaemonHome)
     assert answer.returncode == 4, answer.stderr
     assert f"the file system mounted at {small.path.parent} is read-only" in answer.stderr
     assert "remount,rw" in answer.stderr
-    assert "install fairway anew" not in answer.stderr
+    assert "reinstall fairway" not in answer.stderr
     assert "Traceback" not in answer.stderr
     assert sorted(str(path) for path in small.path.rglob("*")) == files
     assert small.names() == [run]

@@ -245,7 +245,7 @@ async def test_the_token_is_sent_to_the_pod_of_that_name_alone(operator: Operato
 
 async def test_without_an_authority_a_pod_with_a_name_is_not_asked_at_all() -> None:
     async with impostor(None) as (address, heard):
-        with pytest.raises(OSError, match="no authority to verify it by"):
+        with pytest.raises(OSError, match="no authority to verify it with"):
             await RemoteRouters(SystemClock()).put(Peer(address, A), TOKEN, PLAN)
         assert await PodLoads(None).ask(Peer(address, A), SystemClock()) is None
         assert await busy.ask(f"https://{address}", TOKEN, A) == {}

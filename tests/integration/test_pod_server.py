@@ -156,8 +156,8 @@ def test_pods_of_before_go_on_without_tls_and_others_are_refused(
 
     before = len(place.seen)
     assert telling(place, NEW, "http").tell(), "told once more it would be refused once more"
-    assert "ask by https" in capsys.readouterr().err
-    with pytest.raises(fetch.RefusedError, match="ask by https"):
+    assert "use https" in capsys.readouterr().err
+    with pytest.raises(fetch.RefusedError, match="use https"):
         restore(place.address("http"), token(NEW), str(tmp_path / "three"), patience=0)
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(place.address("http") + "/v1/told", b"{}", timeout=10)

@@ -77,4 +77,4 @@ def test_following_shows_replicas_that_come_later_and_ends_with_the_service(home
         home.ask("delete", "service/echo")
         assert follower.process.wait(30) == 0
     refused = home.call("logs", "service/echo", "--role", "worker")
-    assert (refused.returncode, "--role says nothing of the replicas" in refused.stderr) == (2, True)
+    assert (refused.returncode, "--role does not apply to the replicas" in refused.stderr) == (2, True)

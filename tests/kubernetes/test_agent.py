@@ -357,7 +357,7 @@ def test_where_a_plugin_hands_out_gpus_they_are_counted_and_nothing_else(
     assert set(ids(pod)) < set(uuids(agents, pod["spec"]["nodeName"]))
     for run, words in (("part", "50% of a GPU"), ("exact", "the GPU 1")):
         status = jobs.until(run, "is refused", lambda status: status.get("phase") == "Failed")
-        assert f"asks for {words}, and GPUs of {name} are handed out by a device plug-in" in status["message"]
+        assert f"requests {words}, and GPUs of {name} are handed out by a device plug-in" in status["message"]
     agents.kill(name)
 
 
@@ -365,9 +365,9 @@ async def test_an_agent_may_write_of_its_own_node_only(installed: Installed, age
     own, other = nodes[:2]
     async with api.connect(config.read_kubeconfig(agents.kubeconfig(own)).target(), SystemClock()) as client:
         head = {"apiVersion": kinds.GPU_NODES.api_version, "kind": "GpuNode"}
-        with pytest.raises(errors.ApiError, match=f"its own node only: {own}, not {other}"):
+        with pytest.raises(errors.ApiError, match=f"its own node: {own}, not {other}"):
             await client.apply_status(kinds.GPU_NODES, {**head, "metadata": {"name": other}, "status": {"count": 0}}, manager="x")
-        with pytest.raises(errors.ApiError, match="its own node only"):
+        with pytest.raises(errors.ApiError, match="may only write to its own node"):
             await client.create(kinds.GPU_NODES, {**head, "metadata": {"name": "nowhere"}})
         taint = {"op": "add", "path": "/spec/taints", "value": [{"key": "x", "effect": "NoSchedule"}]}
         with pytest.raises(errors.ApiError, match="may change no taint but"):

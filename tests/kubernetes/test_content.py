@@ -182,7 +182,7 @@ def test_a_run_without_a_volume_goes_on_from_what_its_pods_brought_and_leaves_it
     assert len(list((kept / "checkpoints").iterdir())) == 2
     jobs.delete("mnist")
     wait_for("all that it brought is gone", lambda: not kept.exists(), 60.0, jobs.installed.last_words)
-    with pytest.raises(fetch.RefusedError, match="lenet@1 is none of the inputs"):
+    with pytest.raises(fetch.RefusedError, match="lenet@1 is not one of the inputs"):
         fetch.fetch(f"{jobs.endpoint}/v1/given/models/lenet@1", operator.token, str(tmp_path / "served"))
     with pytest.raises(fetch.RefusedError, match="has no code here"):
         fetch.fetch(f"{jobs.endpoint}/v1/given/code", operator.token, str(tmp_path / "pod"))

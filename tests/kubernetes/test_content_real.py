@@ -168,7 +168,7 @@ def test_a_pod_that_is_deleted_in_the_middle_goes_on_elsewhere_and_its_model_is_
     room.submit("homeless", framework="tensorflow", restart={"max": 0})
     # Mistakes are said where one looks.
     said = room.until("broken", "has failed", "phase", "Failed")["message"]
-    assert "the environment could not be made" in said
+    assert "the environment could not be created" in said
     assert "no-such-package" in said
     said = room.until("cloned", "has failed", "phase", "Failed")["message"]
     assert "Fairway's image on this cluster has none" in said

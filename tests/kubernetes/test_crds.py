@@ -174,7 +174,7 @@ def test_a_running_job_takes_the_size_that_kubectl_scale_gives_it(jobs: Jobs, kw
     assert "made room 2 times" in described
     wait_for(
         "its Events",
-        lambda: "asked to be of another size: worker 2" in kubectl("describe", "tj", "elastic", "-n", jobs.namespace),
+        lambda: "resize requested: worker 2" in kubectl("describe", "tj", "elastic", "-n", jobs.namespace),
     )
     assert "How many replicas its workers should be" in kubectl("explain", "trainingjob.spec.size")
 

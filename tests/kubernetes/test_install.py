@@ -112,8 +112,8 @@ def test_the_plan_changes_nothing_and_kubectl_takes_it_in_one_go(plane: ControlP
     assert adopted.returncode == 0, adopted.stderr
     gone = fairway("uninstall", "kubernetes", "--all")
     assert gone.returncode == 0, gone.stderr
-    assert "CustomResourceDefinition gpunodes.fairway.dev is gone" in gone.stderr
-    assert "Namespace fairway-system is gone" in gone.stderr
+    assert "CustomResourceDefinition gpunodes.fairway.dev is deleted" in gone.stderr
+    assert "Namespace fairway-system is deleted" in gone.stderr
     # The API server takes away by itself what it made for our kinds.
     wait_for("nothing is left", lambda: everything_there(plane) == before, 60.0, lambda: str(everything_there(plane) ^ before))
 
@@ -127,15 +127,15 @@ def test_it_is_installed_again_without_change_and_taken_away(plane: ControlPlane
     again = fairway("install", "kubernetes", "-f", str(settings))
     assert again.returncode == 0, again.stderr
     assert installed_versions(plane) == before
-    assert " is there" not in again.stderr
-    assert "Namespace fairway-system is there" in first.stderr
-    assert "Namespace fairway-system was so already" in again.stderr
+    assert " applied\n" not in again.stderr
+    assert "Namespace fairway-system applied" in first.stderr
+    assert "Namespace fairway-system unchanged" in again.stderr
     waited = fairway("install", "kubernetes", "-f", str(settings), "--timeout", "2s")
     assert waited.returncode == 4
     assert "Deployment fairway-system/fairway-operator is not up yet: 0 of 1 ready" in waited.stderr
-    assert "fairway: everything is applied, and after 2 s this is not up:" in waited.stderr
+    assert "fairway: everything is applied, but this is not up after 2 s:" in waited.stderr
     assert "APIService v1alpha1.record.fairway.dev: " in waited.stderr
-    assert "  fix: mend that and say it again, or wait longer (--timeout)" in waited.stderr
+    assert "  fix: correct that and run the command again, or wait longer (--timeout)" in waited.stderr
     head = {"apiVersion": "fairway.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "kept"}}
     job = {**head, "spec": {"roles": {"worker": {"command": ["x"]}}}}
     status, answer = plane.request("POST", "/apis/fairway.dev/v1alpha1/namespaces/default/trainingjobs", job)
@@ -143,7 +143,7 @@ def test_it_is_installed_again_without_change_and_taken_away(plane: ControlPlane
     # Another choice takes away what belonged to the first.
     theirs = fairway("install", "kubernetes", "-f", str(settings), "--scheduler", "cluster")
     assert theirs.returncode == 0, theirs.stderr
-    assert "Deployment fairway-system/fairway-scheduler is gone" in theirs.stderr
+    assert "Deployment fairway-system/fairway-scheduler is deleted" in theirs.stderr
     gone = fairway("uninstall", "kubernetes")
     assert gone.returncode == 0, gone.stderr
     assert plane.get(DEPLOYMENTS)[1]["items"] == []
@@ -152,7 +152,7 @@ def test_it_is_installed_again_without_change_and_taken_away(plane: ControlPlane
     assert plane.get("/api/v1/namespaces/fairway-system/persistentvolumeclaims/fairway-record")[0] == 200
     whole = fairway("uninstall", "kubernetes", "--all")
     assert whole.returncode == 0, whole.stderr
-    assert "CustomResourceDefinition trainingjobs.fairway.dev goes with 1 object\n" in whole.stderr
+    assert "CustomResourceDefinition trainingjobs.fairway.dev is being deleted with 1 object\n" in whole.stderr
     assert plane.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.fairway.dev")[0] == 404
     assert plane.get("/api/v1/namespaces/fairway-system")[0] == 404
 
@@ -192,7 +192,7 @@ def test_a_record_without_a_volume_is_refused_and_an_emptydir_only_taken_when_sa
         settings.write_text("image: fairway:1\nrecord: {emptyDir: {}}\n")
         planned = fairway("install", "kubernetes", "-f", str(settings), "--plan", "-o", "name")
         assert planned.returncode == 0
-        assert "warning: the record lies in an emptyDir" in planned.stderr
+        assert "warning: the record is in an emptyDir" in planned.stderr
         assert "PersistentVolumeClaim" not in planned.stdout
     finally:
         plane.apply(DEFAULT_CLASS, f"{CLASSES}/plain")

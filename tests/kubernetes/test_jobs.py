@@ -154,11 +154,11 @@ HOSTILE = {
         {"volumes": [{"name": "x", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]},
         "'serviceAccountToken' is not allowed on this cluster",
     ),
-    "runs": ({"containers": [{"name": "task", "volumeMounts": [{"name": "run", "mountPath": "/all"}]}]}, "'run' is no volume"),
-    "node": ({"nodeName": "fake-0"}, "nobody passes by the queue"),
-    "scheduler": ({"schedulerName": "default-scheduler"}, "the administrator decides who places"),
+    "runs": ({"containers": [{"name": "task", "volumeMounts": [{"name": "run", "mountPath": "/all"}]}]}, "'run' is not a volume"),
+    "node": ({"nodeName": "fake-0"}, "every pod passes through the queue"),
+    "scheduler": ({"schedulerName": "default-scheduler"}, "the administrator chooses the scheduler"),
     "class": ({"priorityClassName": "system-node-critical"}, "'system-node-critical' is not allowed on this cluster"),
-    "words": ({"containers": "task"}, "containers: is no list"),
+    "words": ({"containers": "task"}, "containers: is not a list"),
 }
 
 

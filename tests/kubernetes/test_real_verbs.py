@@ -71,7 +71,7 @@ def test_logs_are_followed_and_one_goes_inside_a_pod(cluster: RealCluster, tmp_p
 
         ann.run("cp", "talk:shared/said", "said.txt")
         assert (ann.work / "said.txt").read_text() == "something to take home"
-        assert "is there already" in ann.run("cp", "talk:shared/said", "said.txt", code=5).stderr
+        assert "already exists" in ann.run("cp", "talk:shared/said", "said.txt", code=5).stderr
         assert "there is no" in ann.run("cp", "talk:shared/nothing", "nothing", code=3).stderr
         assert "leads out" in ann.run("cp", "talk:shared/../../../etc/passwd", "x", code=3).stderr
         bob = Person(cluster.plane, tmp_path, "bob", NAMESPACE)

@@ -135,7 +135,7 @@ def test_one_who_may_edit_a_namespace_uses_the_verbs_there(ann: Person, installe
     assert [task["name"] for task in ann.json("top", "job", "mnist")["tasks"]] == ["worker-0", "worker-1"]
     assert len(ann.json("top", "node")["nodes"]) == 2
     assert "has printed nothing" in ann.run("logs", "mnist").stderr
-    assert "is not recorded on a cluster" in ann.run("logs", "--timestamps", "mnist", code=5).stderr
+    assert "are not recorded" in ann.run("logs", "--timestamps", "mnist", code=5).stderr
 
     assert "is stopped" in ann.run("stop", "mnist", "--wait").stderr
     assert jobs.get("mnist-1")["spec"]["suspend"] is True
@@ -369,7 +369,7 @@ def test_what_is_in_the_way_is_said_in_words(ann: Person, installed: Installed) 
     assert "on lab /" in ann.run("use", "./team.kubeconfig").stderr
     assert ann.json("list")["jobs"] == []
     copy.write_text("{")
-    assert "is no YAML" in ann.run("list", code=2).stderr
+    assert "is not YAML" in ann.run("list", code=2).stderr
     plain = json.loads(ann.kubeconfig.read_text())
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -379,7 +379,7 @@ def test_what_is_in_the_way_is_said_in_words(ann: Person, installed: Installed) 
     plain["clusters"][0]["cluster"]["server"] = installed.plane.server
     plain["users"][0]["user"] = {"token": "nobody-knows-this"}
     copy.write_text(json.dumps(plain))
-    assert "does not know you: Unauthorized" in ann.run("list", code=5).stderr
+    assert "rejects your credentials: Unauthorized" in ann.run("list", code=5).stderr
     assert "on local" in ann.run("use", "local").stderr
 
 

@@ -93,7 +93,7 @@ def test_members_are_judged_by_the_groups_that_the_api_server_knows(installed: I
     wait_for("the policy holds", lambda: forged(user="ann")[0] == 422, 60.0)
     status, answer = forged(groups='["nlp"]')
     assert status == 422
-    assert "Fairway's operator alone writes it: leave it out, or submit the document with `fairway submit`" in answer["message"]
+    assert "only Fairway's operator may write it: remove it, or submit the document with `fairway submit`" in answer["message"]
 
     def patch(**annotations: str | None) -> int:
         body = {"metadata": {"annotations": {f"fairway.dev/{key}": value for key, value in annotations.items()}}}
@@ -108,7 +108,7 @@ def test_members_are_judged_by_the_groups_that_the_api_server_knows(installed: I
     bare = json.dumps(made_by_hand("bare", namespace))
     installed.plane.kubectl("apply", "-f", "-", given=bare)
     said = jobs.until("bare", "is refused", lambda status: status.get("reason") == "Refused")["message"]
-    assert "nobody is named by an object that was made without Fairway: use `fairway submit`" in said
+    assert "an object that was created without Fairway names no user: use `fairway submit`" in said
 
 
 async def test_a_program_acts_on_a_cluster_as_a_command_does(
@@ -173,7 +173,7 @@ def test_whose_turn_it_is_stands_on_pods_that_fairway_makes_alone(installed: Ins
     for mark in marks.TRUSTED:
         for path, body in described("two", {mark: "1"}).items():
             status, answer = make(path, body, "two")
-            assert (status, f"the annotation {mark} is for pods that Fairway makes" in answer.get("message", "")) == (
+            assert (status, f"the annotation {mark} is reserved for pods that Fairway creates" in answer.get("message", "")) == (
                 422,
                 True,
             ), path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
@@ -10,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fairway.app.ports import LogQuery
-from fairway.serving.router.observe.access_log import NAME, files
+from fairway.serving.router.observe.access_log import FILES, NAME, files, numbered
 
 _LOOK_SECONDS = 0.5
 """Interval at which a followed log is read, in seconds."""
@@ -20,11 +21,12 @@ _TIME = re.compile(rb'^\{"time":"([^"]{10,40})"')
 
 async def access_lines(folder: Path, query: LogQuery) -> AsyncIterator[bytes]:
     """Yield the lines that match the query; with `follow`, until the reader disconnects."""
-    end = _end(folder / NAME)
+    end, data = _end(folder / NAME), b""
     for piece in await asyncio.to_thread(_kept, folder, query):
         yield piece
     while query.follow:
-        await asyncio.sleep(_LOOK_SECONDS)
+        if len(data) < _PIECE // 2:
+            await asyncio.sleep(_LOOK_SECONDS)
         data, end = await asyncio.to_thread(_newer, folder / NAME, end)
         lines = b"".join(_matching(data.splitlines(keepends=True), query))
         if lines:
@@ -80,26 +82,39 @@ def _end(path: Path) -> tuple[int, int]:
 
 
 def _newer(path: Path, before: tuple[int, int]) -> tuple[bytes, tuple[int, int]]:
-    """Return whole lines written since `before`, and the new end position. A new file is read from its start."""
-    inode, size = _end(path)
-    start = before[1] if inode == before[0] and size >= before[1] else 0
-    data = b""
-    if inode != before[0] and before[0]:
-        data = _rest(path.with_name(f"{NAME}.1"), before)
+    """Return whole lines written since `before`, at most a piece, and the position after them.
+
+    `before` is an inode and an offset; inode 0 means the start of the current file. A rotated file is read to its end before the
+    next one.
+    """
+    inode, start = before
     try:
         with path.open("rb") as file:
-            file.seek(start)
-            chunk = file.read(_PIECE)
+            status = os.fstat(file.fileno())
+            if inode in (0, status.st_ino):
+                start = start if inode and start <= status.st_size else 0
+                file.seek(start)
+                chunk = file.read(_PIECE)
+                whole = chunk[: chunk.rfind(b"\n") + 1]
+                return whole, (status.st_ino, start + len(whole))
     except FileNotFoundError:
-        return data, (0, 0)
-    whole = chunk[: chunk.rfind(b"\n") + 1]
-    return data + whole, (inode, start + len(whole))
+        # It was rotated, and its successor does not exist yet.
+        pass
+    return _rotated(path, inode, start) if inode else (b"", (0, 0))
 
 
-def _rest(path: Path, before: tuple[int, int]) -> bytes:
-    """Return what was written to a file before it was renamed."""
-    if _end(path)[0] != before[0]:
-        return b""
-    with path.open("rb") as file:
-        file.seek(before[1])
-        return file.read(_PIECE)
+def _rotated(path: Path, inode: int, start: int) -> tuple[bytes, tuple[int, int]]:
+    """Return a piece of the rotated file with this inode, and the position after it; at its end, the start of the next file."""
+    # Rotation only increases the number of a file, so a file renamed meanwhile is found in this order.
+    for number in range(1, FILES):
+        try:
+            with numbered(path, number).open("rb") as file:
+                if os.fstat(file.fileno()).st_ino == inode:
+                    file.seek(start)
+                    chunk = file.read(_PIECE)
+                    # A file may end without a line break.
+                    piece = chunk[: chunk.rfind(b"\n") + 1] or chunk
+                    return piece, (inode, start + len(piece)) if piece else (_end(numbered(path, number - 1))[0], 0)
+        except FileNotFoundError:
+            continue
+    return b"", (0, 0)

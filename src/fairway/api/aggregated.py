@@ -70,8 +70,8 @@ class Aggregated:
             return
         caller = self._front().caller(scope["headers"])
         if caller is None:
-            message = "the API server does not say who asks"
-            raise DeniedError(message, fix="ask through the API server")
+            message = "the request does not name its user"
+            raise DeniedError(message, fix="send the request through the API server")
         CALLER.set(caller)
         namespace, rest = _split(path.removeprefix(f"{parts.ROOT}/"))
         _check(scope["method"], rest)
@@ -104,8 +104,8 @@ def _split(rest: str) -> tuple[str, list[str]]:
     if words[0] != "namespaces":
         return "*", words
     if len(words) < 3 or not words[1]:
-        message = f"{rest} asks for nothing in a namespace"
-        raise NotFoundError(message, fix=f"ask for {parts.ROOT}/namespaces/NAME/jobs")
+        message = f"{rest} names no resource in a namespace"
+        raise NotFoundError(message, fix=f"request {parts.ROOT}/namespaces/NAME/jobs")
     return words[1], words[2:]
 
 
@@ -114,7 +114,7 @@ def _check(method: str, rest: list[str]) -> None:
     resource, subresource = rest[0], rest[2] if len(rest) > 2 else ""
     if resource in ("", "namespaces") or not parts.meaning(resource, subresource, method):
         message = f"{method} {'/'.join(rest)} is not possible on a cluster"
-        raise UsageError(message, fix="do it where the files are: `fairway use local`, or in the cluster's own way")
+        raise UsageError(message, fix="use a local daemon (`fairway use local`), or the cluster's own tools")
 
 
 def _inner(scope: Scope, namespace: str, rest: list[str]) -> Scope:
@@ -123,8 +123,8 @@ def _inner(scope: Scope, namespace: str, rest: list[str]) -> Scope:
     watched = any(name == "watch" for name, _ in query)
     query = [(name, value) for name, value in query if name not in ("namespace", "watch", "within")]
     if namespace == "*" and rest[0] not in _EVERYWHERE:
-        message = f"{rest[0]} is asked for in one namespace"
-        raise UsageError(message, fix=f"ask for {parts.ROOT}/namespaces/NAME/{rest[0]}")
+        message = f"{rest[0]} can be requested only within one namespace"
+        raise UsageError(message, fix=f"request {parts.ROOT}/namespaces/NAME/{rest[0]}")
     query.append(("namespace", namespace))
     if rest[0] == "events":
         query.append(("within", namespace))

@@ -69,7 +69,7 @@ class Asked:
             return True
         if text.lower() in _NO:
             return False
-        message = f"{key}={text!r} is neither yes nor no"
+        message = f"{key}={text!r} is not a boolean"
         raise UsageError(message, fix="write true or false")
 
     def number(self, key: str, default: int, least: int = 0) -> int:
@@ -83,7 +83,7 @@ class Asked:
         if not text:
             return None
         if not re.fullmatch(r"-?[0-9]{1,10}", text) or not least <= int(text) < _LARGEST:
-            message = f"{key}={text!r} is no whole number of {least} or more"
+            message = f"{key}={text!r} is not a whole number of {least} or more"
             raise UsageError(message, fix=f"write for example {key}={max(least, 10)}")
         return int(text)
 
@@ -106,7 +106,7 @@ class Asked:
             if word.lower() not in meanings:
                 near = suggest.did_you_mean(word.lower(), meanings)
                 fix = near or f"use one of {', '.join([*(phase.value for phase in JobPhase), 'active'])}"
-                message = f"phase={word!r} is no phase"
+                message = f"phase={word!r} is not a phase"
                 raise UsageError(message, fix=fix)
             selected.update(dict.fromkeys(meanings[word.lower()]))
         return tuple(selected)
@@ -117,7 +117,7 @@ class Asked:
         for pair in [part for text in self._query.getlist("label") for part in text.split(",") if part]:
             key, mark, value = pair.partition("=")
             if not mark or not key:
-                message = f"label={pair!r} is no label"
+                message = f"label={pair!r} is not a label"
                 raise UsageError(message, fix="write KEY=VALUE, for example team=nlp")
             result[key] = value
         return result
@@ -141,8 +141,8 @@ class Asked:
         try:
             re.compile(text)
         except re.error as problem:
-            message = f"{key}={text!r} is no regular expression: {problem}"
-            raise UsageError(message, fix="mend it, or put a backslash before what is meant as it stands") from None
+            message = f"{key}={text!r} is not a regular expression: {problem}"
+            raise UsageError(message, fix="correct it, or put a backslash before characters that are meant literally") from None
         return text
 
     async def body(self, kind: type[_Body]) -> _Body:

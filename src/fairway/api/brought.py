@@ -103,13 +103,13 @@ class Brought:
     async def _answer(self, request: Request, work: Work) -> Response:
         speaker = speaker_in(request, self._secret)
         if speaker is None:
-            return PlainTextResponse("this is no run's token\n", 401)
+            return PlainTextResponse("this is not the token of a run\n", 401)
         job = self._run_of(JobKey(speaker.namespace, speaker.run))
         try:
             try:
                 if job is None:
                     message = f"there is no run {speaker.namespace}/{speaker.run}"
-                    raise NotFoundError(message, fix="it was deleted: end")
+                    raise NotFoundError(message, fix="it was deleted; the pod should end")
                 self._check_attempt(job, request)
                 return await work(job, request)
             except FairwayError as error:
@@ -125,7 +125,7 @@ class Brought:
         short = len(text) <= _DIGITS and text.isascii() and text.isdigit()
         if task and short and int(text) < self._newest(job, task):
             message = f"attempt {text} of {task} was replaced by attempt {self._newest(job, task)}"
-            raise RefusedError(message, fix="end: nobody waits for it any more")
+            raise RefusedError(message, fix="end this attempt: its results are no longer used")
 
     async def _get_checkpoint(self, job: Job, request: Request) -> Response:
         name = request.path_params["name"]

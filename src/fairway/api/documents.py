@@ -216,7 +216,9 @@ class Documents:
                 missing = tuple(await self._application.submissions.missing(submission))
                 views.append(msgspec.structs.replace(view, documents=objects or view.documents, missing=missing))
             else:
-                views.append(PlanView((f"{current.key.name} would be left alone: it asks for the same",), (current.key.name,)))
+                views.append(
+                    PlanView((f"{current.key.name} would not change: it already matches its document",), (current.key.name,))
+                )
         view = PlanView(
             tuple(sentence for part in views for sentence in part.sentences),
             tuple(name for part in views for name in part.jobs),
@@ -228,7 +230,7 @@ class Documents:
     def _planned(self, queue: Queue) -> str:
         action = self._application.queues.change(queue)
         if action == "unchanged":
-            return f"the queue {queue.name} would be left alone: it is as asked for"
+            return f"the queue {queue.name} would not change: it already matches its document"
         if action == "created":
             return f"the queue {queue.name} would be created"
         return f"the queue {queue.name} would be changed: {difference(self._application.queues.find(queue.name), queue)}"

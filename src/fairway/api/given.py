@@ -109,7 +109,7 @@ class Given:
     async def _answer(self, request: Request, find: Callable[[Speaker], Awaitable[Folder]], media_type: str) -> Response:
         speaker = speaker_in(request, self._secret)
         if speaker is None:
-            return PlainTextResponse("this is no run's token\n", 401)
+            return PlainTextResponse("this is not the token of a run\n", 401)
         try:
             folder = await find(speaker)
         except FairwayError as error:

@@ -105,10 +105,10 @@ class Jobs:
         key = asked.text("sort")
         if key.lstrip("-") not in SORTS:
             near = suggest.did_you_mean(key.lstrip("-"), SORTS)
-            message = f"sort={key!r} is no order"
+            message = f"sort={key!r} is not a sort order"
             raise UsageError(message, fix=near or f"use one of {', '.join(SORTS)}; a dash before it for the reverse")
         if wanted.before:
-            message = "sort and before do not go together: only runs in order of age have pages"
+            message = "sort and before cannot be combined: only lists in order of age have pages"
             raise UsageError(message, fix="leave one of them out")
         listed = self._listed(replace(wanted, limit=EVERYTHING))
         jobs = sorted_jobs(listed.jobs, key)
@@ -179,7 +179,7 @@ class Jobs:
                 params,
                 active or runs[:1],
                 "is over already; nothing would change",
-                "would be asked to end, its grace, then killed",
+                "would be asked to end, and killed after its grace period",
             )
         stopped = [await self._application.stop(job.key, now=body.now) for job in active or runs[:1]]
         return self._changed(params, stopped)
@@ -204,9 +204,8 @@ class Jobs:
     async def all_events(self, request: Request) -> Response:
         """Return all events, oldest first; with `within`, only those of that namespace."""
         params = Asked(request)
-        events = self._application.events("", params.number("limit", 200, least=1))
-        namespace = params.text("within")
-        view = event_list([event for event in events if not namespace or _is_within(event.subject, namespace)])
+        limit, namespace = params.number("limit", 200, least=1), params.text("within")
+        view = event_list(self._application.events_in(namespace, limit) if namespace else self._application.events("", limit))
         return show(
             params,
             view,
@@ -356,11 +355,6 @@ class Jobs:
             return [f"{name}-{index}" for name in roles for index in range(most[name]) if query.index in (None, index)]
         streams = {f"{task.key.task}.{rank}" if rank else task.key.task: None for task in tasks for rank in range(task.processes)}
         return list(streams)
-
-
-def _is_within(subject: str, namespace: str) -> bool:
-    """Return whether events of this subject are about a run or a service of the namespace."""
-    return subject.removeprefix("service:").partition("/")[0] == namespace
 
 
 def _several(name: str, runs: Sequence[Job], verb: str) -> RefusedError:

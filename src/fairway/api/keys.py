@@ -89,6 +89,6 @@ class KeyRoutes:
         services = there(self._application.services)
         key = services.find(ServiceKey(asked.namespace, asked.name)).service.key
         if services.keys is None:
-            message = "there are no API keys here"
+            message = "this engine has no API keys"
             raise RefusedError(message, fix="use an engine whose router checks them")
         return services.keys, str(key)

@@ -82,14 +82,14 @@ def _read_points(points: Any, found: Message) -> None:
 def _wrong(plain: Any) -> str:
     """Return why this is not a valid point; empty if it is valid."""
     if not isinstance(plain, dict):
-        return f"{_shown(plain)} is no mapping"
+        return f"{_shown(plain)} is not a mapping"
     step, rank, values = plain.get("step"), int64(plain.get("rank", 0)), plain.get("metrics")
     if _moment(plain.get("time")) is None:
-        return f"time {_shown(plain.get('time'))} is no time"
+        return f"time {_shown(plain.get('time'))} is not a valid time"
     if step is not None and int64(step) is None:
         return f"step is {_shown(step)}, and a signed integer of 64 bits was expected"
     if rank is None or not 0 <= rank <= MOST_RANK:
-        return f"rank {_shown(plain['rank'])} is no number from 0 to {MOST_RANK}"
+        return f"rank {_shown(plain['rank'])} is not a number from 0 to {MOST_RANK}"
     if plain.get("source", SOURCES[0]) not in SOURCES:
         return f"source {_shown(plain['source'])} is none of {', '.join(SOURCES)}"
     if not isinstance(values, dict) or len(values) > MOST_METRICS:
@@ -103,7 +103,7 @@ def _point(plain: dict[str, Any], found: Message) -> tuple[int, MetricPoint]:
     for name, value in plain["metrics"].items():
         number = _metric(value)
         if number is None or not _is_name(name):
-            found.refused.append(f"metric {_shown(name)} = {_shown(value)} is no number; it was left out")
+            found.refused.append(f"metric {_shown(name)} = {_shown(value)} is not a number; it was left out")
         else:
             metrics[_clean(name)] = number
     rank, step, source = int64(plain.get("rank", 0)), plain.get("step"), plain.get("source", SOURCES[0])
@@ -125,7 +125,7 @@ def _read_checkpoint(plain: Any, found: Message) -> None:
     fields = plain if isinstance(plain, dict) else {}
     step, moment = int64(fields.get("step")), _moment(fields.get("time"))
     if step is None or step < 0 or moment is None:
-        found.refused.append(f"checkpoint {_shown(plain)} has no step or time that can be; it was left out")
+        found.refused.append(f"checkpoint {_shown(plain)} has no valid step or time; it was left out")
     else:
         found.step, found.saved = step, moment
 

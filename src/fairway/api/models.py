@@ -232,5 +232,5 @@ class Models:
 def _check_absolute(field: str, path: str) -> None:
     """Reject a relative path: the daemon does not run in the caller's folder."""
     if not path.startswith("/"):
-        message = f"{field}={path!r} is no absolute path"
-        raise UsageError(message, fix="name it from the root of the file system")
+        message = f"{field}={path!r} is not an absolute path"
+        raise UsageError(message, fix="write the whole path, from the root of the file system")

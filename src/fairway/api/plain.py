@@ -13,7 +13,7 @@ from fairway.app.tracking import Speaker
 
 Older = Callable[[Speaker], bool]
 """Return whether pods of the run or service may come from an earlier version."""
-WORDS = "this run's pods are given a certificate authority: ask by https\n"
+WORDS = "this run's pods have a certificate authority: use https\n"
 
 
 class OlderPlain:

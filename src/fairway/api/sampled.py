@@ -61,7 +61,7 @@ class Sampled:
         """Store a file."""
         speaker = speaker_in(request, self._secret)
         if speaker is None:
-            return PlainTextResponse("this is no service's token\n", 401)
+            return PlainTextResponse("this is not the token of a service\n", 401)
         try:
             try:
                 await self._take(speaker, request)
@@ -77,11 +77,11 @@ class Sampled:
         pod, name = request.path_params["pod"], request.path_params["name"]
         job, ends = self._replica(speaker, pod)
         if SAMPLES_LABEL not in job.labels:
-            message = f"{job.key} samples nothing"
-            raise RefusedError(message, fix="say `sampling` in the service's document")
+            message = f"{job.key} does not sample requests"
+            raise RefusedError(message, fix="set `sampling` in the service's document")
         if (speaker, pod) in self._bringing:
-            message = f"{pod} brings a file already"
-            raise UnavailableError(message, fix="bring one after the other")
+            message = f"{pod} is already uploading a file"
+            raise UnavailableError(message, fix="upload one file at a time")
         self._bringing.add((speaker, pod))
         try:
             room = await asyncio.to_thread(self._keep.room) - SPARE
@@ -101,5 +101,5 @@ def _too_large(room: int) -> FairwayError:
     if room < LARGEST:
         message = "the operator's volume has no room for samples"
         return UnavailableError(message, fix="make it larger, or sample fewer requests")
-    message = f"a file of samples has {LARGEST >> 20} MiB at the most"
+    message = f"a file of samples has at most {LARGEST >> 20} MiB"
     return RefusedError(message, fix="send files as Fairway's server writes them")

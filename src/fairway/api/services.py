@@ -146,7 +146,7 @@ class ServiceRoutes:
         if not self._services.is_unreadable(_key(params)):
             self._find(params)
         if params.flag("plan"):
-            view = PlanView((f"the service {params.name} would finish what it was asked and be deleted",), (params.name,))
+            view = PlanView((f"the service {params.name} would finish its requests and be deleted",), (params.name,))
             return show(params, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
         await self._services.delete(_key(params))
         return json_answer({"deleted": [params.name]})
@@ -156,7 +156,7 @@ class ServiceRoutes:
         params = Asked(request)
         body = await params.body(ScaleBody)
         if body.plan:
-            view = PlanView((f"{params.name} would have {body.floor} replicas at the least",), (params.name,))
+            view = PlanView((f"{params.name} would have at least {body.floor} replicas",), (params.name,))
             return show(params, view, text=lambda _page: plan_text(view), called=lambda: view.jobs)
         await self._services.scale(_key(params), body.floor)
         return self._one(params, self._find(params))
@@ -229,16 +229,16 @@ class ServiceRoutes:
     async def pause(self, request: Request) -> Response:
         """Pause the release at its current step."""
         return await self._changed(
-            request, lambda service, _key: self._services.pause(service), "the release would be held where it is"
+            request, lambda service, _key: self._services.pause(service), "the release would be paused at its current step"
         )
 
     async def resume(self, request: Request) -> Response:
         """Resume the release."""
-        return await self._changed(request, self._services.resume, "the release would go on")
+        return await self._changed(request, self._services.resume, "the release would be resumed")
 
     async def undo(self, request: Request) -> Response:
         """Return to the previous version."""
-        return await self._changed(request, self._services.undo, "what served before would serve again")
+        return await self._changed(request, self._services.undo, "the previous revision would serve again")
 
     async def _changed(
         self, request: Request, change: Callable[[ServiceKey, RequestKey | None], Awaitable[Service]], plan: str
@@ -277,7 +277,7 @@ class ServiceRoutes:
 def there(services: Services | None) -> Services:
     """Return the services, or refuse where serving is not available."""
     if services is None:
-        message = "nothing can be served here"
+        message = "this engine cannot serve models"
         raise RefusedError(message, fix="use an engine that serves models")
     return services
 

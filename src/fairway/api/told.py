@@ -45,7 +45,7 @@ class Told:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         speaker = speaker_of(self._secret, token) if scheme == "Bearer" else None
         if speaker is None or not speaker.run:
-            return Response("this is no run's token\n", 401)
+            return Response("this is not the token of a run\n", 401)
         run = JobKey(speaker.namespace, speaker.run)
         body = await _body(request)
         if body is None:
@@ -54,7 +54,7 @@ class Told:
             message = messages.read(body)
         except messages.UnreadableError as error:
             self._refused(run, "", f"a message of its pod could not be read: {error}")
-            return Response(f"this is no message of a task: {error}\n", 400)
+            return Response(f"this is not a message of a task: {error}\n", 400)
         if not message.sender or message.number > self._last.get((run, message.sender), 0):
             if message.points or message.step is not None:
                 await self._take(self._observation(run, message))

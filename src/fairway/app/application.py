@@ -156,7 +156,7 @@ class Application:
         pairs = [(name, self._current(JobKey(*name.split("/", 1)))) for name in once.known.made]
         deleted = [name for name, job in pairs if job is None]
         if deleted:
-            message = f"the key {once.key.text!r} made {', '.join(deleted)}, which is deleted; nothing was changed"
+            message = f"the key {once.key.text!r} created {', '.join(deleted)}, which was deleted; nothing was changed"
             raise ConflictError(message, fix="use another key to submit it again")
         return [job for _, job in pairs if job is not None]
 
@@ -172,7 +172,7 @@ class Application:
 
     async def _remember(self, jobs: Sequence[Job], put: Changes) -> None:
         now = self.clock.now()
-        events = tuple(Event(now, str(job.key), "Submitted", f"by {job.origin.user or 'somebody'}") for job in jobs)
+        events = tuple(Event(now, str(job.key), "Submitted", f"by {job.origin.user or 'an unknown user'}") for job in jobs)
         try:
             self.queues.check_there(jobs, put.queues)
             self.store.commit(replace(put, jobs=tuple(jobs), events=(*put.events, *events)))
@@ -271,7 +271,7 @@ class Application:
                 raise ConflictError(message, fix=f"see `fairway get {key.name}`")
             job = self._stored(key)
             if job.phase is JobPhase.SUCCEEDED:
-                message = f"{key.name} has succeeded; there is nothing left to do"
+                message = f"{key.name} has succeeded; it cannot be resumed"
                 raise ConflictError(message, fix=f"submit a new run of {job.series}")
             self.queues.check_there([job])
             self.models.expect([job])
@@ -363,6 +363,10 @@ class Application:
         """Return events, oldest first."""
         return self.store.events_of(subject, limit)
 
+    def events_in(self, namespace: str, limit: int = 1000) -> list[Event]:
+        """Return events of the runs and services of a namespace, oldest first."""
+        return self.store.events_in(namespace, limit)
+
     def points(self, job: Job, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
         """Return the run's metrics over time."""
         return self.store.points_of(job.key, metric, limit)
@@ -387,8 +391,8 @@ class Application:
             if name in ("", task.key.task) and role in ("", task.key.role) and index in (None, task.key.index):
                 return task
         requested = name or "-".join(str(part) for part in (role or "task", index) if part is not None)
-        running_names = ", ".join(task.key.task for task in running) or "no task"
-        message = f"{requested} of {job.key.name} does not run; {running_names} does"
+        running_names = ", ".join(task.key.task for task in running) or "none"
+        message = f"{requested} of {job.key.name} is not running; running: {running_names}"
         raise ConflictError(message, fix=f"see `fairway get {job.key.name}`")
 
     async def changed(self, job: Job) -> Job:
@@ -402,7 +406,7 @@ class Application:
     def set_aside(self, name: str) -> str:
         """Move the folder of a run that cannot be read (`default/mnist-7`) out of the way; return its new path."""
         if self.loop.take_up is None:
-            message = f"{name} is not a folder of this home that cannot be read"
+            message = f"{name} is not an unreadable folder of this home"
             raise NotFoundError(message, fix="`fairway doctor` lists them")
         return self.loop.take_up.set_aside(name)
 
@@ -455,7 +459,7 @@ class Application:
         why = never_fits(job, self.loop.snapshot.nodes, self.loop.snapshot.queues.get(job.spec.queue))
         if why:
             message = f"{job.series} can never run here: {why}"
-            raise NeverFitsError(message, fix="ask for less, or see `fairway top node` for what there is")
+            raise NeverFitsError(message, fix="request fewer resources; `fairway top node` shows what the nodes have")
 
     def _check_secrets(self, asked: Sequence[Submission]) -> None:
         if not self.loop.places:
@@ -481,7 +485,7 @@ class Application:
         if self.services is not None and self.services.is_kept(ServiceKey(namespace, name)):
             return NotFoundError(f"there is no job {name} in namespace {namespace}", fix=f"did you mean service/{name}?")
         near = suggest.nearest(name, series_names)
-        hint = f"did you mean {near}?" if near else "`fairway list` shows what there is"
+        hint = f"did you mean {near}?" if near else "`fairway list` shows the jobs"
         return NotFoundError(f"there is no job {name} in namespace {namespace}", fix=hint)
 
     @staticmethod

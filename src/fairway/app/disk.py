@@ -61,7 +61,7 @@ def full(path: str, number: int | None = None) -> tuple[str, str]:
     return (
         f"the disk is full: the file system mounted at {mount} has room for {remaining}",
         f"remove files below {mount} that you do not need (`du -xh {mount} | sort -h | tail` shows the largest folders); "
-        "Fairway goes on by itself once there is room",
+        "Fairway continues by itself once there is space",
     )
 
 
@@ -72,7 +72,7 @@ def closed(path: str) -> tuple[str, str]:
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return (
             f"the file system mounted at {mount} is read-only",
-            f"mount it for writing (mount -o remount,rw {mount}; `dmesg` tells whether an error made it read-only), "
+            f"mount it for writing (mount -o remount,rw {mount}; `dmesg` shows whether an error made it read-only), "
             "or set FAIRWAY_HOME to a folder on another disk",
         )
     status = os.stat(folder)

@@ -180,8 +180,10 @@ class Models:
         """Remove an alias; return the number of its version. If the reference names a version, the alias must refer to it."""
         version = await self.get(reference)
         if "@" in reference and alias not in version.aliases:
-            message = f"{version} is not {alias}; it is {' and '.join(version.aliases) or 'nothing of that kind'}"
-            raise ConflictError(message, fix=f"fairway model list {version.name} shows which is; or name the model alone")
+            message = f"{version} does not have the alias {alias}; its aliases: {', '.join(version.aliases) or 'none'}"
+            raise ConflictError(
+                message, fix=f"fairway model list {version.name} shows which version has it; or name the model without a version"
+            )
         number = self._store.demote(version.name, alias)
         self._record(version, "ModelDemoted", f"{version.name}@{number} is no longer {alias}")
         return number
@@ -204,7 +206,7 @@ class Models:
         await asyncio.to_thread(self._store.rename, name, new, title)
         for version in versions[-1:]:
             moved = replace(version, name=new)
-            self._record(moved, "ModelRenamed", f"{name} is {new} now, with {len(versions)} versions")
+            self._record(moved, "ModelRenamed", f"{name} was renamed to {new}, with {len(versions)} versions")
 
     async def check_delete(self, reference: str) -> ModelVersion:
         """Return the version, or raise a refusal that names what needs it."""
@@ -286,7 +288,7 @@ class Models:
     @property
     def _store(self) -> ModelStore:
         if self._kept is None:
-            message = "this application was made without a registry of models"
+            message = "this application has no model registry"
             raise BugError(message)
         return self._kept
 
@@ -304,7 +306,7 @@ class Models:
         try:
             await self.catch_up()
         except Exception:  # No caller waits for it, and the next end of a run, query or start tries again.
-            log.exception("models could not be registered; it is tried again")
+            log.exception("models could not be registered; trying again")
 
     def free_soon(self) -> None:
         """Free the space of deleted versions of models and datasets after a short delay.
@@ -325,12 +327,12 @@ class Models:
         try:
             freed = await asyncio.to_thread(self._store.free, await self._needed())
         except (FairwayError, OSError) as problem:
-            log.warning("the space of deleted versions could not be given back; the next delete tries again: %s", problem)
+            log.warning("the space of deleted versions could not be freed; the next deletion tries again: %s", problem)
             return
         if freed is None:
             self.free_soon()
         else:
-            log.info("%d bytes of deleted versions were given back", freed)
+            log.info("freed %d bytes of deleted versions", freed)
 
     async def _needed(self) -> set[str]:
         """Return the manifests of shared content that code still needs.
@@ -365,7 +367,7 @@ class Models:
             dataset = self._datasets.own(name, job.key.namespace)
             version = await asyncio.to_thread(self._datasets.add, dataset, folder, self._now(), run=str(job.key))
         except (UnavailableError, OSError) as problem:
-            log.warning("%s: its dataset is not kept yet: %s", job.key, problem)
+            log.warning("%s: its dataset is not stored yet: %s", job.key, problem)
             asyncio.get_running_loop().call_later(RETRY_AFTER, self._begin)
             return False
         except FairwayError as problem:
@@ -401,7 +403,7 @@ class Models:
             job = self._loop.store.get_job(asked.run)
             if job is None:
                 message = f"there is no run {asked.run.name} in namespace {asked.run.namespace}"
-                raise NotFoundError(message, fix="`fairway list` shows what there is")
+                raise NotFoundError(message, fix="`fairway list` shows the jobs")
             run_facts = facts_of(job, self._inputs(job), self._logged(job))
             parameters = {**run_facts.lineage.parameters, **facts.lineage.parameters}
             lineage = replace(run_facts.lineage, parameters=parameters)
@@ -470,5 +472,5 @@ def _key(run: str) -> JobKey:
 
 
 def _nowhere(key: JobKey, name: str) -> str:
-    message = f"nobody knows where the output {name} of {key} lies"
+    message = f"the location of output {name} of {key} is not configured"
     raise BugError(message)

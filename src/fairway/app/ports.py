@@ -304,6 +304,10 @@ class Store(TrackingStore, Protocol):
         """Return events of a run and its tasks, or of everything if the subject is empty; oldest first, the newest `limit`."""
         ...
 
+    def events_in(self, namespace: str, limit: int = 1000) -> list[Event]:
+        """Return events of the runs, tasks and services of a namespace; oldest first, the newest `limit`."""
+        ...
+
     def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
         """Return metric points of a run, or of a tracked run, in order of time; thinned evenly to at most `limit`."""
         ...

@@ -50,7 +50,7 @@ class Queues:
         """Return the changes to store when these queues are applied."""
         now = self._loop.clock.now()
         changed = tuple(queue for queue in queues if self.change(queue) != "unchanged")
-        by = user or "somebody"
+        by = user or "an unknown user"
         events = tuple(
             Event(now, subject(queue.name), f"Queue{self.change(queue).capitalize()}", f"by {by}") for queue in changed
         )
@@ -78,7 +78,7 @@ class Queues:
         self.find(name)
         if name == DEFAULT_QUEUE:
             if not self.is_kept(name):
-                message = "the queue default is as it was made, and always there"
+                message = "the queue default cannot be deleted, and has its original settings already"
                 raise RefusedError(message, fix="to change it, apply a JobQueue document of that name")
             return
         runs = [job for job in self._loop.snapshot.jobs.values() if job.spec.queue == name]
@@ -98,7 +98,7 @@ class Queues:
             return spec
         queue = _asked_for(series, spec.queue, queues)
         if not admits(queue, user, () if EVERYBODY in queue.members else self._people.groups_of(user)):
-            message = f"{user or 'somebody without a name'} may not submit to the queue {queue.name}: {_members(queue)} may"
+            message = f"{user or 'a user without a name'} may not submit to the queue {queue.name}: {_members(queue)} may"
             raise DeniedError(message, fix=self._others(queue, user))
         filled: dict[str, object] = {}
         if spec.timeout is None and queue.default_timeout is not None:
@@ -117,7 +117,7 @@ class Queues:
         queue_names = {*self._known(), *(queue.name for queue in also)}
         for job in jobs:
             if job.spec.queue not in queue_names and not self.theirs:
-                message = f"the queue {job.spec.queue} of {job.key.name} is not there any more"
+                message = f"the queue {job.spec.queue} of {job.key.name} no longer exists"
                 raise ConflictError(message, fix="apply its document again, or submit to another queue")
 
     def _known(self) -> Mapping[str, Queue]:
@@ -145,12 +145,12 @@ def _found(name: str, known: Mapping[str, Queue]) -> Queue:
 def _asked_for(series: str, name: str, known: Mapping[str, Queue]) -> Queue:
     if name in known:
         return known[name]
-    message = f"{series} asks for the queue {name}, and there is none"
+    message = f"{series} asks for the queue {name}, which does not exist"
     raise RefusedError(message, fix=_which(name, known))
 
 
 def _which(name: str, known: Mapping[str, Queue]) -> str:
-    return suggest.did_you_mean(name, known) or f"there is {', '.join(known)}; `fairway queue list` says more of them"
+    return suggest.did_you_mean(name, known) or f"the queues are {', '.join(known)}; `fairway queue list` describes them"
 
 
 def _exactly(seconds: float) -> str:

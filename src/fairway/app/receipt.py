@@ -47,7 +47,7 @@ def request_key(text: str, namespace: str, user: str = "") -> RequestKey | None:
     if not text:
         return None
     if not _KEY.fullmatch(text):
-        message = f"key={text[:200]!r} is no key"
+        message = f"key={text[:200]!r} is not a valid key"
         raise UsageError(message, fix="write up to 200 letters, digits and ._:/@+=- without spaces")
     return RequestKey(text, namespace, user)
 
@@ -118,5 +118,5 @@ class Receipts:
         if receipt.digest != digest:
             what = f" ({', '.join(receipt.made)})" if receipt.made else ""
             message = f"the key {key.text.partition(chr(0))[0]!r} was used for another request{what}; nothing was changed"
-            raise ConflictError(message, fix="use a new key for each thing that you ask for")
+            raise ConflictError(message, fix="use a new key for each request")
         return receipt

@@ -105,7 +105,7 @@ class Recoveries:
             with crash.reach("recovery.rename"):
                 os.replace(aside, self._path)
         except OSError as error:
-            log.warning("what was recovered cannot be noted in %s: %s", self._path, error)
+            log.warning("the recovery cannot be recorded in %s: %s", self._path, error)
 
 
 class TakeUp:
@@ -142,7 +142,7 @@ class TakeUp:
             elif key in recorded and key not in broken:
                 await self._complete(key)
             elif self._found is None and key not in recorded and self._kept.never_recorded(key):
-                log.info("the files of %s, whose submit did not come to its end, are removed", key)
+                log.info("removing the files of %s: its submission was interrupted", key)
                 await self._engine.perform([ForgetJob(key)])
             else:
                 try:
@@ -163,7 +163,7 @@ class TakeUp:
         """Move a folder that could not be recovered out of the way. Nothing in it is deleted."""
         folder = next((entry for entry in self.look() if entry.key == name), None)
         if folder is None:
-            message = f"{name} is not a folder of this home that cannot be read"
+            message = f"{name} is not an unreadable folder of this home"
             raise NotFoundError(message, fix="`fairway doctor` lists them")
         if self._kept.running(JobKey(*name.split("/", 1))):
             message = f"a task of {name} still runs"
@@ -222,7 +222,7 @@ class TakeUp:
         reports = {report.key: report for report in await self._kept.reports([attempt.key for attempt in attempts])}
         rebuilt = rebuild.tasks(job, attempts, reports, self._cpu)
         job = rebuild.job(job, [*known, *rebuilt])
-        event = Event(self._clock.now(), str(job.key), "TakenUp", "its record was made anew from what is kept of it")
+        event = Event(self._clock.now(), str(job.key), "TakenUp", "its record was rebuilt from its files")
         self._store.commit(Changes(jobs=(job,), tasks=tuple(rebuilt), events=(event,)))
         self._taken.append(str(job.key))
         if not known:
@@ -242,19 +242,19 @@ class TakeUp:
         """Report what was recovered: in the log, as an event, and in the file that `fairway doctor` reads."""
         now, base, adopted = self._clock.now(), self._found, self._taken
         if adopted and base is None:
-            base = Recovery(now, "folders", "runs were found that the record does not have")
+            base = Recovery(now, "folders", "runs were found that are missing in the database")
         if base is None:
             return
         words = base.message
         if adopted:
-            words += f"; {len(adopted)} runs were taken up from what is kept of them: {_listed(adopted)}"
+            words += f"; {len(adopted)} runs were rebuilt from their files: {_listed(adopted)}"
         if self.unknown:
             words += (
                 f"; {len(self.unknown)} folders cannot be read and are kept: {_listed([folder.key for folder in self.unknown])}"
             )
         recovery = replace(base, message=words, rebuilt=tuple(adopted))
         lost = f"; lost: {'; '.join(recovery.lost)}" if recovery.lost else ""
-        where = f"; the file that was found is {recovery.moved}" if recovery.moved else ""
+        where = f"; the database that was found is now {recovery.moved}" if recovery.moved else ""
         log.warning("%s%s%s (`fairway doctor` shows this)", words, where, lost)
         self._store.commit(Changes(events=(Event(now, SUBJECT, "Recovered", f"{words}{lost}"),)))
         self._recoveries.add(recovery)

@@ -27,7 +27,7 @@ async def resize(loop: Loop, store: Store, clock: Clock, key: JobKey, sizes: Map
         job = replace(job, spec=spec)
         if job.ending is None and job.leaving is None and not fits(spec, loop.snapshot.tasks_of(key), job.attempt):
             replicas = {name: role.replicas.max for name, role in spec.roles.items()}
-            job = replace(job, leaving=Leaving("scale", f"asked to be of another size: {words}", now, replicas))
+            job = replace(job, leaving=Leaving("scale", f"resize requested: {words}", now, replicas))
         store.commit(Changes(jobs=(job,), events=(Event(now, str(key), "Resized", words),)))
         loop.snapshot.put_job(job)
     loop.wake()

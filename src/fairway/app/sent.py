@@ -35,4 +35,4 @@ class Sent:
 
 def not_here() -> UsageError:
     """Return the refusal of uploaded content where files are read from their paths."""
-    return UsageError("nothing is sent here: files are read where they lie", fix="name their path")
+    return UsageError("the daemon accepts no uploads: it reads files from their path", fix="send the path instead")

@@ -49,7 +49,7 @@ class ServiceKeys:
         def add(keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
             self.check(service, wish.name, keys)
             if any(key.rule.id == key_id for key in keys):
-                message = f"{service}: the key {wish.name} could not be made"
+                message = f"{service}: the key {wish.name} could not be created"
                 raise ConflictError(message, fix="try again")
             return (*keys, record)
 
@@ -85,7 +85,8 @@ class ServiceKeys:
                 return key
         names = [key.rule.name for key in keys]
         message = f"{service} has no key {name}"
-        raise NotFoundError(message, fix=suggest.did_you_mean(name, names) or f"it has {', '.join(names) or 'none'}")
+        listing = f"it has {', '.join(names)}" if names else f"`fairway key list {_short(service)}` lists the keys"
+        raise NotFoundError(message, fix=suggest.did_you_mean(name, names) or listing)
 
     def _rule(self, service: str, wish: KeyWish, key_id: str, digest: str) -> ApiKey:
         mistakes: list[str] = []
@@ -101,11 +102,11 @@ class ServiceKeys:
         try:
             lifetime = quantity.seconds(wish.expires) if wish.expires else 0.0
             if wish.expires and lifetime <= 0:
-                mistakes.append(f"--expires {wish.expires} is no time to come; write for example 30d")
+                mistakes.append(f"--expires {wish.expires} is not in the future; write for example 30d")
         except ValueError as problem:
             mistakes.append(f"--expires {wish.expires} {problem}")
         if mistakes:
-            message = f"{service}: no key can be made so: {'; '.join(mistakes)}"
+            message = f"{service}: the key cannot be created: {'; '.join(mistakes)}"
             raise UsageError(message, fix=f"fairway key create {_short(service)} --name ci --rate 100/s --expires 30d")
         now = self._clock.now()
         return ApiKey(KeyRule(wish.name, key_id, digest, limit, now + lifetime if lifetime else 0.0), created=now)

@@ -208,7 +208,7 @@ class ServiceTurns:
         for standing in self.known.values():
             trouble = troubles.get(str(standing.service.key))
             if trouble is not None and trouble.lacks_process and standing.routed is not None:
-                log.warning("%s: %s; it is repaired", standing.service.key, trouble.message)
+                log.warning("%s: %s; repairing it", standing.service.key, trouble.message)
                 standing.routed = None
             if trouble is not None and not trouble.answers:
                 self._faults.fail(subject_of(standing), ANSWERING, UnavailableError(trouble.message))
@@ -261,7 +261,7 @@ class ServiceTurns:
                 service, service.key, service.spec, model, version.format, service.origin, service.labels, now
             )
             check_signature(self.models, service, after)
-            await self.put(after, [("Followed", f"{service.spec.model} means {model} now")])
+            await self.put(after, [("Followed", f"{service.spec.model} now refers to {model}")])
 
     async def _advance(self, standing: Standing, now: float) -> None:
         before = standing.record
@@ -358,12 +358,12 @@ class ServiceTurns:
     def _gone(self, replica: Replica, now: float) -> Replica:
         run = self.loop.store.get_job(replica.run)
         outcome = run.outcome if run is not None else None
-        message = (outcome.message or outcome.reason) if outcome is not None else "its run is not there any more"
+        message = (outcome.message or outcome.reason) if outcome is not None else "its run no longer exists"
         # A service has no roles: its limits are at the top level of its spec.
         message = message.replace(f"roles.{ROLE}.", "")
         failed = run is None or run.intent is not Intent.STOP
         if run is not None and failed and run.phase is JobPhase.SUCCEEDED:
-            message = "its server ended by itself with exit code 0, and a server goes on until it is stopped"
+            message = "its server exited with code 0; a server must run until it is stopped"
         for_memory = failed and outcome is not None and outcome.reason == "OutOfMemory"
         ended = replace(replica, phase=ReplicaPhase.GONE, since=now, message=message, failed=failed, address="")
         return replace(ended, out_of_memory=for_memory)

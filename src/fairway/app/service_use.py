@@ -52,9 +52,9 @@ class UseWatch:
                 name: part_of(job, task, used[task.key], now) for name, (job, task) in running.items() if task.key in used
             }
         except (OSError, FairwayError) as error:
-            log.warning("what replicas use is not known: %s", error)
+            log.warning("the resource usage of replicas cannot be read: %s", error)
         except Exception:  # Services are planned without it; the next measurement may succeed.
-            log.exception("what replicas use is not known")
+            log.exception("the resource usage of replicas cannot be read")
 
 
 def part_of(job: Job, task: Task, used: TaskUsage, now: float) -> ReplicaUse:

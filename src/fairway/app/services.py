@@ -109,7 +109,7 @@ class Services:
                 after = replace(after, replicas_made=highest_number(ask.key, self._loop.store.job_keys()))
             word = "created" if before is None else "unchanged" if after == before else "changed"
             if word != "unchanged":
-                who = ask.origin.user or "somebody"
+                who = ask.origin.user or "an unknown user"
                 event = ("Created" if before is None else "Changed", f"by {who}")
                 await self._turns.put(after, [event], once.receipt([word]))
             elif once.key is not None:
@@ -185,7 +185,7 @@ class Services:
         check_signature(self._models, self._service(ask.key), after)
         lacks = self.check_endpoint(after)
         if lacks:
-            message = f"the endpoint of {ask.key.name} cannot be opened so: {'; '.join(lacks)}"
+            message = f"the endpoint of {ask.key.name} cannot be opened: {'; '.join(lacks)}"
             raise RefusedError(message, fix="correct `endpoint` in its document")
         return after
 
@@ -265,7 +265,7 @@ class Services:
         standing = self._turns.known.get(key)
         if standing is None:
             names = [other.name for other in self._turns.known if other.namespace == key.namespace]
-            hint = suggest.did_you_mean(key.name, names) or "`fairway list services` shows what there is"
+            hint = suggest.did_you_mean(key.name, names) or "`fairway list services` shows the services"
             message = f"there is no service {key.name} in namespace {key.namespace}"
             raise NotFoundError(message, fix=hint)
         return standing
@@ -406,7 +406,7 @@ class Services:
         why = never_fits(replace(trial, created=self._loop.clock.now()), snapshot.nodes, snapshot.queues.get(trial.spec.queue))
         if why:
             message = f"a replica of {service.key.name} can never run here: {why}"
-            raise NeverFitsError(message, fix="ask for less, or see `fairway top node` for what there is")
+            raise NeverFitsError(message, fix="request fewer resources; `fairway top node` shows what the nodes have")
 
 
 async def _any_model(_version: ModelVersion, _spec: ServiceSpec) -> None:

@@ -38,7 +38,8 @@ class SystemClock:
             self._keep()
         elif abs(wall - stored) > _WORTH_TELLING:
             _log.warning(
-                "the wall clock moved by %+.0f seconds since the first daemon of this boot; runs do not count that", wall - stored
+                "the wall clock moved by %+.0f seconds since the first daemon of this boot; run times do not include it",
+                wall - stored,
             )
 
     def now(self) -> float:

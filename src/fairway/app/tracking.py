@@ -231,7 +231,7 @@ class Tracking:
         all_inputs = tuple(dict.fromkeys([*run.inputs, *inputs]))
         all_models = tuple(dict.fromkeys([*run.model_inputs, *model_inputs]))
         if max(len(all_inputs), len(all_models), len({*run.outputs, *outputs})) > MOST:
-            message = f"a run has {MOST} inputs and outputs at the most"
+            message = f"a run has at most {MOST} inputs and outputs"
             raise UsageError(message, fix="log fewer of them")
         self._put(replace(run, outputs={**run.outputs, **outputs}, inputs=all_inputs, model_inputs=all_models))
 
@@ -255,7 +255,7 @@ class Tracking:
     def check_owns(self, speaker: Speaker, run: TrackedRun) -> None:
         """Raise `DeniedError` if a run's token is used for a run of another job."""
         if not speaker.made(run.job):
-            whose = f"a run of {run.job}" if run.job else "which was made outside of jobs"
+            whose = f"a run of {run.job}" if run.job else "which was created outside of jobs"
             message = f"{speaker.run} may not write to {run.name}, {whose}"
             raise DeniedError(message, fix="log to a run of its own, or from outside of a job")
 

@@ -71,8 +71,8 @@ class TrackedExperiments:
         namespace = speaker.namespace
         self._check_free(namespace, title)
         if location.partition(":")[0] in ("runs", "models", "mlflow-artifacts"):
-            message = f"Invalid value {location[:80]!r} for parameter 'artifact_location' supplied: it is no place of its own"
-            raise UsageError(message, fix="leave it out, and the files are kept by Fairway")
+            message = f"Invalid value {location[:80]!r} for parameter 'artifact_location' supplied: its scheme is reserved"
+            raise UsageError(message, fix="leave it out; then Fairway stores the files")
         name = experiment_name(title)
         if self._store.tracked(Experiment, namespace, name) is not None:
             # A renamed experiment keeps its id, so the id may be taken.
@@ -146,7 +146,7 @@ class TrackedExperiments:
         experiment = self.get(speaker.namespace, name)
         job = self._job(speaker.namespace, speaker.run) if speaker.run else None
         if not speaker.made(experiment.maker) and (job is None or job.series != experiment.name):
-            message = f"{speaker.run} may not {verb} the experiment {experiment.title or experiment.name!r}: it did not make it"
+            message = f"{speaker.run} may not {verb} the experiment {experiment.title or experiment.name!r}: it did not create it"
             raise DeniedError(message, fix=f"{verb} it from outside of a job, or make an experiment in the run")
         return experiment
 
@@ -196,6 +196,6 @@ def grown(known: Mapping[str, str], more: Mapping[str, str], what: str) -> dict[
     """Merge both mappings; raise if the result exceeds the limit of one record."""
     merged = {**known, **more}
     if len(merged) > MOST_TAGS:
-        message = f"one run or experiment has {MOST_TAGS} {what} at the most"
+        message = f"one run or experiment has at most {MOST_TAGS} {what}"
         raise UsageError(message, fix="log fewer, or keep them in a file as an artifact")
     return merged

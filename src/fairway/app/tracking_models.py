@@ -193,7 +193,7 @@ class TrackedModels:
     async def check_free(self, namespace: str, name: str) -> str:
         """Return the registry's name for a new model; raise if the name is taken or invalid."""
         if not name.strip() or any(letter in name for letter in "/:"):
-            message = f"{name!r} is no name of a registered model: it has no letters, or has '/' or ':' in it"
+            message = f"{name!r} is not a valid name of a registered model: it has no letters, or contains '/' or ':'"
             raise UsageError(message, fix="choose another name")
         if await self._registered(namespace, name) is not None:
             message = f"Registered Model (name={name}) already exists"
@@ -201,7 +201,7 @@ class TrackedModels:
         model = model_name(name)
         taken = next((registered.name for registered in await self.all_registered(namespace) if registered.model == model), "")
         if taken:
-            message = f"{name!r} would be called {model} in the registry, as {taken!r} is"
+            message = f"{name!r} would have the name {model} in the registry, like {taken!r}"
             raise UsageError(message, fix="choose another name")
         return model
 
@@ -209,7 +209,7 @@ class TrackedModels:
         """Change description and tags of a model. A run's token may change only a model that it created."""
         registered = await self.found(speaker.namespace, name)
         if not speaker.made(registered.maker):
-            message = f"{speaker.run} may not describe the model {name!r}: it did not make it"
+            message = f"{speaker.run} may not describe the model {name!r}: it did not create it"
             raise DeniedError(message, fix="put tags on the version that the run registers, or describe it from outside of a job")
         new_description = registered.description if description is None else description
         all_tags = grown(registered.tags, tags, "tags")
@@ -317,7 +317,7 @@ class TrackedModels:
 
     async def drop_alias(self, speaker: Speaker, known: RegisteredName, alias: str) -> None:
         """Remove an alias. A run's token may do so if the alias refers to its own version, or if it created the model."""
-        fix = f"take it away from outside of a job: fairway model promote {known.model} {alias} --remove"
+        fix = f"remove it from outside of a job: fairway model promote {known.model} {alias} --remove"
         await self.check_may_take(speaker, known, alias, fix)
         if not any(alias in version.aliases for version in await self.versions(known)):
             return
@@ -354,7 +354,7 @@ class TrackedModels:
         registered = await self._registered(namespace, name)
         if registered is None:
             message = f"Registered Model with name={name} not found"
-            raise NotFoundError(message, fix="register one; `fairway model list` shows what there is")
+            raise NotFoundError(message, fix="register one; `fairway model list` shows the models")
         return registered
 
     async def _registered(self, namespace: str, name: str) -> RegisteredName | None:
@@ -384,7 +384,7 @@ class TrackedModels:
         target = (root / rest).resolve()
         if not target.is_relative_to(root) or not target.exists():
             message = f"{known.name} version {number} has no file {rest!r}"
-            raise NotFoundError(message, fix="list what there is")
+            raise NotFoundError(message, fix="list the files of the version")
         return target
 
     async def check_may_take(self, speaker: Speaker, known: RegisteredName, alias: str, fix: str) -> None:
@@ -408,7 +408,7 @@ class TrackedModels:
             return Content(await self._file_of(registered, rest), copied=copied)
         prefixes = {"mlflow-artifacts": rest, "runs": rest, "models": f"{LOGGED}/{rest}"}
         if scheme not in prefixes or re.match(r"[\w-]+://[^/]", wanted.source):
-            message = f"{wanted.source!r} cannot be registered: it does not lie here"
+            message = f"{wanted.source!r} cannot be registered: Fairway does not store it"
             raise UsageError(message, fix="log it as an artifact of a run first; for a path: fairway model register NAME PATH")
         if rest.startswith(f"{REGISTERED}/"):
             return Content(await self.version_file(namespace, rest.removeprefix(f"{REGISTERED}/")))
@@ -418,7 +418,7 @@ class TrackedModels:
         name = wanted.run or maker
         run = self.tracking.run(namespace, name) if name else None
         if run is not None and run.name != maker and not speaker.made(run.job):
-            message = f"{speaker.run} may not say that {wanted.source!r} comes from {run.name}: another run logged it"
+            message = f"{speaker.run} may not register {wanted.source!r} as an output of {run.name}: another run logged it"
             raise DeniedError(message, fix=f"leave run_id out, or name {maker or speaker.run}")
         return Content(self.artifacts.find(shelf, path), run, shelf.job)
 

@@ -119,8 +119,8 @@ class TrackedVersions:
         """
         new_stage = stage_named(stage)
         if archive and new_stage not in ALIAS_OF:
-            message = f"existing versions cannot be archived by a transition to {stage!r}: it is no active stage"
-            raise UsageError(message, fix=f"archive_existing_versions goes with {' and '.join(ALIAS_OF)}")
+            message = f"existing versions cannot be archived by a transition to {stage!r}: it is not an active stage"
+            raise UsageError(message, fix=f"archive_existing_versions works only with {' and '.join(ALIAS_OF)}")
         registered, version = await self._version(speaker, name, number, "change the stage of")
         versions = await self._models.versions(registered)
         before = {str(item.version): stage_of(registered, item) for item in versions}
@@ -170,7 +170,7 @@ class TrackedVersions:
     async def _owned(self, speaker: Speaker, name: str, verb: str) -> RegisteredName:
         registered = await self._models.found(speaker.namespace, name)
         if not speaker.made(registered.maker):
-            message = f"{speaker.run} may not {verb} the model {name!r}: it did not make it"
+            message = f"{speaker.run} may not {verb} the model {name!r}: it did not create it"
             raise DeniedError(message, fix="do it from outside of a job")
         return registered
 

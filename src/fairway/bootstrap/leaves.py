@@ -35,7 +35,7 @@ class Leaves:
     async def leaf(self, request: Request) -> Response:
         """Return a new key and certificate. Only over TLS: the response contains the key."""
         if request.url.scheme != "https":
-            return Response("ask by https: the answer has a key in it\n", 403)
+            return Response("use https: the response contains a key\n", 403)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         try:
             name = await self._proof.name_of(token if scheme == "Bearer" else "")

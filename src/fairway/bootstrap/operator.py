@@ -66,7 +66,7 @@ from fairway.engines.kubernetes.people import ClusterPeople
 from fairway.engines.kubernetes.proof import Proof
 from fairway.engines.kubernetes.serving.naming import BY_SERVICE, by_service
 from fairway.engines.local.secrets import FileSecrets
-from fairway.errors import FairwayError, NotFoundError
+from fairway.errors import FairwayError, NotFoundError, UsageError
 from fairway.registry.carried import Carried
 from fairway.serving.samples import ReceivedSamples
 from fairway.settings import environment
@@ -108,12 +108,23 @@ class OperatorSettings:
             installation=Path(given.get("FAIRWAY_INSTALLATION") or "/etc/fairway/installation.json"),
             home=Path(given.get("FAIRWAY_HOME") or "/var/lib/fairway"),
             runs=Path(given.get("FAIRWAY_RUNS") or "/var/lib/fairway-runs"),
-            port=int(given.get("FAIRWAY_OPERATOR_PORT") or "8080"),
+            port=_port(given.get("FAIRWAY_OPERATOR_PORT") or "8080"),
             endpoint=given.get("FAIRWAY_OPERATOR_ENDPOINT", ""),
             crash_at=given.get("FAIRWAY_CRASH_AT", ""),
             identity=f"{given.get('HOSTNAME') or socket.gethostname()}_{os.getpid()}",
             health_port=given.get(health.PORT, ""),
         )
+
+
+def _port(text: str) -> int:
+    try:
+        port = int(text)
+    except ValueError:
+        port = -1
+    if not 0 <= port <= 65535:
+        message = f"FAIRWAY_OPERATOR_PORT={text!r} is not a port"
+        raise UsageError(message, fix="write a number from 1 to 65535 in the operator's Deployment: FAIRWAY_OPERATOR_PORT=8080")
+    return port
 
 
 class ClusterRuns:
@@ -382,9 +393,9 @@ async def operate(settings: OperatorSettings) -> None:
 
 def main() -> int:
     """Entry point of the operator."""
-    settings = OperatorSettings.from_environment(environment())
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     try:
+        settings = OperatorSettings.from_environment(environment())
         crash.arm(settings.crash_at)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(operate(settings))

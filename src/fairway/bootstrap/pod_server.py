@@ -98,7 +98,7 @@ class PodServer:
             await loop.connect_accepted_socket(self._server.protocol, connection, ssl=tls, ssl_handshake_timeout=limit)
         except OSError as error:
             # Also on a failed handshake and on a timeout.
-            log.debug("a connection of a pod ended before it began: %s", error)
+            log.debug("a connection of a pod could not be set up: %s", error)
             connection.close()
         except asyncio.CancelledError:
             connection.close()
@@ -111,7 +111,7 @@ class PodServer:
             await asyncio.sleep(RENEW_EVERY)
             with contextlib.suppress(OSError):  # Retried, weeks before the certificate expires.
                 if authority.renew():
-                    log.info("the certificate that pods see was renewed")
+                    log.info("the certificate shown to pods was renewed")
 
 
 async def _readable(connection: socket.socket) -> None:

@@ -142,7 +142,7 @@ def _only(front: Front) -> type[HttpToolsProtocol]:
             super().connection_made(transport)
             self.known = front.accepts(transport.get_extra_info("peercert") or {})
             if not self.known:
-                log.warning("somebody with a certificate that is not the API server's was turned away")
+                log.warning("a connection was rejected: its client certificate is not the API server's")
                 transport.close()
 
         def data_received(self, data: bytes) -> None:

@@ -216,7 +216,7 @@ class ClusterServing:
     def trouble(self, key: ServiceKey) -> str:
         """Return why the service's objects are not in the desired state."""
         refused = self._router.refused.get(key, "")
-        return self._objects.trouble.get(key, "") or (f"a router counts what cannot be: {refused}" if refused else "")
+        return self._objects.trouble.get(key, "") or (f"a router reports impossible counts: {refused}" if refused else "")
 
 
 def _service_of(found: Deployment | ServiceObject | None) -> ServiceKey | None:

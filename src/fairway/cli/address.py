@@ -29,11 +29,11 @@ def split(address: str, kinds: tuple[str, ...] = (JOB,)) -> tuple[str, str]:
         message = f"{address}: no kind is called {word!r}{suggest(word.lower(), sorted(_SPELLINGS))}"
         raise UsageError(message, fix=f"write {allowed}, or NAME alone for a {kinds[0]}")
     if kind not in kinds:
-        message = f"{address} names a {_word(kind)}, and this verb is not for those"
+        message = f"{address} names a {_word(kind)}, which this verb does not accept"
         raise UsageError(message, fix=f"write {allowed}")
     if not name or "/" in name:
         message = f"{address!r} names no {_word(kind)}"
-        raise UsageError(message, fix=f"`fairway list {_FOLDERS[kind]}` shows their names")
+        raise UsageError(message, fix=f"`fairway list {_FOLDERS[kind]}` lists the names")
     return kind, name
 
 

@@ -17,7 +17,7 @@ def apply(options: Options) -> int:
     """Apply every named file, and every document file of the named folders in order of name."""
     files = [file for path in [*options.many("filename"), *options.words] for file in _files(path)]
     if not files:
-        message = "no document is named"
+        message = "no document was given"
         raise UsageError(message, fix="fairway apply -f folder/")
     session = Session(options)
     # One request carries all files: a mistake in any of them changes nothing, and a job may name a queue of another file.
@@ -46,15 +46,15 @@ def _files(path: str) -> list[str]:
         return [path]
     files = sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(_ENDINGS))
     if not files:
-        message = f"{path} holds no document"
-        raise UsageError(message, fix=f"documents end in {', '.join(_ENDINGS)}")
+        message = f"{path} contains no document"
+        raise UsageError(message, fix=f"file names of documents end in {', '.join(_ENDINGS)}")
     return files
 
 
 COMMANDS = {
     "": Command(
         "apply",
-        "Apply documents: jobs that are new or changed are submitted, queues are made or changed, the rest is left alone.",
+        "Apply documents: submit new and changed jobs, create or change queues and services, leave everything else as it is.",
         apply,
         words=(Word("FILE", "a document or a folder of documents; - reads standard input", optional=True, many=True),),
         flags=(Flag("--filename -f", "a document or a folder; may be given again", "FILE", many=True), PLAN, FORMAT),

@@ -18,15 +18,15 @@ def attach(options: Options) -> int:
     try:
         job = session.fetch(job_path(options.word()))
     except NotFoundError as error:
-        raise NotFoundError(error.message, fix=error.fix or "`fairway list` shows the runs that there are") from None
+        raise NotFoundError(error.message, fix=error.fix or "`fairway list` shows all runs") from None
     name = job["name"]
     if job["phase"] in OVER:
         message = f"{name} is over: {job['phase']}"
-        raise ConflictError(message, fix=f"what it printed: fairway logs {name}; how it ended: fairway get {name}")
+        raise ConflictError(message, fix=f"`fairway logs {name}` prints its output, `fairway get {name}` shows how it ended")
     keys = bool(job.get("terminal")) and is_terminal(0) and is_terminal(1) and session.cluster is None
     from fairway.cli.follow import Follower
 
-    say(f"attached to {name}; Ctrl-C twice to detach or stop; all of its output: fairway logs {name}")
+    say(f"attached to {name}; press Ctrl-C twice to detach or stop; complete output: fairway logs {name}")
     tail = options.number("tail")
     return Follower(session, job, interactive=keys, tail=LINES if tail is None else tail).follow()
 
@@ -34,11 +34,11 @@ def attach(options: Options) -> int:
 COMMANDS = {
     "": Command(
         "attach",
-        "Return to a run that was started before and goes on: its output, its status, your keys where it has a terminal. "
-        "Ctrl-C is that of `fairway run`. The exit code is the program's own.",
+        "Attach to a run that is not over: show its output and status, and send it your keys if it has a terminal. "
+        "Ctrl-C works as in `fairway run`. The exit code is that of the program.",
         attach,
         words=(Word("NAME", "a run, or a series for its newest run"),),
-        flags=(Flag("--tail", f"lines of its output to begin with (default: {LINES})", "N", number=True),),
+        flags=(Flag("--tail", f"number of earlier lines of output to print first (default: {LINES})", "N", number=True),),
         examples=("fairway attach mnist", "fairway attach mnist-7 --tail 1000"),
     )
 }

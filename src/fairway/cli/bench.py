@@ -58,7 +58,7 @@ def _connections(options: Options) -> list[int]:
     except ValueError:
         counts = [0]
     if counts[0] < 1 or counts[-1] > 4096:
-        message = f"--connections {text}: numbers from 1 to 4096 with commas between them are needed"
+        message = f"--connections {text}: expected numbers from 1 to 4096, separated by commas"
         raise UsageError(message, fix=f"write --connections {STEPS}")
     return counts
 
@@ -71,7 +71,7 @@ def _rates(options: Options) -> list[float]:
     except ValueError:
         rates = [0.0]
     if rates and not 0.0 < rates[0] <= rates[-1] <= MOST_RATE:
-        message = f"--rate {text}: numbers up to {MOST_RATE:,} with commas between them are needed"
+        message = f"--rate {text}: expected numbers up to {MOST_RATE:,}, separated by commas"
         raise UsageError(message, fix="write --rate 100,200,400")
     return rates
 
@@ -150,26 +150,26 @@ def _write_report(view: BenchView, path: str) -> None:
 
     with open(path, "w", encoding="utf-8") as file:
         file.write(write_page(bench_page(view), shlex.join(["fairway", *sys.argv[1:]])))
-    say(f"the page is in {os.path.abspath(path)}")
+    say(f"the report is in {os.path.abspath(path)}")
 
 
 COMMANDS = {
     "": Command(
         "bench",
-        "Test a service under load: answers a second and latency with more and more connections, and where the knee is.",
+        "Load-test a service: measure replies per second and latency with more and more connections, and find the knee.",
         bench,
         words=(Word("NAME", "a service: mnist or service/mnist"),),
         flags=(
-            Flag("--connections -c", f"how many at once, one after the other (default: {STEPS})", "N,N..."),
+            Flag("--connections -c", f"numbers of concurrent connections to measure with, in turn (default: {STEPS})", "N,N..."),
             Flag(
                 "--rate",
-                "an open loop: so many requests a second, due at random moments, over the most of the connections",
+                "open-loop load: this many requests per second at random moments, over the highest number of connections",
                 "N,N...",
             ),
-            Flag("--time -t", "how long each (default: 2s)", "TIME"),
+            Flag("--time -t", "duration of each measurement (default: 2s)", "TIME"),
             Flag("--data", "the body of the request (default: zeros of the model's shape)", "FILE"),
-            Flag("--path", "where to ask (default: the model's infer route, or /)", "PATH"),
-            Flag("--report", "write a page with plots there", "FILE.html"),
+            Flag("--path", "the path to request (default: the model's infer route, or /)", "PATH"),
+            Flag("--report", "write an HTML report with plots to this file", "FILE.html"),
             FORMAT,
         ),
         examples=(

@@ -46,8 +46,8 @@ def _text(settings: Defaults, key: str) -> tuple[str, str, str]:
 COMMANDS = {
     "": Command(
         "config",
-        "Show the defaults in force and where each comes from. Flags win over the environment, the environment over fairway.toml "
-        "in this folder, and that over your own file, ~/.config/fairway/config.toml (XDG_CONFIG_HOME moves it).",
+        "Show the effective defaults and where each comes from. Flags override the environment, which overrides fairway.toml "
+        "in this folder, which overrides your own file, ~/.config/fairway/config.toml (XDG_CONFIG_HOME moves it).",
         config,
         flags=(FORMAT,),
     )

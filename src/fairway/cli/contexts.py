@@ -36,8 +36,8 @@ def remember(name: str, kubeconfig: str = "") -> None:
             file.write(f"{name}\n{kubeconfig}\n" if kubeconfig else f"{name}\n")
         os.replace(temporary, path)
     except OSError as error:
-        message = f"the context cannot be remembered: {error.strerror}: {path}"
-        raise UnavailableError(message, fix="set FAIRWAY_HOME to a folder that you may write, or use --context") from error
+        message = f"the context cannot be stored: {error.strerror}: {path}"
+        raise UnavailableError(message, fix="set FAIRWAY_HOME to a folder that you can write to, or use --context") from error
 
 
 def find(given: str) -> tuple[str, str]:

@@ -24,7 +24,7 @@ def copy(options: Options) -> int:
     source_address = _address(source)
     target_address = _address(target)
     if bool(source_address) == bool(target_address):
-        message = f"one of {source} and {target} must be NAME:PATH, and only one"
+        message = f"exactly one of {source} and {target} must have the form NAME:PATH"
         raise UsageError(message, fix="fairway cp mnist:outputs/model model")
     if session.cluster is not None:
         return _with_pod(session, options, source_address, target_address)
@@ -59,8 +59,8 @@ def _with_pod(session: Session, options: Options, out: tuple[str, str] | tuple[(
     pod_path = f"{root}/{path.strip('/').partition('/')[2]}"
     target_path = _free_target(target, path) if out else target
     if out and os.path.exists(target_path):
-        message = f"{target_path} is there already"
-        raise RefusedError(message, fix="remove it first, or name another place")
+        message = f"{target_path} already exists"
+        raise RefusedError(message, fix="remove it first, or choose another target")
     if into and not os.path.exists(source):
         message = f"there is no {source}"
         raise NotFoundError(message, fix=_what_there_is(source))
@@ -92,13 +92,13 @@ def _inside(session: Session, name: str, path: str) -> str:
     folder = session.fetch(job_path(name)).get("folder") or ""
     if not folder:
         message = f"{name} has no folder on this machine"
-        raise RefusedError(message, fix="cp works where the run does")
+        raise RefusedError(message, fix="run `fairway cp` on the machine on which the run runs")
     first_part = _first_part(name, path)
     root = os.path.realpath(os.path.join(folder, first_part))
     resolved = os.path.realpath(os.path.join(folder, path.lstrip("/")))
     if resolved != root and not resolved.startswith(root + os.sep):
-        message = f"{name}:{path} leads out of the run's {first_part} folder"
-        raise RefusedError(message, fix="name a path inside it")
+        message = f"{name}:{path} leads outside the run's {first_part} folder"
+        raise RefusedError(message, fix="use a path inside it")
     return resolved
 
 
@@ -119,16 +119,16 @@ def _what_there_is(path: str) -> str:
     try:
         names = sorted(os.listdir(folder or "."))[:10]
     except OSError:
-        return "look at the run's folder: fairway get NAME"
-    return f"in that folder: {', '.join(names)}" if names else "that folder is empty"
+        return "`fairway get NAME` shows the run's folder"
+    return f"that folder contains: {', '.join(names)}" if names else "that folder is empty"
 
 
 def _copy(source: str, target: str) -> None:
     import shutil
 
     if os.path.exists(target):
-        message = f"{target} is there already"
-        raise RefusedError(message, fix="remove it first, or name another place")
+        message = f"{target} already exists"
+        raise RefusedError(message, fix="remove it first, or choose another target")
     if os.path.isdir(source):
         # Links are copied as links: their targets may lie outside.
         shutil.copytree(source, target, symlinks=True)

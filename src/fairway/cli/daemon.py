@@ -24,7 +24,7 @@ def start(options: Options) -> int:
     session = Session(options, here=True)
     if options.on("plan"):
         running = session.here.answers()
-        say("it runs already" if running else f"a daemon would be started for {session.here.home}")
+        say("the daemon is already running" if running else f"a daemon would be started for {session.here.home}")
         return 0
     session.here.start()
     _show(session, read_status(session))
@@ -39,10 +39,10 @@ def stop(options: Options) -> int:
         say(f"no daemon runs for {session.here.home}")
         return 0
     if options.on("plan"):
-        say(f"the daemon (pid {state['pid']}) would be ended; tasks would go on")
+        say(f"the daemon (pid {state['pid']}) would be stopped; tasks would keep running")
         return 0
     session.here.stop(int(state["pid"]))
-    say(f"the daemon (pid {state['pid']}) has ended; tasks go on; the next command starts it again")
+    say(f"the daemon (pid {state['pid']}) has stopped; tasks keep running; the next command starts the daemon again")
     return 0
 
 
@@ -76,8 +76,11 @@ def _show(session: Session, known: dict[str, Any]) -> None:
 
 COMMANDS = {
     "status": Command(
-        "daemon status", "Say whether the daemon runs, and where. Exit code 4 when it does not.", status, flags=(FORMAT,)
+        "daemon status",
+        "Show whether the daemon is running, and where. The exit code is 4 if it is not.",
+        status,
+        flags=(FORMAT,),
     ),
     "start": Command("daemon start", "Start the daemon; every other command does it when needed.", start, flags=(PLAN, FORMAT)),
-    "stop": Command("daemon stop", "End the daemon. Tasks go on running.", stop, flags=(PLAN,)),
+    "stop": Command("daemon stop", "Stop the daemon. Tasks keep running.", stop, flags=(PLAN,)),
 }

@@ -25,7 +25,7 @@ def add(options: Options) -> int:
     by_reference = options.on("reference")
     path = path if by_reference and "://" in path else os.path.abspath(path)
     if options.on("plan"):
-        how = "described, not copied, as" if by_reference else "kept as"
+        how = "recorded by reference, not copied, as" if by_reference else "stored as"
         say(f"{path} would be {how} the next version of {name}; nothing was changed (--plan)")
         return 0
     session.announce()
@@ -38,8 +38,8 @@ def add(options: Options) -> int:
     version = session.send("POST", "/v1/datasets", body)
     reference = f"{version['name']}@{version['version']}"
     show_line(reference)
-    outcome = "are described where they lie" if by_reference else "are kept"
-    say(f"{version['files']:,} files {outcome}; use them: data: {{train: {reference}}}, or --data train={reference}")
+    outcome = "are recorded by reference" if by_reference else "are stored"
+    say(f"{version['files']:,} files {outcome}; to use them: data: {{train: {reference}}}, or --data train={reference}")
     return 0
 
 
@@ -65,8 +65,8 @@ def pull(options: Options) -> int:
     reference = f"{version['name']}@{version['version']}"
     count = "1 file" if version["files"] == 1 else f"{version['files']:,} files"
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
-        message = f"{folder} is there already"
-        raise RefusedError(message, fix="name a folder that is not there or empty")
+        message = f"{folder} already exists"
+        raise RefusedError(message, fix="choose a folder that does not exist or is empty")
     if options.on("plan"):
         show_line(f"{reference} ({count}) would be copied to {folder}")
         say("nothing was changed (--plan)")
@@ -89,7 +89,7 @@ def _fetch(session: Session, named: str, digest: str, folder: str) -> None:
         os.mkdir(content_folder)
         actual, problem = _unpack(reply, content_folder)
         if actual != digest:
-            message = f"{named} did not arrive whole{problem}"
+            message = f"{named} was not received completely{problem}"
             raise UnavailableError(message, fix="try again")
         os.rename(content_folder, folder)
 
@@ -144,10 +144,10 @@ def _path(reference: str) -> str:
 COMMANDS = {
     "add": Command(
         "data add",
-        "Keep a folder or a file as the next version of a dataset. Content that is there already is not kept twice.",
+        "Store a folder or a file as the next version of a dataset. Content that is already stored is not stored twice.",
         add,
         words=(Word("NAME", "the dataset"), Word("PATH", "a folder or a file; with --reference also a URI")),
-        flags=(Flag("--reference", "do not copy: describe what lies there, and read it from there"), PLAN),
+        flags=(Flag("--reference", "do not copy the files: record where they are, and read them from there"), PLAN),
         examples=("fairway data add mnist ./mnist", "fairway run --data train=mnist@1 -- python train.py --data {{data.train}}"),
     ),
     "list": Command("data list", "List datasets and their versions.", list_datasets, flags=(FORMAT,)),
@@ -163,13 +163,13 @@ COMMANDS = {
         "data pull",
         "Copy a version's files into a new folder.",
         pull,
-        words=(Word("NAME@VERSION", "a version (scored@1), or the newest (scored)"), Word("FOLDER", "the folder to make")),
+        words=(Word("NAME@VERSION", "a version (scored@1), or the newest (scored)"), Word("FOLDER", "the folder to create")),
         flags=(PLAN,),
         examples=("fairway data pull scored ./scored",),
     ),
     "verify": Command(
         "data verify",
-        "Read all copied content and compare it with its SHA-256; exit code 1 when something is missing or damaged.",
+        "Read all copied content and compare it with its SHA-256; the exit code is 1 if anything is missing or damaged.",
         verify,
         words=(Word("NAME@VERSION", "a version (mnist@3), or all versions of a dataset (mnist); all if omitted", optional=True),),
         flags=(FORMAT,),
@@ -179,7 +179,7 @@ COMMANDS = {
         "data diff",
         "Show which files were added, removed and changed between two versions.",
         diff,
-        words=(Word("BEFORE", "a version"), Word("AFTER", "another")),
+        words=(Word("BEFORE", "a version"), Word("AFTER", "another version")),
         flags=(FORMAT,),
         examples=("fairway data diff mnist@1 mnist",),
     ),

@@ -87,7 +87,7 @@ class Defaults:
                         from fairway.cli.grammar import suggest
 
                         message = f"{path}: [{verb}] {key}: fairway {verb} has no such flag{suggest(key, sorted(flag_keys))}"
-                        raise UsageError(message, fix=f"`fairway {verb} --help` lists them")
+                        raise UsageError(message, fix=f"`fairway {verb} --help` lists the flags")
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -105,13 +105,13 @@ def _read(path: str) -> dict[str, Any]:
     settings = (*_TEXTS, *VERBS)
     for key, value in content.items():
         if key not in settings:
-            message = f"{path}: {key}: not a setting{suggest(key, settings)}"
+            message = f"{path}: {key}: there is no such setting{suggest(key, settings)}"
             raise UsageError(message, fix=f"the settings are {', '.join(_TEXTS)} and [VERB]")
         if isinstance(value, dict) != (key not in _TEXTS):
-            message = f"{path}: {key} = {value!r}: it is a setting of another form"
+            message = f"{path}: {key} = {value!r}: the value has the wrong form"
             raise UsageError(
                 message,
-                fix=f'write {key} = "NAME"' if key in _TEXTS else f"write [{key}] and flags below it",
+                fix=f'write {key} = "NAME"' if key in _TEXTS else f"write [{key}] and its flags below it",
             )
     return content
 

@@ -21,10 +21,10 @@ def defragment(options: Options) -> int:
 COMMANDS = {
     "": Command(
         "defragment",
-        "Move runs that save checkpoints, as few as can be, so that free GPUs lie together and a waiting run starts. "
-        "Each goes on at once, on GPUs of the same type, as close together as before. Nothing moves unless you ask.",
+        "Move as few runs as possible so that free GPUs are together and a waiting run can start. Only runs that save "
+        "checkpoints are moved; each resumes at once on GPUs of the same type, as close together as before. Never automatic.",
         defragment,
-        flags=(Flag("--moves", "move so many runs at most (default: 3)", "N", number=True), PLAN, FORMAT),
+        flags=(Flag("--moves", "maximum number of runs to move (default: 3)", "N", number=True), PLAN, FORMAT),
         examples=("fairway defragment --plan", "fairway defragment --moves 1"),
     )
 }

@@ -59,9 +59,9 @@ def _runs(session: Session, asked: list[tuple[str, Query]]) -> list[str]:
 def _request(address: str, options: Options) -> tuple[str, Query]:
     kind, name = split(address, _KINDS)
     if kind in (MODEL, DATA) and "@" not in name:
-        message = f"{address} names no version"
+        message = f"{address} does not name a version"
         collection = {MODEL: "models", DATA: "data"}[kind]
-        raise UsageError(message, fix=f"write {address}@3; `fairway list {collection}` shows which there are")
+        raise UsageError(message, fix=f"write {address}@3; `fairway list {collection}` lists the versions")
     # A bare name means a job; the daemon refuses it if a queue or a service has the same name.
     query: Query = {"all": options.on("all"), "bare": "/" not in address} if kind == JOB else {}
     return path_of(address, kinds=_KINDS), query
@@ -82,9 +82,9 @@ def _counted(number: int, word: str) -> str:
 COMMANDS = {
     "": Command(
         "delete",
-        "Remove runs with their logs, checkpoints and outputs; one that runs is killed first. There is no way back. "
-        "A queue goes when no run waits or runs in it; a service finishes what it was asked first; "
-        "a version of a model goes when it has no alias and no service uses it, one of a dataset when no run uses it.",
+        "Delete runs with their logs, checkpoints and outputs; a running one is killed first. This cannot be undone. "
+        "A queue is deleted only if no run waits or runs in it; a service first finishes its open requests; a version "
+        "of a model is deleted only if it has no alias and no service uses it, one of a dataset only if no run uses it.",
         delete,
         words=(
             Word(
@@ -95,7 +95,7 @@ COMMANDS = {
             ),
         ),
         flags=(
-            Flag("--all", "every run of a series; without a name, every run. Asks first, or needs -y"),
+            Flag("--all", "every run of a series; without a name, every run. Asks for confirmation unless -y is given"),
             SELECTOR,
             YES,
             PLAN,

@@ -34,7 +34,7 @@ def doctor(options: Options) -> int:
     session = Session(options, here=True)
     for name in options.many("set-aside"):
         if options.on("plan"):
-            say(f"the folder of {name} would be moved to the home's folder set-aside; nothing of it would be deleted")
+            say(f"the folder of {name} would be moved to set-aside in the home; nothing in it would be deleted")
         else:
             record.set_aside(session, name)
     findings = [
@@ -96,7 +96,7 @@ def _frameworks() -> list[Finding]:
         versions: dict[str, str] = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return [
-            Finding("frameworks", PROBLEM, f"{python} does not work: {error}", "mend it, or put another `python` first in PATH")
+            Finding("frameworks", PROBLEM, f"{python} does not work: {error}", "repair it, or put another `python` first in PATH")
         ]
     if versions:
         return [Finding("frameworks", OK, ", ".join(f"{name} {version}" for name, version in versions.items()))]
@@ -104,7 +104,7 @@ def _frameworks() -> list[Finding]:
         Finding(
             "frameworks",
             WARNING,
-            f"none beside {python}: {', '.join(_FRAMEWORKS)}",
+            f"none is installed for {python}: {', '.join(_FRAMEWORKS)}",
             "activate the environment of your training code",
         )
     ]
@@ -118,7 +118,7 @@ def _home(home: str) -> Finding:
         )
     existing = _nearest_existing(home)
     if not os.access(existing, os.W_OK):
-        return Finding("home", PROBLEM, f"{existing} cannot be written", "set FAIRWAY_HOME to a folder of yours")
+        return Finding("home", PROBLEM, f"{existing} is not writable", "set FAIRWAY_HOME to a folder that you can write to")
     return Finding("home", OK, f"{home} ({kind or 'unknown file system'})")
 
 
@@ -127,10 +127,15 @@ def _disk(home: str) -> Finding:
     free, files = stat.f_bavail * stat.f_frsize, stat.f_favail
     text = f"{free / _GIB:.1f} GiB free for {home}"
     if free < _GIB:
-        return Finding("disk", PROBLEM, text, "free some: `fairway list`, then `fairway delete` what is not needed")
+        return Finding(
+            "disk", PROBLEM, text, "free space: `fairway list` shows the runs, `fairway delete` removes those that are not needed"
+        )
     if free < 10 * _GIB or (stat.f_files and files < 10_000):
         return Finding(
-            "disk", WARNING, f"{text}, {files:,} files", "checkpoints may fill it; delete old runs, or set FAIRWAY_HOME elsewhere"
+            "disk",
+            WARNING,
+            f"{text}, {files:,} files",
+            "checkpoints may fill it; delete old runs, or set FAIRWAY_HOME to another disk",
         )
     return Finding("disk", OK, text)
 
@@ -139,11 +144,13 @@ def _shared_memory() -> Finding:
     try:
         stat = os.statvfs("/dev/shm")
     except OSError:
-        return Finding("/dev/shm", WARNING, "it is not there", "data loaders with several processes need it; mount a tmpfs there")
+        return Finding(
+            "/dev/shm", WARNING, "it does not exist", "data loaders with several processes need it; mount a tmpfs there"
+        )
     size = stat.f_blocks * stat.f_frsize
     if size < _GIB:
         return Finding(
-            "/dev/shm", WARNING, f"{size / 2**20:.0f} MiB", "data loaders may fail; in a container start it with --shm-size=8g"
+            "/dev/shm", WARNING, f"{size / 2**20:.0f} MiB", "data loaders may fail; start the container with --shm-size=8g"
         )
     return Finding("/dev/shm", OK, f"{size / _GIB:.1f} GiB")
 
@@ -169,9 +176,9 @@ def _ports() -> Finding:
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
             low, high = (int(word) for word in file.read().split())
     except (OSError, ValueError):
-        return Finding("ports", WARNING, "the range of ports that the system hands out is not known")
+        return Finding("ports", WARNING, "the range of ephemeral ports of the system is not known")
     free = sum(1 for port in range(_LOWEST_PORT, 65_536) if not low <= port <= high)
-    text = f"{free:,} for tasks; the system hands out {low} to {high} by itself"
+    text = f"{free:,} for tasks; the system uses {low} to {high} as ephemeral ports"
     if free < _FEW_PORTS:
         return Finding("ports", WARNING, text, 'sysctl -w net.ipv4.ip_local_port_range="32768 60999"')
     return Finding("ports", OK, text)
@@ -185,7 +192,10 @@ def _cgroups() -> Finding:
         own = None
     if own is None or not os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
         return Finding(
-            "cgroups", WARNING, "version 2 is not mounted: memory limits are watched, not enforced", "boot with cgroup version 2"
+            "cgroups",
+            WARNING,
+            "version 2 is not mounted: memory limits are monitored, not enforced",
+            "boot with cgroup version 2",
         )
     folder = f"/sys/fs/cgroup{own}"
     if os.access(folder, os.W_OK):
@@ -193,7 +203,7 @@ def _cgroups() -> Finding:
     return Finding(
         "cgroups",
         WARNING,
-        f"version 2, but {own} is not yours: limits are watched, not enforced",
+        f"version 2, but {own} is not writable for you: limits are monitored, not enforced",
         "log in through systemd, or `loginctl enable-linger`",
     )
 
@@ -236,7 +246,7 @@ def _faults(session: Session) -> list[Finding]:
     faults = session.fetch("/v1/faults")["faults"]
     if not faults:
         return [Finding("faults", OK, "nothing fails")]
-    retried = "remove the cause; it is retried and goes on by itself"
+    retried = "remove the cause; Fairway keeps retrying and then continues by itself"
     return [
         Finding("faults", PROBLEM, f"{fault['subject']}: {fault['work']} failed: {fault['cause']}", retried) for fault in faults
     ]
@@ -258,25 +268,27 @@ def _machine(home: str) -> list[Finding]:
 def _router(used: str, envoy: str) -> Finding:
     """Return the router that new services get; the daemon reads this setting only when it starts."""
     if used == "envoy":
-        return Finding("router", OK, f"{envoy}; services that may have no replica, or count outcomes, get fairway's own")
+        return Finding("router", OK, f"{envoy}; services that can scale to zero or count outcomes use fairway's own router")
     switch = "fairway daemon stop; FAIRWAY_ROUTER=envoy fairway daemon start"
-    how = f"{envoy} would be used with: {switch}" if envoy.startswith("Envoy") else f"for Envoy: {envoy}; then {switch}"
+    how = f"to use {envoy}: {switch}" if envoy.startswith("Envoy") else f"to use Envoy: {envoy}; then {switch}"
     return Finding("router", OK, f"fairway's own; {how}")
 
 
 def _device(device: dict[str, Any]) -> Finding:
     text = f"{device['index']}: {device['type'] or 'GPU'}, {device['memory'] / _GIB:.0f} GiB ({device['uuid']})"
     if not device["healthy"]:
-        return Finding("gpu", PROBLEM, f"{text} is sick", "look at `nvidia-smi -q` and at the kernel's log")
+        return Finding("gpu", PROBLEM, f"{text} is sick", "check `nvidia-smi -q` and the kernel's log")
     if device["busy_with"]:
-        return Finding("gpu", WARNING, f"{text} is used by {device['busy_with']}", "it is handed out again when that ends")
+        return Finding(
+            "gpu", WARNING, f"{text} is used by {device['busy_with']}", "Fairway assigns it again when that process ends"
+        )
     return Finding("gpu", OK, text)
 
 
 def _no_gpu() -> Finding:
     if os.path.exists("/proc/driver/nvidia/version"):
-        return Finding("gpu", PROBLEM, "the NVIDIA driver is loaded but shows no GPU", "see what `nvidia-smi` says")
-    return Finding("gpu", OK, "none (CPU only); FAIRWAY_FAKE_GPUS=4xA100 pretends, to try things out")
+        return Finding("gpu", PROBLEM, "the NVIDIA driver is loaded but shows no GPU", "check the output of `nvidia-smi`")
+    return Finding("gpu", OK, "none (CPU only); FAIRWAY_FAKE_GPUS=4xA100 simulates GPUs, to try things out")
 
 
 def _nearest_existing(path: str) -> str:
@@ -303,10 +315,10 @@ def _file_system(path: str) -> str:
 COMMANDS = {
     "": Command(
         "doctor",
-        "Say what works on this machine, what is missing or lost, and how to get it. It deletes nothing.",
+        "Check this machine: show what works, what is missing or lost, and how to fix it. Deletes nothing.",
         doctor,
         flags=(
-            Flag("--set-aside", "move the folder of a run that cannot be read out of the way", "NAMESPACE/NAME", many=True),
+            Flag("--set-aside", "move the folder of an unreadable run to set-aside in the home", "NAMESPACE/NAME", many=True),
             PLAN,
             FORMAT,
         ),

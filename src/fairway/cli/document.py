@@ -15,39 +15,51 @@ if TYPE_CHECKING:
 FRAMEWORKS = ("auto", "pytorch", "tensorflow", "jax", "mpi", "mxnet", "command")
 
 FLAGS = (
-    Flag("--workers -w", "how many workers; they start together or not at all", "N", number=True),
+    Flag("--workers -w", "number of workers; they start together or not at all", "N", number=True),
     Flag("--name", "the series; runs are called NAME-1, NAME-2 ... (default: from the program)", "NAME"),
-    Flag("--framework", f"how the workers find each other: {', '.join(FRAMEWORKS)}", "NAME", choices=FRAMEWORKS),
-    Flag("--ps", "how many parameter servers besides the workers", "N", number=True),
+    Flag(
+        "--framework",
+        f"framework by which the workers find each other: {', '.join(FRAMEWORKS)}",
+        "NAME",
+        choices=FRAMEWORKS,
+    ),
+    Flag("--ps", "number of parameter servers, in addition to the workers", "N", number=True),
     Flag(
         "--role",
-        "how many tasks a role has: ps=2; may be given again. NAME alone: the role that --workers and the resources are about",
+        "number of tasks of a role: ps=2; may be given again. NAME alone: the role that --workers and the resources apply to",
         "NAME[=N]",
         many=True,
     ),
-    Flag("--processes", "processes a worker (default: one a GPU, else one)", "N", number=True),
-    Flag("--gpus", "GPUs a worker: 1, 0.25, H100:8; 0 for none", "N"),
-    Flag("--cpus", "cores a worker: 2, 500m", "N"),
-    Flag("--memory", "memory a worker: 512Mi, 2Gi", "SIZE"),
-    Flag("--memory-limit", "memory that ends a worker that holds more: 4Gi", "SIZE"),
-    Flag("--env -e", "a variable; NAME alone hands on yours; may be given again", "NAME=VALUE", many=True),
+    Flag("--processes", "processes per worker (default: one per GPU, else one)", "N", number=True),
+    Flag("--gpus", "GPUs per worker: 1, 0.25, H100:8; 0 for none", "N"),
+    Flag("--cpus", "CPU cores per worker: 2, 500m", "N"),
+    Flag("--memory", "memory per worker: 512Mi, 2Gi", "SIZE"),
+    Flag("--memory-limit", "memory limit; a worker that exceeds it is killed: 4Gi", "SIZE"),
+    Flag("--env -e", "an environment variable; NAME alone passes on your value; may be given again", "NAME=VALUE", many=True),
     Flag("--python", "an interpreter or a virtual environment (default: the `python` on your PATH)", "PATH"),
-    Flag("--requirements", "make a cached environment from this file", "FILE"),
-    Flag("--timeout", "the longest it may run: 90s, 5m, 48h", "TIME"),
-    Flag("--retries", "failures that are forgiven (default: what the document says; 0 for a command)", "N", number=True),
-    Flag("--stop-at-step", "end as succeeded when this step is reported", "N", number=True),
-    Flag("--stop-when", "end as succeeded when this holds: 'accuracy >= 0.98'", "CONDITION"),
+    Flag("--requirements", "build a cached environment from this file", "FILE"),
+    Flag("--timeout", "maximum run time: 90s, 5m, 48h", "TIME"),
+    Flag("--retries", "number of restarts after failures (default: that of the document; 0 for a command)", "N", number=True),
+    Flag("--stop-at-step", "end the run as succeeded when this step is reported", "N", number=True),
+    Flag("--stop-when", "end the run as succeeded when this condition holds: 'accuracy >= 0.98'", "CONDITION"),
     Flag("--metrics-pattern", "read metrics from log lines: 'step (?P<step>\\d+) loss (?P<loss>\\S+)'", "REGEX"),
     Flag("--tensorboard-dir", "read metrics from event files in this folder (default: the usual folders)", "DIR"),
-    Flag("--data", "an input: $FAIRWAY_DATA_NAME; may be given again", "NAME=WHERE", many=True),
-    Flag("--secret", "a secret that becomes a variable; may be given again", "NAME", many=True),
+    Flag("--data", "an input dataset or path, passed as $FAIRWAY_DATA_NAME; may be given again", "NAME=WHERE", many=True),
+    Flag("--secret", "a secret, passed as an environment variable; may be given again", "NAME", many=True),
     Flag(
-        "--output", "keep what lies in $FAIRWAY_OUTPUT_KEY under a name: model=mnist; may be given again", "KEY=NAME", many=True
+        "--output",
+        "register the content of $FAIRWAY_OUTPUT_KEY under a name: model=mnist; may be given again",
+        "KEY=NAME",
+        many=True,
     ),
     Flag("--label -l", "a label of the run; may be given again", "KEY=VALUE", many=True),
-    Flag("--log-limit", "output kept of each process, the newest part: 64Mi, 4Gi; 0 for all of it (default: 256Mi)", "SIZE"),
+    Flag(
+        "--log-limit",
+        "how much of the newest output of each process to keep: 64Mi, 4Gi; 0 for everything (default: 256Mi)",
+        "SIZE",
+    ),
     Flag("--queue", "the queue to wait in (default: default)", "NAME"),
-    Flag("--priority", "higher goes first", "N"),
+    Flag("--priority", "the priority; higher starts first", "N"),
     Flag("--snapshot", "run a copy of the folder as it is now"),
     Flag("--in-place", "run in the folder itself"),
 )
@@ -79,7 +91,7 @@ def read_wishes(options: Options) -> Wishes:
         split_gpus(options.text("gpus"), "--gpus")
     if options.number("workers") == 0:
         message = "--workers 0: at least one is needed"
-        raise UsageError(message, fix="leave it out, or say --workers 1")
+        raise UsageError(message, fix="leave it out, or write --workers 1")
     wishes: dict[str, object] = {key.replace("-", "_"): options.text(key) for key in _TEXTS if options.text(key)}
     for key in _PATHS:
         # A path is relative to the current folder, not to the document's; a plain name is searched on the PATH.
@@ -140,20 +152,20 @@ def _roles(options: Options) -> dict[str, object]:
     """Return the role that the other flags apply to, and the number of tasks of each role."""
     subjects = [text for text in options.many("role") if "=" not in text]
     if len(subjects) > 1:
-        message = f"--role {subjects[0]} and --role {subjects[1]}: the other flags are about one role"
+        message = f"--role {subjects[0]} and --role {subjects[1]}: the other flags apply to one role only"
         raise UsageError(message, fix=f"write --role {subjects[1]}=N for the number of its tasks")
     counts: dict[str, int] = {}
     for text in options.many("role"):
         name, mark, number = text.partition("=")
         if mark:
             if not name or not number.isdecimal() or not int(number):
-                message = f"--role {text}: a role and the number of its tasks are needed"
+                message = f"--role {text}: expected a role and the number of its tasks"
                 raise UsageError(message, fix="write for example --role ps=2")
             counts[name] = int(number)
     servers = options.number("ps")
     if servers is not None:
         if not servers or "ps" in counts:
-            message = f"--ps {servers}: " + ("ps is given as --role too" if servers else "at least one is needed")
+            message = f"--ps {servers}: " + ("ps is also given with --role" if servers else "at least one is needed")
             raise UsageError(message, fix="leave one of them out" if servers else "leave it out")
         counts["ps"] = servers
     wishes: dict[str, object] = {"role": subjects[0]} if subjects else {}
@@ -166,7 +178,7 @@ def _variables(options: Options) -> dict[str, str]:
         name, mark, value = text.partition("=")
         if not mark:
             if name not in os.environ:
-                message = f"--env {name}: you have no variable of that name"
+                message = f"--env {name}: this variable is not set in your environment"
                 raise UsageError(message, fix=f"write --env {name}=VALUE")
             value = os.environ[name]
         variables[name] = value
@@ -176,8 +188,8 @@ def _variables(options: Options) -> dict[str, str]:
 def _outputs(options: Options) -> dict[str, str]:
     for text in options.many("output"):
         if text in FORMATS:
-            message = f"--output {text}: here --output is what the run leaves behind"
-            raise UsageError(message, fix=f"write -o {text} for the format")
+            message = f"--output {text}: with this verb, --output names what the run produces"
+            raise UsageError(message, fix=f"write -o {text} to choose the format")
     return options.pairs("output")
 
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 ENDPOINT = (
-    Flag("--bind", "the address where it listens (default: 127.0.0.1; all addresses: 0.0.0.0)", "ADDRESS"),
-    Flag("--tls", "speak TLS: self-signed, or the files of a certificate and its key", "self-signed|CERT,KEY"),
-    Flag("--key", "ask for API keys, and make one of this name", "NAME"),
-    Flag("--public", "listen beyond this machine without API keys"),
-    Flag("--host", "a name by which it may be asked, beside localhost; may be given again", "NAME", many=True),
-    Flag("--cors", "an origin whose pages may read answers; may be given again", "ORIGIN", many=True),
+    Flag("--bind", "the address to listen on (default: 127.0.0.1; all addresses: 0.0.0.0)", "ADDRESS"),
+    Flag("--tls", "use TLS: self-signed, or the files of a certificate and its key", "self-signed|CERT,KEY"),
+    Flag("--key", "require API keys, and create one with this name", "NAME"),
+    Flag("--public", "allow access from other machines without API keys"),
+    Flag("--host", "a host name that clients may use, besides localhost; may be given again", "NAME", many=True),
+    Flag("--cors", "an origin whose pages may read replies; may be given again", "ORIGIN", many=True),
 )
 
 
@@ -35,7 +35,7 @@ def endpoint_of(options: Options) -> dict[str, Any]:
     if options.text("tls"):
         certificate, mark, key = options.text("tls").partition(",")
         if not mark and certificate != "self-signed":
-            message = f"--tls {certificate}: `self-signed`, or the files of a certificate and its key are needed"
+            message = f"--tls {certificate}: expected `self-signed`, or the files of a certificate and its key"
             raise UsageError(message, fix="write --tls self-signed, or --tls server.pem,server.key")
         files = {"certificate": os.path.abspath(certificate), "key": os.path.abspath(key)}
         endpoint["tls"] = files if mark else {"mode": "self-signed"}
@@ -50,8 +50,10 @@ def make_key(session: Session, name: str, key: str) -> None:
     """Create the API key that --key names, unless the service already has it."""
     path = service_path(name, "/keys")
     if any(existing["name"] == key for existing in session.fetch(path)["keys"]):
-        say(f"{name} has the key {key} already; it was shown when it was made (another: fairway key create {name} --name NAME)")
+        say(
+            f"{name} already has the key {key}; it was shown when it was created (another: fairway key create {name} --name NAME)"
+        )
         return
     created = session.send("POST", path, {"name": key})
-    say(f"the key {key} of {name}, shown this once:")
+    say(f"the key {key} of {name}, shown only this once:")
     say(f"export FAIRWAY_KEY={created['key']}")

@@ -17,13 +17,13 @@ def events(options: Options) -> int:
 COMMANDS = {
     "": Command(
         "events",
-        "Tell what happened to a run and its tasks, a service, a model or a dataset, oldest first.",
+        "Show the events of a run and its tasks, a service, a model or a dataset, oldest first.",
         events,
         words=(
             Word(
-                "NAME", "a run, a series for its newest run, service/, model/ or data/NAME; left out: everything", optional=True
+                "NAME", "a run, a series for its newest run, service/, model/ or data/NAME; all events if omitted", optional=True
             ),
         ),
-        flags=(Flag("--limit", "only the newest", "N", number=True), FORMAT),
+        flags=(Flag("--limit", "show only the newest N events", "N", number=True), FORMAT),
     )
 }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def execute(options: Options) -> int:
     """Replace this process by the command, which gets the task's variables, folder and devices."""
     if not options.rest:
-        message = "there is no command"
+        message = "no command was given"
         raise UsageError(message, fix=f"fairway exec {options.word()} -- bash")
     session = Session(options)
     if session.cluster is not None:
@@ -25,10 +25,12 @@ def execute(options: Options) -> int:
     query = {"role": options.text("role"), "index": options.number("index")}
     task_environment = session.fetch(job_path(options.word(), "/environment"), query)
     if options.on("plan"):
-        show_line(f"{' '.join(options.rest)} would run beside {task_environment['task']} in {task_environment['cwd']}")
+        show_line(
+            f"{' '.join(options.rest)} would run in the environment of {task_environment['task']}, in {task_environment['cwd']}"
+        )
         return 0
     session.announce()
-    say(f"beside {task_environment['task']} in {task_environment['cwd']}")
+    say(f"in the environment of {task_environment['task']}, in {task_environment['cwd']}")
     # The terminal's variables come from the caller, not from the task.
     environment = {
         **task_environment["env"],
@@ -38,10 +40,12 @@ def execute(options: Options) -> int:
         os.chdir(task_environment["cwd"])
         os.execvpe(options.rest[0], options.rest, environment)
     except FileNotFoundError:
-        message = f"{options.rest[0]}: not found in the task's PATH or its folder is gone ({task_environment['cwd']})"
+        message = (
+            f"{options.rest[0]}: not found in the task's PATH, or the task's folder no longer exists ({task_environment['cwd']})"
+        )
         raise NotFoundError(
             message,
-            fix="name the program with its whole path",
+            fix="give the full path of the program",
         ) from None
 
 
@@ -68,10 +72,10 @@ COMMANDS = {
         execute,
         words=(Word("NAME", "a run, or a series for its newest run"),),
         flags=(
-            Flag("--role", "beside a task of this role (default: the first)", "NAME"),
-            Flag("--index", "beside this task of the role (default: 0)", "N", number=True),
-            Flag("--interactive -i", "for the habit: it always is"),
-            Flag("--tty -t", "for the habit: it always is"),
+            Flag("--role", "in a task of this role (default: the first)", "NAME"),
+            Flag("--index", "in the task with this index in its role (default: 0)", "N", number=True),
+            Flag("--interactive -i", "accepted for compatibility; always on"),
+            Flag("--tty -t", "accepted for compatibility; always on"),
             PLAN,
         ),
         rest="COMMAND...",

@@ -126,8 +126,8 @@ class Follower:
         """Reconnect at once after a lost connection, then with growing delays; fail if no data arrives in between."""
         self._breaks += 1
         if self._breaks > _MOST_BREAKS:
-            message = f"the daemon breaks off again and again when asked for {self.name}"
-            raise UnavailableError(message, fix="the run goes on; `fairway daemon status` says where the daemon's log is")
+            message = f"the daemon keeps closing the connection while streaming {self.name}"
+            raise UnavailableError(message, fix="the run continues; `fairway daemon status` shows where the daemon's log is")
         if self._breaks > 2:
             time.sleep(0.1 * self._breaks)
 
@@ -195,7 +195,7 @@ class Follower:
             self._skip[place] = self._skip.get(place, 0) - shown
             self._seen[place] = self._seen.get(place, 0) + removed - shown
         if removed > shown:
-            self._words(f"{show_bytes(removed - shown)} that {place[0]} printed were removed before they were shown")
+            self._words(f"{show_bytes(removed - shown)} of the output of {place[0]} were removed before they could be shown")
 
     def _several(self, task: str) -> bool:
         """Whether more than one process prints, so that each line needs the task's name."""
@@ -267,7 +267,7 @@ class Follower:
         try:
             self.session.send_raw(job_path(self.name, "/input"), data, {"task": self._first_task()})
         except FairwayError as error:
-            self._words(f"fairway: what you typed did not arrive: {error.message}")
+            self._words(f"fairway: your input could not be delivered: {error.message}")
 
     def _resize(self) -> None:
         rows, columns = terminal.size()
@@ -342,7 +342,7 @@ class Follower:
     def _stop(self) -> None:
         """Stop the run: gracefully the first time, then at once."""
         self.stopping += 1
-        self._words(f"stopping {self.name}" + (" at once" if self.stopping > 1 else " (Ctrl-C again: at once)"))
+        self._words(f"stopping {self.name}" + (" at once" if self.stopping > 1 else " (Ctrl-C again: kill it at once)"))
         try:
             self.session.send("POST", job_path(self.name, "/stop"), {"now": self.stopping > 1})
         except FairwayError as error:
@@ -359,7 +359,7 @@ class Follower:
             self.screen.close()
         job = self.status.job
         if self.detached:
-            say(f"{self.name} goes on; fairway attach {self.name}; fairway stop {self.name}")
+            say(f"{self.name} keeps running; fairway attach {self.name}; fairway stop {self.name}")
             return 0
         say(farewell(job))
         if self.session.output == "json":

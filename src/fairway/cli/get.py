@@ -18,8 +18,8 @@ def get(options: Options) -> int:
 COMMANDS = {
     "": Command(
         "get",
-        "Show one run: its tasks, progress, warnings and how it ended. NAME means the newest run of a series. "
-        "Services, queues, models and datasets are named by their kind.",
+        "Show one run: its tasks, progress, warnings and how it ended. The name of a series stands for its newest run. "
+        "Write services, queues, models and datasets with their kind: service/NAME.",
         get,
         words=(
             Word(

@@ -61,10 +61,10 @@ class Word:
         return f"[{text}]" if self.optional else text
 
 
-HELP = Flag("--help -h", "show this and do nothing")
-DEBUG = Flag("--debug", "show where an error came from")
-NAMESPACE = Flag("--namespace -n", "act in this namespace (FAIRWAY_NAMESPACE; default: default)", "NAME")
-CONTEXT = Flag("--context", "act there for this command: local, or a context of the kubeconfig (FAIRWAY_CONTEXT)", "NAME")
+HELP = Flag("--help -h", "show this help")
+DEBUG = Flag("--debug", "show the traceback of an error")
+NAMESPACE = Flag("--namespace -n", "use this namespace (FAIRWAY_NAMESPACE; default: default)", "NAME")
+CONTEXT = Flag("--context", "use this context for this command: local, or a context of the kubeconfig (FAIRWAY_CONTEXT)", "NAME")
 COMMON = (NAMESPACE, CONTEXT, DEBUG, HELP)
 FORMAT = Flag("--format -o --output", ", ".join(FORMATS), "FORMAT", choices=FORMATS)
 FORMAT_SHORT = Flag("--format -o", ", ".join(FORMATS), "FORMAT", choices=FORMATS)
@@ -110,7 +110,7 @@ class Command:
         message = f"fairway {self.name} has no flag {spelling}{suggest(spelling, spellings)}"
         raise UsageError(
             message,
-            fix=f"`fairway {self.name} --help` lists them",
+            fix=f"`fairway {self.name} --help` lists the flags",
         )
 
     @property
@@ -243,7 +243,7 @@ def _check_words(command: Command, options: Options) -> None:
             if command.rest
             else f"usage: {command.usage}"
         )
-        message = f"fairway {command.name}: {extra!r} is one word too many"
+        message = f"fairway {command.name}: unexpected argument {extra!r}"
         raise UsageError(message, fix=hint)
     if options.rest and not command.rest:
         message = f"fairway {command.name} takes nothing after `--`"

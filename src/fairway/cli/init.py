@@ -11,8 +11,8 @@ from fairway.errors import ConflictError, UsageError
 FRAMEWORKS = ("pytorch", "tensorflow", "jax", "mpi", "command")
 _NEEDS = {"pytorch": "torch", "tensorflow": "tensorflow", "jax": "jax numpy", "mpi": "mpi4py numpy (and an MPI such as Open MPI)"}
 _DOCUMENT = """\
-# fairway run job.yaml       now, and watch it
-# fairway submit job.yaml    queue it; each submit is a new run: {name}-1, {name}-2 ...
+# fairway run job.yaml       runs it now and shows its output
+# fairway submit job.yaml    queues it; each submit is a new run: {name}-1, {name}-2 ...
 kind: TrainingJob
 name: {name}
 framework: {framework}
@@ -26,8 +26,8 @@ restart: {{max: 3}}
 outputs: {outputs}
 timeout: 1h
 """
-_MODEL = "{{model: {name}}}       # what fairway.export wrote becomes a version: fairway model list"
-_WEIGHTS = "{{weights: {name}}}     # what lies in $FAIRWAY_OUTPUT_WEIGHTS is kept"
+_MODEL = "{{model: {name}}}       # the export by fairway.export becomes a version: fairway model list"
+_WEIGHTS = "{{weights: {name}}}     # the content of $FAIRWAY_OUTPUT_WEIGHTS is kept"
 
 
 def init(options: Options) -> int:
@@ -47,8 +47,8 @@ def init(options: Options) -> int:
     files = {"train.py": _read_template(framework), "job.yaml": document}
     existing = [path for path in (os.path.join(folder, file) for file in files) if os.path.lexists(path)]
     if existing:
-        message = f"{', '.join(existing)}: there already; nothing was written"
-        raise ConflictError(message, fix=f"name another folder: fairway init {name}-2")
+        message = f"{', '.join(existing)}: already present; nothing was written"
+        raise ConflictError(message, fix=f"choose another folder: fairway init {name}-2")
     if options.on("plan"):
         show_line("\n".join(f"{os.path.join(folder, file)} would be written" for file in files))
         return 0
@@ -58,7 +58,7 @@ def init(options: Options) -> int:
         with open(os.path.join(folder, file), "x", encoding="utf-8") as target:
             target.write(text)
         show_line(os.path.join(folder, file))
-    needs = f" (it needs {_NEEDS[framework]} beside your `python`)" if framework in _NEEDS else ""
+    needs = f" (it needs {_NEEDS[framework]} installed for your `python`)" if framework in _NEEDS else ""
     go = f"cd {folder} && " if folder != "." else ""
     say(f"run it{needs}: {go}fairway run job.yaml")
     return 0
@@ -73,7 +73,7 @@ def _read_template(framework: str) -> str:
 COMMANDS = {
     "": Command(
         "init",
-        "Write train.py and job.yaml: a first training job that runs as it is.",
+        "Write train.py and job.yaml: a first training job, ready to run.",
         init,
         words=(Word("FOLDER", "where to write (default: here)", optional=True),),
         flags=(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from fairway.engines.kubernetes.operator.installation import Installation
 
 TIMEOUT = "2m"
-EXTRA = "pip install 'fairway[kubernetes]'"
 
 
 def kubernetes(options: Options) -> int:
@@ -31,7 +30,7 @@ def kubernetes(options: Options) -> int:
     objects = manifests(settings)
     if options.on("plan"):
         write(_printed(objects, options.text("format", "yaml")))
-        say(f"{len(objects)} objects; nothing was changed (--plan). They can be applied by kubectl as they are.")
+        say(f"{len(objects)} objects; nothing was changed (--plan). kubectl can apply them as they are.")
         return 0
 
     async def apply(client: Client) -> None:
@@ -44,8 +43,12 @@ def kubernetes(options: Options) -> int:
             await wait_until_up(client, objects, say, limit)
 
     context = on_cluster(options, apply, told=True)
-    state = "everything is up" if limit else "everything is applied, and whether it is up was not waited for (--timeout 0)"
-    hint = f"`fairway use {context}` lets commands act there" if context else "`fairway use` shows where commands can act"
+    state = "everything is up" if limit else "everything is applied, but not waited for (--timeout 0)"
+    hint = (
+        f"`fairway use {context}` selects this cluster for commands"
+        if context
+        else "`fairway use` lists the contexts that commands can use"
+    )
     say(f"done: {state}; `kubectl -n {settings.namespace} get pods` shows the processes, {hint}")
     return 0
 
@@ -57,7 +60,7 @@ def _limit(options: Options) -> float:
         return quantity.seconds(text)
     except ValueError as error:
         message = f"--timeout {text} {error}"
-        raise UsageError(message, fix="0 does not wait") from None
+        raise UsageError(message, fix="write for example --timeout 5m; 0 does not wait") from None
 
 
 def manifests(chosen: Installation) -> list[dict[str, Any]]:
@@ -115,7 +118,7 @@ def _ground(options: Options) -> Ground | None:
     except (UnavailableError, UsageError, NotFoundError) as error:
         if not options.on("plan"):
             raise
-        say(f"no cluster was asked what it has: {error.message}")
+        say(f"the cluster could not be inspected: {error.message}")
     return results[0] if results else None
 
 
@@ -141,7 +144,7 @@ def installation(options: Options, *, required: bool = True) -> Installation:
 
     settings = {"image": "", **_given(options, required=required)}
     if required and not settings["image"]:
-        message = "no image is named for operator and scheduler"
+        message = "no image is given for the operator and the scheduler"
         raise UsageError(message, fix="fairway install kubernetes --image REGISTRY/fairway:VERSION")
     return msgspec.convert(settings, Installation)
 
@@ -152,9 +155,9 @@ def _text(path: str) -> str:
             return file.read()
     except OSError as error:
         message = f"{path}: {error.strerror}"
-        raise UsageError(message, fix="name a YAML or JSON file that is there") from None
+        raise UsageError(message, fix="name an existing YAML or JSON file") from None
     except UnicodeDecodeError:
-        message = f"{path}: is no text"
+        message = f"{path}: not a text file"
         raise UsageError(message, fix="save it as UTF-8") from None
 
 
@@ -164,6 +167,8 @@ def on_cluster(options: Options, work: Callable[[Client], Awaitable[None]], *, t
     Prints which cluster that is, unless `told`.
     """
     import asyncio
+
+    from fairway.cli.pods import EXTRA
 
     try:
         from fairway.engines.kubernetes.client import api, config
@@ -201,28 +206,28 @@ def _printed(found: list[dict[str, Any]], how: str) -> bytes:
 
 FLAGS = (
     Flag("--settings -f", "a YAML file: image, runtimes, run_volume, allowed ... (docs/kubernetes.md)", "FILE"),
-    Flag("--image", "Fairway's own image, for operator, scheduler and the step that brings code into pods", "IMAGE"),
+    Flag("--image", "Fairway's own image, for operator, scheduler and the init container that copies code into pods", "IMAGE"),
     Flag(
         "--scheduler",
-        "who places pods (default: fairway; the cluster where Kueue, Volcano or KAI is found)",
+        "which scheduler places pods (default: fairway; the cluster's own if Kueue, Volcano or KAI is found)",
         "NAME",
         choices=("fairway", "cluster"),
     ),
-    Flag("--system-namespace", "where operator and scheduler run (default: fairway-system)", "NAME"),
+    Flag("--system-namespace", "the namespace of operator and scheduler (default: fairway-system)", "NAME"),
     PLAN,
 )
 
 COMMANDS = {
     "kubernetes": Command(
         "install kubernetes",
-        "Install on the cluster that kubectl talks to: definitions, accounts with their roles, operator and scheduler.",
+        "Install Fairway on the cluster that kubectl uses: definitions, service accounts with roles, operator and scheduler.",
         kubernetes,
         words=(Word("DIR", "where --to helm writes the chart", optional=True),),
         flags=(
             *FLAGS,
-            Flag("--timeout", f"how long to wait until all of it is up (default: {TIMEOUT}; 0: not at all)", "TIME"),
+            Flag("--timeout", f"how long to wait until everything is up (default: {TIMEOUT}; 0: do not wait)", "TIME"),
             Flag("--to", "write a chart into DIR instead", "FORM", choices=("helm",)),
-            Flag("--format -o", "how --plan prints: yaml, json, name", "FORMAT", choices=("yaml", "json", "name")),
+            Flag("--format -o", "output format of --plan: yaml, json, name", "FORMAT", choices=("yaml", "json", "name")),
         ),
         examples=(
             "fairway install kubernetes --image registry/fairway:1 --plan -o yaml > fairway.yaml",

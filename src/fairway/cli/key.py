@@ -29,11 +29,11 @@ def create(options: Options) -> int:
         write_json(created)
         return 0
     show_line(created["key"])
-    say(f"this is the key {name}; it is shown this once and kept nowhere: put it where its user finds it")
-    say("it is sent as `Authorization: Bearer KEY` or `X-API-Key: KEY`")
+    say(f"this is the key {name}; it is shown only once and not stored: pass it on to its user now")
+    say("clients send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`")
     service = session.fetch(service_path(options.word()))
     if not service["access"]["keys_required"]:
-        say(f"{service['name']} asks for no key yet: set `endpoint: {{keys: required}}` in its document, or serve it with --key")
+        say(f"{service['name']} requires no key yet: set `endpoint: {{keys: required}}` in its document, or serve it with --key")
     return 0
 
 
@@ -51,7 +51,8 @@ def revoke(options: Options) -> int:
         path = service_path(service, f"/keys/{quote(name)}")
         if options.on("plan"):
             existing = [key["name"] for key in session.fetch(service_path(service, "/keys"))["keys"]]
-            outcome = "would be revoked" if name in existing else f"is none of its keys ({', '.join(existing) or 'it has none'})"
+            listing = ", ".join(existing) or f"`fairway key list {service}` lists them"
+            outcome = "would be revoked" if name in existing else f"is not one of its keys ({listing})"
             say(f"{service}: {name} {outcome}; nothing was changed (--plan)")
             continue
         session.announce()
@@ -63,13 +64,13 @@ def revoke(options: Options) -> int:
 COMMANDS = {
     "create": Command(
         "key create",
-        "Make an API key of a service and print it, once: only a hash is kept.",
+        "Create an API key for a service and print it once; only its hash is stored.",
         create,
         words=(_SERVICE,),
         flags=(
-            Flag("--name", "what the key is called in lists and logs", "NAME"),
-            Flag("--rate", "requests that it may send: 100/s, 60/m (default: no limit)", "RATE"),
-            Flag("--expires", "how long it is valid: 30d (default: until it is revoked)", "TIME"),
+            Flag("--name", "the name of the key in lists and logs", "NAME"),
+            Flag("--rate", "rate limit of the key: 100/s, 60/m (default: no limit)", "RATE"),
+            Flag("--expires", "lifetime of the key: 30d (default: until it is revoked)", "TIME"),
             PLAN,
             FORMAT,
         ),
@@ -78,7 +79,7 @@ COMMANDS = {
     "list": Command("key list", "List the API keys of a service by name.", list_keys, words=(_SERVICE,), flags=(FORMAT,)),
     "revoke": Command(
         "key revoke",
-        "Take API keys away. They are refused when this returns.",
+        "Revoke API keys. Requests with them are refused as soon as this command returns.",
         revoke,
         words=(_SERVICE, Word("NAME", "a key", many=True)),
         flags=(PLAN,),

@@ -45,15 +45,15 @@ def _order(options: Options) -> str:
     if key and key.lstrip("-") not in SORTS:
         from fairway.cli.grammar import suggest
 
-        message = f"--sort {key}: runs have no such order{suggest(key.lstrip('-'), SORTS)}"
-        raise UsageError(message, fix=f"use one of {', '.join(SORTS)}; a dash before it for the reverse")
+        message = f"--sort {key}: there is no such sort key{suggest(key.lstrip('-'), SORTS)}"
+        raise UsageError(message, fix=f"use one of {', '.join(SORTS)}; put a dash before it for the reverse order")
     return key
 
 
 def _refuse_filters(options: Options) -> None:
     for key in ("phase", "label", "sort", "active", "limit", "before"):
         if options.on(key):
-            message = f"--{key} is about runs, and {options.word()} are none"
+            message = f"--{key} applies only to runs, not to {options.word()}"
             raise UsageError(message, fix=f"fairway list --{key} ..., or fairway list {options.word()}")
 
 
@@ -65,19 +65,19 @@ COMMANDS = {
         words=(
             Word(
                 "NAME",
-                "only the runs of this series; `services`, `queues`, `models` or `datasets` lists those instead",
+                "only the runs of this series; `services`, `queues`, `models` or `datasets` lists these instead",
                 optional=True,
             ),
         ),
         flags=(
-            Flag("--phase", "only those in this phase: pending, running, failed ...; may be given again", "PHASE", many=True),
-            Flag("--active", "only those that are not over"),
+            Flag("--phase", "only runs in this phase: pending, running, failed ...; may be given again", "PHASE", many=True),
+            Flag("--active", "only runs that are not over"),
             SELECTOR,
-            Flag("--sort", f"the order: {', '.join(SORTS)}; -KEY for the reverse (default: newest first)", "KEY"),
-            Flag("--all -a", "every run, however many there are"),
-            Flag("--limit", "at most so many (default: 100)", "N", number=True),
-            Flag("--before", "the page after this one: `next` of -o json", "CURSOR"),
-            Flag("--all-namespaces -A", "in every namespace"),
+            Flag("--sort", f"sort order: {', '.join(SORTS)}; -KEY reverses it (default: newest first)", "KEY"),
+            Flag("--all -a", "all runs, without a limit"),
+            Flag("--limit", "maximum number of runs (default: 100)", "N", number=True),
+            Flag("--before", "show the next page: CURSOR is `next` of the -o json output", "CURSOR"),
+            Flag("--all-namespaces -A", "runs of all namespaces"),
             WATCH,
             FORMAT,
         ),

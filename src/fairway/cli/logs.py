@@ -43,7 +43,7 @@ def logs(options: Options) -> int:
                 raise
             # The daemon is gone; the tasks keep running, and their output is kept.
             session.daemon.start()
-            say(f"{session.daemon.called} was away; lines of the last moment may come twice")
+            say(f"{session.daemon.called} did not answer for a moment; the last lines may be printed twice")
             query = {**query, "since": last_output or None, "tail": None if last_output else query["tail"]}
         else:
             break
@@ -62,11 +62,13 @@ def _check_service(options: Options) -> None:
         message = f"--access: {options.word()} is a run, and only services have an access log"
         raise UsageError(message, fix=f"fairway logs service/{options.word()} --access")
     if options.on("access") and options.on("timestamps"):
-        raise UsageError("--access --timestamps: every line of the access log has its time", fix="leave --timestamps out")
+        raise UsageError(
+            "--access --timestamps: every line of the access log already has a timestamp", fix="leave --timestamps out"
+        )
     flags = [flag for flag in ("role", "index", "attempt") if options.text(flag) or options.number(flag) is not None]
     if flags and split(options.word(), (JOB, SERVICE))[0] == SERVICE:
-        message = f"--{flags[0]} says nothing of the replicas of {options.word()}"
-        raise UsageError(message, fix="leave it out, or --grep for a replica's lines")
+        message = f"--{flags[0]} does not apply to the replicas of {options.word()}"
+        raise UsageError(message, fix="leave it out, or use --grep to select lines of a replica")
 
 
 def _attempt(text: str) -> int | None:
@@ -99,22 +101,26 @@ def _since(text: str) -> float | None:
 COMMANDS = {
     "": Command(
         "logs",
-        "Print what a run's tasks printed. With several tasks each line begins with its task's name.",
+        "Print the output of a run's tasks. With several tasks, each line begins with the name of its task.",
         logs,
         words=(Word("NAME", "a run, a series for its newest run, or service/NAME for its replicas"),),
         flags=(
-            Flag("--follow -f", "go on until the run has ended or the service is deleted; replicas that come later too"),
+            Flag(
+                "--follow -f",
+                "follow the output until the run has ended or the service is deleted; includes replicas that start later",
+            ),
             Flag("--role", "only this role", "NAME"),
             Flag("--index", "only this task of the role", "N", number=True),
             Flag("--tail", "only the last lines of each task", "N", number=True),
-            Flag("--since", "only what is newer: 10m, or 2026-01-31T14:00", "TIME"),
+            Flag("--since", "only lines newer than this: 10m, or 2026-01-31T14:00", "TIME"),
             Flag("--grep", "only lines that match this regular expression", "PATTERN"),
             Flag("--attempt", "the attempt, or `all` (default: the newest of each task)", "N"),
             Flag(
-                "--timestamps", "begin each line with its time in UTC; up to 1s late, 4s after silence, exact for new ones of -f"
+                "--timestamps",
+                "begin each line with its time in UTC; up to 1s late, 4s after a silence; exact for new lines with -f",
             ),
             Flag("--access", "of a service: the requests that its router answered, one line of JSON each"),
-            Flag("--prefix", "name the task also when there is only one"),
+            Flag("--prefix", "print the task's name even if there is only one task"),
         ),
         examples=(
             "fairway logs -f mnist",

@@ -129,11 +129,11 @@ def _choose(verb: verbs.Verb, rest: list[str]) -> tuple[Command | None, list[str
         return commands[""], rest
     if not rest:
         message = f"fairway {verb.name} needs one of: {', '.join(verb.parts)}"
-        raise UsageError(message, fix=f"`fairway {verb.name} --help` says what they do")
+        raise UsageError(message, fix=f"`fairway {verb.name} --help` describes them")
     from fairway.cli.grammar import suggest
 
     message = f"fairway {verb.name} has no {rest[0]!r}{suggest(rest[0], verb.parts)}"
-    raise UsageError(message, fix=f"it knows {', '.join(verb.parts)}")
+    raise UsageError(message, fix=f"choose one of {', '.join(verb.parts)}")
 
 
 if __name__ == "__main__":

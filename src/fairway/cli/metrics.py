@@ -18,12 +18,12 @@ def metrics(options: Options) -> int:
 COMMANDS = {
     "": Command(
         "metrics",
-        "Print the numbers that a run reported.",
+        "Print the metrics that a run reported.",
         metrics,
         words=(Word("NAME", "a run, or a series for its newest run"),),
         flags=(
-            Flag("--metric -m", "only this one", "NAME"),
-            Flag("--limit", "at most so many points, evenly spread", "N", number=True),
+            Flag("--metric -m", "only this metric", "NAME"),
+            Flag("--limit", "maximum number of points, evenly spaced", "N", number=True),
             FORMAT,
         ),
     )

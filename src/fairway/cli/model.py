@@ -65,7 +65,7 @@ def _register(options: Options, body: dict[str, object]) -> int:
     version = session.send("POST", "/v1/models", body)
     reference = f"{version['name']}@{version['version']}"
     show_line(reference)
-    say(f"{version['format']}, {_files(version)} kept; next: fairway model promote {reference} champion")
+    say(f"{version['format']}, {_files(version)} stored; next: fairway model promote {reference} champion")
     return 0
 
 
@@ -156,7 +156,7 @@ def delete(options: Options) -> int:
     if not keep:
         bare = [address for address in options.words if "@" not in address]
         if bare:
-            message = f"{bare[0]} names no version"
+            message = f"{bare[0]} does not name a version"
             raise UsageError(message, fix=f"write {bare[0]}@3, or --keep 5 for all but the newest five")
     if options.on("plan"):
         for address in options.words:
@@ -198,11 +198,11 @@ def _number(key: str, value: str) -> float:
 _OUTPUT = Flag("--output -o", ", ".join(FORMATS), "FORMAT", choices=FORMATS)
 """For commands whose `--format` is the model's format."""
 _FACTS = (
-    Flag("--metric", "a number that says how good it is", "NAME=VALUE", many=True),
-    Flag("--tag", "a word to find it by", "KEY=VALUE", many=True),
-    Flag("--from-run", "the run that made it: lineage and last metrics are taken from there", "RUN"),
-    Flag("--model-format --format", "what it is, where files do not tell; python must be asked for", "FORMAT"),
-    Flag("--allow-pickle", "keep files that can run code when they are loaded: pickles, .pt2, TorchScript, SavedModel ..."),
+    Flag("--metric", "a metric of the version; may be given again", "NAME=VALUE", many=True),
+    Flag("--tag", "a tag of the version; may be given again", "KEY=VALUE", many=True),
+    Flag("--from-run", "the run that produced it; its lineage and last metrics are recorded", "RUN"),
+    Flag("--model-format --format", "the format, if the files do not show it; python must be given explicitly", "FORMAT"),
+    Flag("--allow-pickle", "accept files that can execute code when they are loaded: pickles, .pt2, TorchScript, SavedModel ..."),
     PLAN,
     _OUTPUT,
 )
@@ -211,7 +211,7 @@ _VERSION = Word("NAME@VERSION", "a version (mnist@3), an alias (mnist@champion),
 COMMANDS = {
     "register": Command(
         "model register",
-        "Keep a folder or a file as the next version of a model. The same content and facts again give the same version.",
+        "Store a folder or a file as the next version of a model. The same content and facts give the same version.",
         register,
         words=(Word("NAME", "the model"), Word("PATH", "a folder or a file")),
         flags=_FACTS,
@@ -222,7 +222,7 @@ COMMANDS = {
     ),
     "import": Command(
         "model import",
-        "Fetch a model from a path or a URI and keep it as the next version; where it came from is recorded.",
+        "Fetch a model from a path or a URI and store it as the next version, together with its origin.",
         import_model,
         words=(Word("NAME", "the model"), Word("URI", "a path, or a URI such as s3://bucket/model or https://host/m.onnx")),
         flags=_FACTS,
@@ -246,31 +246,31 @@ COMMANDS = {
     ),
     "diff": Command(
         "model diff",
-        "Show in what two versions differ: files, signature, metrics, lineage.",
+        "Show how two versions differ: files, signature, metrics, lineage.",
         diff,
-        words=(Word("BEFORE", "a version"), Word("AFTER", "another")),
+        words=(Word("BEFORE", "a version"), Word("AFTER", "another version")),
         flags=(FORMAT,),
         examples=("fairway model diff mnist@champion mnist",),
     ),
     "promote": Command(
         "model promote",
-        "Let an alias mean this version; says which one it meant before.",
+        "Point an alias to this version; prints the version that it pointed to before.",
         promote,
         words=(_VERSION, Word("ALIAS", "a name such as champion")),
-        flags=(Flag("--remove", "take the alias away instead"), PLAN, FORMAT),
+        flags=(Flag("--remove", "remove the alias instead"), PLAN, FORMAT),
         examples=("fairway model promote mnist@3 champion", "fairway model promote mnist champion --remove"),
     ),
     "pull": Command(
         "model pull",
         "Copy a version's files into a new folder.",
         pull,
-        words=(_VERSION, Word("FOLDER", "a folder that is not there yet, or empty")),
+        words=(_VERSION, Word("FOLDER", "a folder that does not exist yet or is empty")),
         flags=(PLAN,),
         examples=("fairway model pull mnist@champion ./champion",),
     ),
     "verify": Command(
         "model verify",
-        "Read all content and compare it with its SHA-256; exit code 1 when something is missing or damaged.",
+        "Read all content and compare it with its SHA-256; the exit code is 1 if anything is missing or damaged.",
         verify,
         words=(
             Word("NAME@VERSION", "a version (mnist@3), or all versions of a model (mnist); all models if omitted", optional=True),
@@ -280,10 +280,10 @@ COMMANDS = {
     ),
     "delete": Command(
         "model delete",
-        "Remove versions; never one that has an alias or is served. Their numbers are not used again.",
+        "Delete versions, but never one that has an alias or is served. Their numbers are not reused.",
         delete,
         words=(Word("NAME@VERSION", "a version (mnist@3); with --keep a model (mnist)", many=True),),
-        flags=(Flag("--keep", "all but the newest so many", "NUMBER", number=True), PLAN),
+        flags=(Flag("--keep", "delete all but this many of the newest versions", "NUMBER", number=True), PLAN),
         examples=("fairway model delete mnist@2", "fairway model delete mnist --keep 5 --plan"),
     ),
 }

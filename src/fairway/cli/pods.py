@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 CONTAINER = "task"
+EXTRA = "pip install 'fairway[kubernetes]'"
+"""How to install what commands on a cluster need."""
 _BESIDE = """
 import json, os, sys
 told = json.loads(os.environ.get("FAIRWAY_POD_ORDER") or "{}")
@@ -59,8 +61,6 @@ class Place:
 
 def enter(session: Session, work: Callable[[Client], Awaitable[T]]) -> T:
     """Run `work` with a client of the session's cluster and return its result."""
-    from fairway.cli.install import EXTRA
-
     try:
         from fairway.engines.kubernetes.client import api
     except ImportError as error:
@@ -193,11 +193,11 @@ _OUT = """
 import os, sys, tarfile
 root, path = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2])
 if path != root and not path.startswith(root + os.sep):
-    sys.exit(f"{sys.argv[2]} leads out of the run's folder")
+    sys.exit(f"{sys.argv[2]} leads outside the run's folder")
 if not os.path.exists(path):
     folder = os.path.dirname(path)
     there = ", ".join(sorted(os.listdir(folder))[:10]) if os.path.isdir(folder) else ""
-    sys.exit(f"there is no {sys.argv[2]}; in that folder: {there or 'nothing'}")
+    sys.exit(f"there is no {sys.argv[2]}; that folder contains: {there or 'nothing'}")
 with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
     archive.add(path, "it")
 """
@@ -207,15 +207,15 @@ root, path, name = os.path.realpath(sys.argv[1]), os.path.realpath(sys.argv[2]),
 if os.path.isdir(path):
     path = os.path.join(path, name)
 if path != root and not path.startswith(root + os.sep):
-    sys.exit(f"{sys.argv[2]} leads out of the run's folder")
+    sys.exit(f"{sys.argv[2]} leads outside the run's folder")
 if os.path.exists(path):
-    sys.exit(f"{path} is there already")
+    sys.exit(f"{path} already exists")
 os.makedirs(os.path.dirname(path), exist_ok=True)
 with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
     for member in archive:
         member.name = path + member.name[len("it"):]
         if os.path.isabs(member.linkname) or ".." in member.name.split("/"):
-            sys.exit(f"{member.name} leads out of its folder")
+            sys.exit(f"{member.name} leads outside its folder")
         archive.extract(member, "/")
 """
 """Programs run in the container by its interpreter, because `tar` may not be installed."""

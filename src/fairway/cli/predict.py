@@ -22,7 +22,7 @@ FORMS = ("jsonl", "csv", "parquet", "npz")
 def predict(options: Options) -> int:
     """Submit the job, and wait for it unless --detach is given."""
     if not options.text("data") or not options.text("out"):
-        message = "--data and --out are needed: what to read, and the dataset that gets the predictions"
+        message = "--data and --out are required: what to read, and the dataset for the predictions"
         raise UsageError(message, fix="fairway predict mnist@champion --data new@2 --out scored")
     session = Session(options)
     model = session.fetch(f"/v1/models/{quote(options.word())}")
@@ -89,8 +89,10 @@ def _send_rows(session: Session, path: str) -> str:
         archive.add(path, os.path.basename(path))
         size = sum(member.size for member in archive.getmembers())
     if size > LIMIT:
-        message = f"{path} holds {show_bytes(size)}, more than the {show_bytes(LIMIT)} that are sent along"
-        raise RefusedError(message, fix="name it where nodes reach it: a dataset of the cluster, pvc://CLAIM/PATH, or a URI")
+        message = f"{path} holds {show_bytes(size)}, more than the {show_bytes(LIMIT)} that can be sent with a job"
+        raise RefusedError(
+            message, fix="put it where the nodes can read it: a dataset of the cluster, pvc://CLAIM/PATH, or a URI"
+        )
     return str(json.loads(session.send_raw("/v1/code", packed.getvalue()))["code"])
 
 
@@ -108,23 +110,25 @@ COMMANDS = {
     "": Command(
         "predict",
         "Run a model over a dataset as a job, shard by shard; the predictions become a dataset version. "
-        "A worker that is killed leaves no gap and no double.",
+        "If a worker is killed, no row is lost or predicted twice.",
         predict,
         words=(Word("MODEL", "mnist, mnist@7 or mnist@champion"),),
         flags=(
             Flag(
                 "--data", "a dataset (new, or new@2), or a file or folder of .npy, .npz, .jsonl, .csv, .parquet, images", "DATA"
             ),
-            Flag("--out", "the dataset that gets the predictions", "NAME"),
-            Flag("--write", f"how they are written: {', '.join(FORMS)} (default: as the data is)", "FORM", choices=FORMS),
-            Flag("--cpus", "cores a worker: 2, 500m; the model runs on as many threads", "N"),
-            Flag("--gpus", "GPUs a worker: 1, 0.25, H100:1", "N"),
-            Flag("--workers -w", "how many share the work (default: 1)", "N", number=True),
-            Flag("--shard", "rows that a worker takes at once (default: 1000)", "N", number=True),
-            Flag("--batch", "rows that the model gets at once (default: 256)", "N", number=True),
+            Flag("--out", "the dataset for the predictions", "NAME"),
+            Flag("--write", f"format of the predictions: {', '.join(FORMS)} (default: that of the data)", "FORM", choices=FORMS),
+            Flag("--cpus", "CPU cores per worker: 2, 500m; the model uses as many threads", "N"),
+            Flag("--gpus", "GPUs per worker: 1, 0.25, H100:1", "N"),
+            Flag("--workers -w", "number of workers that share the work (default: 1)", "N", number=True),
+            Flag("--shard", "rows per shard, which a worker claims at once (default: 1000)", "N", number=True),
+            Flag("--batch", "rows per call of the model (default: 256)", "N", number=True),
             Flag("--python", "the interpreter or virtual environment that has the model's framework", "PATH"),
             Flag(
-                "--image", "on a cluster: one with Fairway and the model's framework (default for ONNX: Fairway's own)", "IMAGE"
+                "--image",
+                "on a cluster: an image with Fairway and the model's framework (default for ONNX: Fairway's own)",
+                "IMAGE",
             ),
             Flag("--detach -d", "do not wait for it"),
             PLAN,

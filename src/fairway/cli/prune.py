@@ -23,7 +23,7 @@ def prune(options: Options) -> int:
     """Remove the finished runs that match, and report the disk space freed."""
     phases, age = _phases(options), _age(options)
     if not options.words and not options.many("phase") and not options.many("label") and age is None:
-        message = "fairway prune: nothing says which of the finished runs are meant"
+        message = "fairway prune: no filter selects the finished runs to delete"
         raise UsageError(message, fix="fairway prune --older-than 30d, --phase failed, -l KEY=VALUE, or the name of a series")
     session = Session(options)
     latest = time.time() - age if age is not None else None
@@ -99,13 +99,18 @@ def _print(session: Session, sizes: dict[str, int | None], *, planned: bool) -> 
 COMMANDS = {
     "": Command(
         "prune",
-        "Remove finished runs with their logs, checkpoints and outputs: those that match every flag. Runs that are not over "
-        "stay. There is no way back.",
+        "Delete the finished runs that match every flag, with their logs, checkpoints and outputs. Runs that are not over "
+        "are kept. This cannot be undone.",
         prune,
         words=(Word("NAME", "only the runs of this series", optional=True, many=True),),
         flags=(
-            Flag("--older-than", "only those that ended this long ago: 12h, 30d", "TIME"),
-            Flag("--phase", "only those that ended so: succeeded, failed, stopped; may be given again", "PHASE", many=True),
+            Flag("--older-than", "only runs that ended at least this long ago: 12h, 30d", "TIME"),
+            Flag(
+                "--phase",
+                "only runs that ended in this phase: succeeded, failed, stopped; may be given again",
+                "PHASE",
+                many=True,
+            ),
             SELECTOR,
             YES,
             PLAN,

@@ -24,7 +24,7 @@ def get(options: Options) -> int:
 COMMANDS = {
     "list": Command(
         "queue list",
-        "List queues: weight, runs, share of the machines, what they use of their quota.",
+        "List queues with their weight, runs, share of the machines, and use of their quota.",
         list_queues,
         flags=(FORMAT,),
         examples=("fairway queue list", "fairway queue list -o wide"),
@@ -35,6 +35,6 @@ COMMANDS = {
         get,
         words=(Word("NAME", "a queue", many=True),),
         flags=(FORMAT,),
-        examples=("fairway queue get research", "fairway apply -f queue.yaml   # makes or changes one"),
+        examples=("fairway queue get research", "fairway apply -f queue.yaml   # creates or changes a queue"),
     ),
 }

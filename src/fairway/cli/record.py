@@ -45,7 +45,7 @@ def ask(session: Session) -> None:
             continue
         say(f"{folder['path']}: {folder['cause']}.")
         try:
-            answer = input("Keep it where it is (k), or move it to the home's folder set-aside (m)? [k] ")
+            answer = input("Keep it where it is (k), or move it to set-aside in the home (m)? [k] ")
         except EOFError:
             return
         if answer.strip().lower() in ("m", "move"):
@@ -62,8 +62,8 @@ def _database(found: dict[str, Any]) -> Finding:
 def _backups(found: dict[str, Any]) -> Finding:
     backups = found["backups"]
     if not backups:
-        fix = "one is made a moment after the daemon starts, and every hour; see the daemon's log if it stays so"
-        return Finding("backups", WARNING, "there is none yet", fix)
+        fix = "the daemon makes one soon after its start and then every hour; if there is still none, see the daemon's log"
+        return Finding("backups", WARNING, "there is no backup yet", fix)
     newest, total = backups[0], sum(backup["size"] for backup in backups)
     text = f"{len(backups)}, {_size(total)}; the newest is {_age(newest['age'])} old, the oldest {_age(backups[-1]['age'])}"
     if newest["age"] > _OLD_BACKUP and found["fault"]:
@@ -78,7 +78,7 @@ def _recoveries(recoveries: list[dict[str, Any]]) -> list[Finding]:
             break
         lost = f"; lost: {'; '.join(recovery['lost'])}" if recovery["lost"] else "; nothing was lost"
         text = f"{_age(recovery['age'])} ago: {recovery['message']}{lost}"
-        fix = f"when all is as you want it, the file that was found may go: rm {recovery['moved']}" if recovery["moved"] else ""
+        fix = f"when everything is as expected, delete the damaged original: rm {recovery['moved']}" if recovery["moved"] else ""
         findings.append(Finding("recovery", WARNING, text, fix))
     return findings
 
@@ -97,11 +97,13 @@ def _unreadable(records: list[dict[str, Any]]) -> list[Finding]:
 def _unknown(folders: list[dict[str, Any]]) -> list[Finding]:
     findings = []
     for folder in folders:
-        text = f"{folder['path']} is kept, but its run cannot be shown: {folder['cause']}"
+        text = f"{folder['path']} exists, but its run cannot be shown: {folder['cause']}"
         if folder["running"]:
-            findings.append(Finding("unknown folder", WARNING, f"{text}; a task of it still runs", "wait for its end"))
+            findings.append(
+                Finding("unknown folder", WARNING, f"{text}; one of its tasks is still running", "wait until it has ended")
+            )
         else:
-            fix = f"look into it; to move it out of the way: fairway doctor --set-aside {folder['name']}"
+            fix = f"inspect it; to move it out of the way: fairway doctor --set-aside {folder['name']}"
             findings.append(Finding("unknown folder", WARNING, text, fix))
     return findings
 

@@ -20,7 +20,7 @@ def render(options: Options) -> int:
 COMMANDS = {
     "": Command(
         "render",
-        "Print a document in the other spelling, checked: flat for people, kubernetes for kubectl apply.",
+        "Check a document and print it in the other spelling: flat for people, kubernetes for kubectl apply.",
         render,
         words=(Word("FILE", "a document; - reads it from standard input"),),
         flags=(Flag("--to", "flat or kubernetes (default)", "SPELLING", choices=("flat", "kubernetes")),),

@@ -22,7 +22,7 @@ def resume(options: Options) -> int:
         jobs = runs_of(session.send("POST", job_path(name, "/resume")))
         show_runs(session, jobs)
         for job in jobs:
-            say(f"{job['name']} goes on, {_from_where(job)}; fairway logs -f {job['name']}")
+            say(f"{job['name']} resumes {_from_where(job)}; fairway logs -f {job['name']}")
     return 0
 
 
@@ -38,7 +38,7 @@ def _plan(session: Session, jobs: list[dict[str, Any]]) -> int:
 
 def _consequence(job: dict[str, Any]) -> str:
     if job["phase"] not in ("Stopped", "Failed"):
-        return f"is {job['phase']}: it would be refused, for only what was stopped or has failed can be resumed"
+        return f"is {job['phase']}: it would be refused; only a stopped or failed run can be resumed"
     return f"would be queued again, {_from_where(job)}"
 
 
@@ -50,7 +50,7 @@ def _from_where(job: dict[str, Any]) -> str:
 COMMANDS = {
     "": Command(
         "resume",
-        "Go on with a run that was stopped or has failed, from its last checkpoint, with a fresh budget of restarts.",
+        "Continue a stopped or failed run from its last checkpoint, with a new restart budget.",
         resume,
         words=(Word("NAME", "a run, or a series for its newest run", many=True),),
         flags=(PLAN, FORMAT),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 ALLOW_SIGNATURE_CHANGE = Flag(
-    "--allow-signature-change", "release it though its inputs or outputs break clients of the version that serves"
+    "--allow-signature-change", "release it even if its inputs or outputs are incompatible with clients of the current version"
 )
 _NAME = Word("NAME", "a service: mnist or service/mnist")
 
@@ -61,7 +61,7 @@ def _changing(verb: str) -> Callable[[Options], int]:
 COMMANDS = {
     "start": Command(
         "rollout start",
-        "Release another version of the model, the way the service's document says.",
+        "Release another version of the model, with the strategy in the service's document.",
         start,
         words=(_NAME, Word("MODEL", "the version: mnist@8")),
         flags=(
@@ -78,12 +78,18 @@ COMMANDS = {
         examples=("fairway rollout start mnist mnist@8", "fairway rollout start mnist mnist@champion --strategy canary"),
     ),
     "status": Command(
-        "rollout status", "Show where the release is, and what its guards see.", status, words=(_NAME,), flags=(FORMAT,)
+        "rollout status", "Show the state of the release and the findings of its guards.", status, words=(_NAME,), flags=(FORMAT,)
     ),
-    "pause": Command("rollout pause", "Hold the release where it is.", _changing("pause"), words=(_NAME,), flags=(PLAN, FORMAT)),
-    "resume": Command("rollout resume", "Let a paused release go on.", _changing("resume"), words=(_NAME,), flags=(PLAN, FORMAT)),
-    "undo": Command("rollout undo", "Go back to the version before.", _changing("undo"), words=(_NAME,), flags=(PLAN, FORMAT)),
+    "pause": Command(
+        "rollout pause", "Pause the release at its current step.", _changing("pause"), words=(_NAME,), flags=(PLAN, FORMAT)
+    ),
+    "resume": Command("rollout resume", "Continue a paused release.", _changing("resume"), words=(_NAME,), flags=(PLAN, FORMAT)),
+    "undo": Command("rollout undo", "Go back to the previous version.", _changing("undo"), words=(_NAME,), flags=(PLAN, FORMAT)),
     "history": Command(
-        "rollout history", "List the releases: when, from what to what, how they ended.", history, words=(_NAME,), flags=(FORMAT,)
+        "rollout history",
+        "List the releases: when they ran, between which versions, and how they ended.",
+        history,
+        words=(_NAME,),
+        flags=(FORMAT,),
     ),
 }

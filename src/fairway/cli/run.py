@@ -27,7 +27,7 @@ def run(options: Options) -> int:
     terminal = is_terminal(0) and is_terminal(1) and not options.on("detach") and not options.on("no-terminal")
     terminal = terminal and session.cluster is None
     if raw and not terminal:
-        message = "-it needs a terminal, and there is none here"
+        message = "-it needs a terminal, but standard input is not a terminal"
         raise UsageError(message, fix="leave -it out; on a cluster: fairway exec -it NAME -- bash")
     if not options.on("plan"):
         session.announce()
@@ -65,7 +65,7 @@ def _take_gpus(session: Session, roles: dict[str, Any]) -> None:
             role.setdefault("resources", {})["gpu"] = "1"
             say(f"each worker takes one GPU of {gpus} (--gpus 0 for none)")
         else:
-            say(f"no GPU is taken: {gpus} are there for {workers} workers; ask for fewer, or name it: --gpus 1")
+            say(f"no GPU is requested: there are only {gpus} for {workers} workers; use fewer workers, or give --gpus 1")
 
 
 def _door(options: Options) -> Door | None:
@@ -105,7 +105,7 @@ def _first_words(job: dict[str, Any]) -> str:
 
 def _check(options: Options) -> None:
     if not options.rest and not options.word():
-        message = "there is nothing to run"
+        message = "no command and no document were given"
         raise UsageError(message, fix="fairway run -- python train.py, or fairway run job.yaml")
     if options.word().endswith((".py", ".sh")):
         program = "python" if options.word().endswith(".py") else "bash"
@@ -113,24 +113,24 @@ def _check(options: Options) -> None:
     if options.rest and options.word():
         first = options.word()
         hint = f"fairway run {first}" if os.path.exists(first) else f"fairway run -- {' '.join([first, *options.rest])}"
-        message = f"a file ({first}) and a command are given"
+        message = f"both a file ({first}) and a command were given"
         raise UsageError(message, fix=f"keep one of them: {hint}")
 
 
 COMMANDS = {
     "": Command(
         "run",
-        "Run a command in this folder, or a document, now; print what it prints and show how it goes. "
-        "Its first process reads what is piped in.",
+        "Run a command in this folder, or a document, now; print its output and show its progress. "
+        "Its first process reads from the standard input of this command.",
         run,
         words=(Word("FILE", "a document to run instead of a command; - reads it from standard input", optional=True),),
         flags=(
             *FLAGS,
-            Flag("--quiet -q", "print nothing but what the program prints; errors of Fairway are still printed"),
-            Flag("--detach -d", "do not watch; print the run's name"),
-            Flag("--interactive -i", "with -t: your terminal becomes the task's, as for a shell"),
+            Flag("--quiet -q", "print only the output of the program, and errors of Fairway"),
+            Flag("--detach -d", "return at once; print the name of the run"),
+            Flag("--interactive -i", "with -t: connect your terminal to the task, as for a shell"),
             Flag("--tty -t", "see -i"),
-            Flag("--no-terminal", "give the task no terminal, even when you have one"),
+            Flag("--no-terminal", "give the task no terminal, even if you have one"),
             PLAN,
             FORMAT_SHORT,
         ),

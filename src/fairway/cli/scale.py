@@ -12,8 +12,8 @@ def scale(options: Options) -> int:
     """Set the number of replicas below which the autoscaler does not go."""
     address, number = options.words
     if not number.isdecimal():
-        message = f"{number}: a whole number of replicas is needed"
-        raise UsageError(message, fix="fairway scale service/mnist 3; 0 takes the floor away")
+        message = f"{number}: expected a whole number of replicas"
+        raise UsageError(message, fix="fairway scale service/mnist 3; 0 removes the floor")
     session = Session(options)
     body = {"floor": int(number), "plan": options.on("plan")}
     if not options.on("plan"):
@@ -27,9 +27,9 @@ def scale(options: Options) -> int:
 COMMANDS = {
     "": Command(
         "scale",
-        "Set the least number of replicas of a service. The autoscaler obeys it and goes above it when the load asks for more.",
+        "Set the minimum number of replicas of a service. The autoscaler goes above it if the load requires more.",
         scale,
-        words=(Word("NAME", "a service: mnist or service/mnist"), Word("N", "replicas at the least; 0 takes the floor away")),
+        words=(Word("NAME", "a service: mnist or service/mnist"), Word("N", "minimum number of replicas; 0 removes the floor")),
         flags=(PLAN,),
         examples=("fairway scale service/mnist 3", "fairway scale mnist 0"),
     )

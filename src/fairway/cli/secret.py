@@ -15,10 +15,12 @@ def set_secret(options: Options) -> int:
     session = Session(options)
     name = options.word()
     if "=" in name:
-        message = f"the value of {name.partition('=')[0]} does not belong on the command line: it stays in your shell's history"
+        message = (
+            f"the value of {name.partition('=')[0]} must not be given on the command line: it would stay in your shell's history"
+        )
         raise UsageError(
             message,
-            fix=f"fairway secret set {name.partition('=')[0]}   (it asks, or reads standard input)",
+            fix=f"fairway secret set {name.partition('=')[0]}   (prompts for the value, or reads standard input)",
         )
     if options.on("plan"):
         say(f"the secret {name} would be set; nothing was changed (--plan)")
@@ -29,7 +31,7 @@ def set_secret(options: Options) -> int:
         message = f"the value of {name} is empty"
         raise UsageError(message, fix=f"echo -n VALUE | fairway secret set {name}")
     session.send("PUT", f"/v1/secrets/{quote(name)}", {"value": value})
-    say(f"the secret {name} is set; use it: secrets: [{name}], or --secret {name}")
+    say(f"the secret {name} is set; to use it: secrets: [{name}], or --secret {name}")
     return 0
 
 
@@ -70,7 +72,7 @@ def delete_secret(options: Options) -> int:
 COMMANDS = {
     "set": Command(
         "secret set",
-        "Keep a value under a name. It is asked for, or read from standard input or a file.",
+        "Store a secret value under a name. The value is prompted for, or read from standard input or a file.",
         set_secret,
         words=(Word("NAME", "the variable that tasks will see: HF_TOKEN"),),
         flags=(Flag("--from-file", "read the value from a file", "FILE"), PLAN),
@@ -78,6 +80,6 @@ COMMANDS = {
     ),
     "list": Command("secret list", "List the names of secrets.", list_secrets, flags=(FORMAT,)),
     "delete": Command(
-        "secret delete", "Forget secrets.", delete_secret, words=(Word("NAME", "a secret", many=True),), flags=(PLAN,)
+        "secret delete", "Delete secrets.", delete_secret, words=(Word("NAME", "a secret", many=True),), flags=(PLAN,)
     ),
 }

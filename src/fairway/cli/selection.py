@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-SELECTOR = Flag("--label -l --selector", "only runs with this label; several must all hold", "KEY=VALUE", many=True)
-YES = Flag("--yes -y", "do not ask")
+SELECTOR = Flag(
+    "--label -l --selector", "only runs with this label; if given several times, all must match", "KEY=VALUE", many=True
+)
+YES = Flag("--yes -y", "do not ask for confirmation")
 _NAMED = 5
 """Number of runs that a confirmation lists by name."""
 
@@ -26,7 +28,7 @@ def labels(options: Options) -> str:
     for text in pairs:
         key, mark, _ = text.partition("=")
         if not mark or not key or key.endswith("!"):
-            message = f"--label {text}: a label and its value are needed"
+            message = f"--label {text}: expected a label and its value"
             raise UsageError(message, fix="write -l KEY=VALUE, for example -l team=nlp")
     return ",".join(pairs)
 
@@ -61,9 +63,9 @@ def confirm(options: Options, find: Callable[[], Sequence[str]]) -> bool:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     listing = f"{len(names)} {'run' if len(names) == 1 else 'runs'}: {', '.join(names[:_NAMED])}{more}"
     if not is_terminal(0) or not is_terminal(2):
-        message = f"{listing} would be deleted, and there is no terminal to ask at"
+        message = f"{listing} would be deleted, and there is no terminal to ask for confirmation"
         raise UsageError(message, fix="add -y to do it, or --plan to see it")
-    sys.stderr.write(f"{listing} will be deleted with logs, checkpoints and outputs. There is no way back. Go on? [y/N] ")
+    sys.stderr.write(f"{listing} will be deleted with logs, checkpoints and outputs. This cannot be undone. Continue? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True

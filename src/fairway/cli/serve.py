@@ -49,7 +49,7 @@ def serve(options: Options) -> int:
         make_key(session, name, options.text("key"))
     if options.on("detach"):
         return _print(session, options, name)
-    say(f"{name}: waiting until it answers; Ctrl-C leaves it to itself")
+    say(f"{name}: waiting until it answers; Ctrl-C stops waiting, the service stays")
     watch = ServiceWatch(session, name, time.monotonic() + limit)
     service, reason = watch.settle()
     if reason:
@@ -109,7 +109,7 @@ def make_service(options: Options, namespace: str) -> dict[str, Any]:
         raise UsageError(message, fix="fairway serve mnist@champion, or fairway serve --name chat -- python server.py")
     name = options.text("name") or model.partition("@")[0].rpartition("/")[2]
     if not name:
-        message = "a command needs a name to be served under"
+        message = "a service that runs a command needs a name"
         raise UsageError(message, fix="fairway serve --name chat -- ...")
     spec: dict[str, Any] = {"model": model} if model else {"command": list(command), "code": {"path": ".", "inPlace": True}}
     if options.on("follow"):
@@ -140,8 +140,10 @@ def _batching(options: Options, model: str) -> str:
         message = "--batching and --no-batching exclude each other"
         raise UsageError(message, fix="keep one; without either, a proof at the start decides")
     if not model:
-        message = f"--{'no-' if options.on('no-batching') else ''}batching is for a model, and a command is served"
-        raise UsageError(message, fix="leave it out: the command's own server decides what it runs together")
+        message = (
+            f"--{'no-' if options.on('no-batching') else ''}batching applies only to a model, and this service runs a command"
+        )
+        raise UsageError(message, fix="leave it out: the command's own server decides how it batches")
     return "always" if options.on("batching") else "never"
 
 
@@ -150,7 +152,7 @@ def _amounts(options: Options) -> dict[str, Any]:
     if options.text("replicas"):
         match = _REPLICAS.fullmatch(options.text("replicas"))
         if match is None:
-            message = f"--replicas {options.text('replicas')}: a number, or two with dots between them, is needed"
+            message = f"--replicas {options.text('replicas')}: expected a number or a range such as 0..4"
             raise UsageError(message, fix="write --replicas 2, or --replicas 0..4")
         least = int(match[1])
         fields["replicas"] = {"min": least, "max": int(match[2]) if match[2] else max(1, least)}
@@ -175,28 +177,30 @@ COMMANDS = {
     "": Command(
         "serve",
         "Serve a model version, or any HTTP server that listens on $FAIRWAY_PORT. Waits until it answers. "
-        "The same name again is a release of what is new.",
+        "Serving under an existing name releases the changes.",
         serve,
         words=(Word("MODEL", "mnist, mnist@7 or mnist@champion", optional=True),),
         flags=(
-            Flag("--name", "the service (default: the model's name)", "NAME"),
-            Flag("--replicas", "how many: 2, or 0..4 to follow the load", "N"),
-            Flag("--port", "where it listens (default: a free port, kept from then on)", "N", number=True),
+            Flag("--name", "the name of the service (default: the model's name)", "NAME"),
+            Flag("--replicas", "number of replicas: 2, or 0..4 to scale with the load", "N"),
+            Flag("--port", "the port to listen on (default: a free port, which then stays the same)", "N", number=True),
             *ENDPOINT,
-            Flag("--p95", "what is promised: 95 of 100 answers within this", "TIME"),
+            Flag("--p95", "the latency objective: 95 of 100 replies within this time", "TIME"),
             Flag("--runtime", f"what runs the model: {', '.join(RUNTIMES)}", "NAME", choices=RUNTIMES),
-            Flag("--batching", "run rows of several requests together without a proof: each row is computed for itself"),
-            Flag("--no-batching", "run each request alone (default: together where a proof at the start shows that it is safe)"),
-            Flag("--follow", "a promotion of the alias starts a release"),
+            Flag(
+                "--batching", "batch rows of several requests without a proof: declares that each row is computed independently"
+            ),
+            Flag("--no-batching", "do not batch requests (default: batch them where a proof at the start shows that it is safe)"),
+            Flag("--follow", "start a release whenever the alias is promoted"),
             ALLOW_SIGNATURE_CHANGE,
             Flag("--ready", "the path that answers 200 when a command's server is ready (default: /)", "PATH"),
-            Flag("--protocol", "what a command's server speaks: http (default), http2 or grpc", "NAME", choices=PROTOCOLS),
-            Flag("--gpus", "GPUs a replica: 1, 0.25, H100:1", "N"),
-            Flag("--cpus", "cores a replica: 2, 500m", "N"),
-            Flag("--memory", "memory a replica: 512Mi, 2Gi", "SIZE"),
-            Flag("--env -e", "a variable of the replicas; may be given again", "NAME=VALUE", many=True),
+            Flag("--protocol", "the protocol of a command's server: http (default), http2 or grpc", "NAME", choices=PROTOCOLS),
+            Flag("--gpus", "GPUs per replica: 1, 0.25, H100:1", "N"),
+            Flag("--cpus", "CPU cores per replica: 2, 500m", "N"),
+            Flag("--memory", "memory per replica: 512Mi, 2Gi", "SIZE"),
+            Flag("--env -e", "an environment variable of the replicas; may be given again", "NAME=VALUE", many=True),
             Flag("--python", "the interpreter or virtual environment that has the model's framework", "PATH"),
-            Flag("--queue", "whose part of the machines the replicas take (default: default)", "NAME"),
+            Flag("--queue", "the queue whose share of the machines the replicas use (default: default)", "NAME"),
             Flag("--timeout", f"how long to wait until it answers (default: {TIMEOUT}); the service stays", "TIME"),
             Flag("--detach -d", "do not wait until it answers"),
             PLAN,

@@ -64,8 +64,8 @@ class ServiceWatch:
         for fix in fixes[-1:]:
             say(f"  fix: {fix}")
         say(
-            f"the service stays, and Fairway goes on trying: fairway why service/{name}; "
-            f"take it away: fairway delete service/{name}"
+            f"the service stays, and Fairway keeps trying: fairway why service/{name}; "
+            f"to delete it: fairway delete service/{name}"
         )
 
     def _last_lines(self, name: str) -> list[str]:
@@ -102,7 +102,7 @@ def _verdict(found: dict[str, Any]) -> str | None:
         return _first_line(found["message"])
     moving = found.get("moving", False)
     if moving and (refused := [fault["cause"] for fault in found["faults"] if fault["work"] == "route"]):
-        return _first_line(f"it stays where it was: {refused[0]}")
+        return _first_line(f"it keeps its previous endpoint: {refused[0]}")
     if not found["url"] or found["release"] or moving:
         return None
     if found["ready_replicas"] or not found["wanted_replicas"]:

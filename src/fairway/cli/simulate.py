@@ -98,7 +98,7 @@ def _load(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        fix = "write --churn 1.1 for 10 % more than there is"
+        fix = "write --churn 1.1 for 10 % more than the cluster has"
         raise UsageError(f"--churn {text}: a number is needed", fix=fix) from None
 
 
@@ -120,12 +120,12 @@ def _history(nodes: Nodes | None) -> tuple[Sequence[Entry], Nodes]:
     if history.without_gpus or history.unfinished:
         say(f"left out: {history.without_gpus} runs without a GPU, {history.unfinished} that never ran")
     if not history.entries:
-        fix = "play a trace with --trace FILE.csv, or come back when some have run"
+        fix = "use a trace with --trace FILE.csv, or try again when some have finished"
         raise UsageError("no finished run of this home asked for a GPU", fix=fix)
     if nodes is None:
         sizes = [node.gpus for node in client.nodes() if node.gpus]
         if not sizes:
-            raise UsageError("there is no GPU here now, and no nodes are named", fix="say which: --nodes 1x8")
+            raise UsageError("there is no GPU on this machine, and no nodes are given", fix="give the nodes: --nodes 1x8")
         nodes = Nodes(len(sizes), max(sizes))
     return history.entries, nodes
 
@@ -168,29 +168,33 @@ def _write_report(path: str, page: Page) -> None:
     say(f"the report is in {path}")
 
 
-_ADD = Flag("--add-nodes", "so many nodes more; 4x8 for nodes with 8 GPUs each", "N[xG]")
-_REMOVE = Flag("--remove-nodes", "so many nodes fewer, evenly over all kinds", "N", number=True)
-_REPORT = Flag("--report", "write a page with plots there", "FILE.html")
+_ADD = Flag("--add-nodes", "number of nodes to add; 4x8 for 4 nodes with 8 GPUs each", "N[xG]")
+_REMOVE = Flag("--remove-nodes", "number of nodes to remove, evenly from all kinds", "N", number=True)
+_REPORT = Flag("--report", "write an HTML report with plots to this file", "FILE.html")
 
 COMMANDS = {
     "placement": Command(
         "simulate placement",
-        "Fill a cluster with recorded pods: how much of it can be used before they no longer fit?",
+        "Fill a cluster with recorded pods and show how much of it can be used before they no longer fit.",
         placement,
         flags=(
-            Flag("--nodes", "the nodes: sn, cpu_milli, memory_mib, gpu, model", "N.csv"),
-            Flag("--pods", "the pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec", "P.csv[.gz]"),
-            Flag("--order", "in which order pods arrive (default: one is drawn)", "O.json[.gz]"),
+            Flag("--nodes", "the nodes, a table with: sn, cpu_milli, memory_mib, gpu, model", "N.csv"),
+            Flag("--pods", "the pods, a table with: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec", "P.csv[.gz]"),
+            Flag("--order", "the order in which pods arrive (default: random)", "O.json[.gz]"),
             Flag(
                 "--policy",
                 "random, bundle, spread, dot-product, best-fit, gpu-packing, gpu-clustering, fgd or fairway (the default);"
-                " may be given again, to stand side by side",
+                " may be given again, to compare policies",
                 "NAME",
                 many=True,
             ),
-            Flag("--mix", "what policies know of the workload: given (default: that of the pods), learned, or of a list", "MIX"),
-            Flag("--churn", "pods come and go; so many GPUs are asked for, of those there are: 1.1", "LOAD"),
-            Flag("--seed", "for what is drawn (default: 0)", "N", number=True),
+            Flag(
+                "--mix",
+                "what the policies assume about the workload: given (default: that of the pods), learned, or from a list",
+                "MIX",
+            ),
+            Flag("--churn", "let pods come and go; the requested GPUs relative to those of the cluster: 1.1", "LOAD"),
+            Flag("--seed", "seed of the random numbers (default: 0)", "N", number=True),
             _ADD,
             _REMOVE,
             _REPORT,
@@ -203,16 +207,16 @@ COMMANDS = {
     ),
     "queue": Command(
         "simulate queue",
-        "Play a recorded queue again: how long would jobs have waited?",
+        "Replay a recorded queue and show how long jobs would have waited.",
         queue,
         flags=(
-            Flag("--trace", "the jobs: submit_s, gpus, duration_s, and model where there is one", "T.csv"),
-            Flag("--history", "the finished runs of this home instead of a trace"),
-            Flag("--nodes", "how many nodes, and GPUs on each: 14x8 (default with --history: those here)", "NxG"),
+            Flag("--trace", "the jobs, a table with: submit_s, gpus, duration_s, and optionally model", "T.csv"),
+            Flag("--history", "use the finished runs of this home instead of a trace"),
+            Flag("--nodes", "number of nodes, and of GPUs on each: 14x8 (default with --history: those of this machine)", "NxG"),
             Flag(
                 "--policy",
                 "fifo, fifo-skip, backfill, sjf-oracle, las, srtf-oracle or fairway (the default);"
-                " may be given again, to stand side by side",
+                " may be given again, to compare policies",
                 "NAME",
                 many=True,
             ),

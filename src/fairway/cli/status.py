@@ -165,7 +165,7 @@ def farewell(job: dict[str, Any]) -> str:
         outputs = f"; outputs: {job['folder']}/outputs" if job.get("outputs") and job.get("folder") else ""
         return f"{name} succeeded{spent}{at}{outputs}; {logs}"
     if phase == "Stopped":
-        return f"{name} was stopped{spent}{at}; {logs}; go on: fairway resume {name}"
+        return f"{name} was stopped{spent}{at}; {logs}; to continue: fairway resume {name}"
     if phase == "Failed":
         return f"{name} failed{spent}{at}{reason}; {logs}; next: fairway why {name}"
     return f"{name} is {phase}{spent}{at}; {logs}"

@@ -40,25 +40,25 @@ def stop(options: Options) -> int:
 def _words(job: dict[str, Any]) -> str:
     name = job["name"]
     if job["phase"] == "Stopped":
-        return f"{name} is stopped; go on: fairway resume {name}"
+        return f"{name} is stopped; to continue: fairway resume {name}"
     if job["phase"] in ("Succeeded", "Failed"):
-        return f"{name} was over already ({job['phase']})"
-    return f"{name} is being stopped; what it saved stays; go on later: fairway resume {name}"
+        return f"{name} had already ended ({job['phase']})"
+    return f"{name} is being stopped; its checkpoints and outputs are kept; to continue later: fairway resume {name}"
 
 
 COMMANDS = {
     "": Command(
         "stop",
-        "End runs: SIGTERM, their grace, SIGKILL. Logs, checkpoints and outputs stay; `resume` goes on from there.",
+        "Stop runs with SIGTERM, then SIGKILL after a grace period. Logs, checkpoints and outputs are kept for `fairway resume`.",
         stop,
         words=(
             Word("NAME", "a run, or a series with one active run; with -l, only runs of these series", many=True, optional=True),
         ),
         flags=(
-            Flag("--now", "at once, without grace"),
+            Flag("--now", "kill at once, without a grace period"),
             Flag("--all", "every active run of a series; without a name, every active run"),
             SELECTOR,
-            Flag("--wait", "return when they have ended"),
+            Flag("--wait", "return only when the runs have ended"),
             PLAN,
             FORMAT,
         ),

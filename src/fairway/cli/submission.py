@@ -87,7 +87,7 @@ def submit_jobs(session: Session, body: dict[str, Any], key: str = "") -> list[d
     if left_out:
         # The documents of one file share a folder.
         listing = ", ".join(left_out[:_NAMED]) + (f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else "")
-        say(f"ignore files left {listing} out of the copy; to take one along: echo '!/{left_out[0]}' >> .fairwayignore")
+        say(f"ignore files excluded {listing} from the copy; to include one: echo '!/{left_out[0]}' >> .fairwayignore")
     return jobs
 
 

@@ -29,12 +29,12 @@ def submit(options: Options) -> int:
 COMMANDS = {
     "": Command(
         "submit",
-        "Queue a document as a new run and return. Each submit of NAME makes the next of NAME-1, NAME-2 ...",
+        "Queue a document as a new run and return. Each submit of NAME creates the next of NAME-1, NAME-2 ...",
         submit,
         words=(Word("FILE", "a document; - reads it from standard input", optional=True),),
         flags=(
-            Flag("--like", "ask for what a run asked for, changed by the other flags and by a COMMAND", "RUN"),
-            Flag("--key", "submit it once: the same key within a day gives the run that it made before", "KEY"),
+            Flag("--like", "submit a copy of this run, changed by the other flags and by a COMMAND", "RUN"),
+            Flag("--key", "idempotency key: the same key within a day returns the run that was created before", "KEY"),
             *FLAGS,
             PLAN,
             FORMAT_SHORT,

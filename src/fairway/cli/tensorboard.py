@@ -15,8 +15,8 @@ def tensorboard(options: Options) -> int:
     """Replace this process by TensorBoard of the caller's environment."""
     session = Session(options)
     if session.cluster is not None:
-        message = "the event files lie with the run's pods, and not on this machine"
-        fix = "write `tensorboard: {serve: true}` in the document, so that one runs there; `fairway metrics` shows the numbers"
+        message = "the event files are with the run's pods, not on this machine"
+        fix = "`tensorboard: {serve: true}` in the document runs TensorBoard on the cluster; `fairway metrics` prints the metrics"
         raise RefusedError(message, fix=fix)
     log_folders = [
         f"{job['name']}:{job['folder']}/tensorboard" for job in (session.fetch(job_path(name)) for name in options.words)
@@ -28,7 +28,7 @@ def tensorboard(options: Options) -> int:
     program = _find_program()
     python = document.find_python()
     if not program:
-        message = f"TensorBoard is not installed beside {python}"
+        message = f"TensorBoard is not installed for {python}"
         raise RefusedError(message, fix=f"{python} -m pip install tensorboard")
     log_flags = (
         ["--logdir", log_folders[0].partition(":")[2]] if len(log_folders) == 1 else ["--logdir_spec", ",".join(log_folders)]
@@ -54,8 +54,8 @@ COMMANDS = {
         tensorboard,
         words=(Word("NAME", "a run, or a series for its newest run", many=True),),
         flags=(
-            Flag("--port", "where to listen (default: 6006)", "N", number=True),
-            Flag("--host", "on which address (default: localhost)", "ADDRESS"),
+            Flag("--port", "the port to listen on (default: 6006)", "N", number=True),
+            Flag("--host", "the address to listen on (default: localhost)", "ADDRESS"),
             PLAN,
         ),
         examples=("fairway tensorboard mnist", "fairway tensorboard mnist-6 mnist-7"),

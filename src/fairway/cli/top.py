@@ -35,22 +35,22 @@ def top_service(options: Options) -> int:
 COMMANDS = {
     "": Command(
         "top",
-        "Show the nodes with what is taken and what is left, and the running jobs with what they hold.",
+        "Show the nodes with their used and free resources, and the running jobs with the resources that they hold.",
         top,
         flags=(WATCH, FORMAT),
         examples=("fairway top", "fairway top --watch", "fairway top job mnist"),
     ),
     "node": Command(
         "top node",
-        "Show what there is, what is taken and what is left.",
+        "Show the resources of the nodes, used and free.",
         top_node,
         words=(Word("NAME", "only this node", optional=True),),
         flags=(WATCH, FORMAT),
     ),
     "job": Command(
         "top job",
-        "Show what running jobs use of the CPU and memory that they hold, and how fast they go; of one job, task by task. "
-        "It looks for half a second.",
+        "Show how much of their CPU and memory running jobs use, and their speed; of one job, task by task. "
+        "Measures for half a second.",
         top_job,
         words=(Word("NAME", "the tasks of this run, or of a series' newest run", optional=True),),
         flags=(WATCH, FORMAT),
@@ -58,7 +58,7 @@ COMMANDS = {
     ),
     "service": Command(
         "top service",
-        "Show what services are asked and how they do; of one service, what each replica uses.",
+        "Show the load and latency of services; of one service, what each replica uses.",
         top_service,
         words=(Word("NAME", "the replicas of this service", optional=True),),
         flags=(WATCH, FORMAT),

@@ -20,7 +20,7 @@ def kubernetes(options: Options) -> int:
     objects, remove_everything = everything(installation(options, required=False)), options.on("all")
     if options.on("plan"):
         for item in reversed([item for item in objects if remove_everything or item["kind"] not in KEPT]):
-            say(f"{called(item)} would go, if it is there")
+            say(f"{called(item)} would be deleted, if it exists")
         say("nothing was changed (--plan)")
         return 0
 
@@ -30,7 +30,7 @@ def kubernetes(options: Options) -> int:
         await remove_all(client, objects, say, whole=remove_everything)
 
     on_cluster(options, remove)
-    kept_notice = "the objects of all users, their kinds and the operator's record are still there (--all takes them away too)"
+    kept_notice = "the objects of all users, their definitions and the operator's record are kept (--all deletes them too)"
     say("done" if remove_everything else f"done; {kept_notice}")
     return 0
 
@@ -38,11 +38,14 @@ def kubernetes(options: Options) -> int:
 COMMANDS = {
     "kubernetes": Command(
         "uninstall kubernetes",
-        "Take Fairway off the cluster that kubectl talks to. Jobs that run are no longer looked after.",
+        "Remove Fairway from the cluster that kubectl uses. Running jobs are no longer managed.",
         kubernetes,
         flags=(
             *(flag for flag in FLAGS if flag.key in ("settings", "system-namespace")),
-            Flag("--all", "also our kinds with every TrainingJob, ModelService and JobQueue, the record, and the namespace"),
+            Flag(
+                "--all",
+                "also delete the definitions with every TrainingJob, ModelService and JobQueue, the record, and the namespace",
+            ),
             PLAN,
         ),
         examples=("fairway uninstall kubernetes --plan",),

@@ -28,7 +28,7 @@ def use(options: Options) -> int:
     context, kubeconfig = contexts.find(name)
     if os.sep in name and not kubeconfig:
         message = f"there is no kubeconfig {name}"
-        raise UsageError(message, fix="name a file that is there, or a context; `fairway use` lists them")
+        raise UsageError(message, fix="name an existing file or a context; `fairway use` lists the contexts")
     cluster = Cluster(context, kubeconfig)
     target = cluster.target
     contexts.remember(target.context, kubeconfig)
@@ -84,7 +84,7 @@ COMMANDS = {
     "": Command(
         "use",
         "Choose where commands act: this machine (local), or a cluster by a context of the kubeconfig. "
-        "Without a name, list them; the current one has a star. For one command alone there is --context.",
+        "Without a name, list them; the current one has a star. To choose for a single command, use --context.",
         use,
         words=(Word("CONTEXT", "local, a context of the kubeconfig, or a kubeconfig file", optional=True),),
         flags=(FORMAT,),

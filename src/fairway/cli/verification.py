@@ -53,11 +53,11 @@ class _Answer:
         finally:
             self._bar.close()
             reply.close()
-        message = "the answer broke off before the content was verified"
-        raise UnavailableError(message, fix="ask again")
+        message = "the connection broke off before the content was verified"
+        raise UnavailableError(message, fix="try again")
 
     def _tell(self, course: dict[str, int]) -> None:
         self._bar("reading", course["done"], course["total"])
         if not self._terminal and not self._said and time.monotonic() >= self._patience:
             self._said = True
-            say(f"reading {show_bytes(course['total'])}; {show_bytes(course['done'])} are done ...")
+            say(f"reading {show_bytes(course['total'])}; {show_bytes(course['done'])} done ...")

@@ -75,11 +75,11 @@ def _names(session: Session, options: Options) -> list[str]:
     if not options.on("all") and not options.many("label"):
         if not options.words:
             message = "no run is named"
-            raise UsageError(message, fix="name runs, or say --all for every run that is not over")
+            raise UsageError(message, fix="name runs, or use --all for every run that is not over")
         return [session.fetch(job_path(address))["name"] for address in options.words if split(address, (JOB, SERVICE))[0] == JOB]
     names = [job["name"] for job in selection.select(session, options, "active")]
     if not names:
-        say("nothing is left to wait for")
+        say("there is nothing to wait for")
     return names
 
 
@@ -147,13 +147,13 @@ def _emit(data: bytes) -> None:
 COMMANDS = {
     "": Command(
         "wait",
-        "Wait until runs have ended and services answer. The exit code is 0 when all of them did well, else 1.",
+        "Wait until runs have ended and services answer. The exit code is 0 if all of them succeeded, else 1.",
         wait,
         words=(Word("NAME", "a run, a series for its newest run, or service/NAME", many=True, optional=True),),
         flags=(
             Flag("--all", "every run that is not over now; with a series, every such run of it"),
             SELECTOR,
-            Flag("--timeout", "the longest to wait: 90s, 5m", "TIME"),
+            Flag("--timeout", "maximum time to wait: 90s, 5m", "TIME"),
             FORMAT,
         ),
         examples=(

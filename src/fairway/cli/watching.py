@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from fairway.cli.session import Session
 
-WATCH = Flag("--watch", "draw it again when it changes, until Ctrl-C (exit code 0); without a terminal, print it when it changes")
+WATCH = Flag(
+    "--watch",
+    "update the display on every change, until Ctrl-C (exit code 0); without a terminal, print it again on every change",
+)
 EVERY = 1.0
 """Poll interval in seconds."""
 _PASSING = frozenset({"duration", "remaining", "age", "time"})

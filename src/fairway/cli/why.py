@@ -16,7 +16,7 @@ def why(options: Options) -> int:
 COMMANDS = {
     "": Command(
         "why",
-        "Say why a run waits, restarts or failed, and what would help; of a service, which rule set its number of replicas.",
+        "Explain why a run waits, restarts or failed, and what would help; for a service, which rule set its number of replicas.",
         why,
         words=(Word("NAME", "a run, a series for its newest run, or service/NAME"),),
         flags=(FORMAT,),

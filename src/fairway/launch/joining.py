@@ -56,20 +56,20 @@ def _uses_lightning(role: Role, read: Read) -> bool:
 def _refuse(name: str, role: Role, call: Call) -> None:
     count = role.replicas.max
     if call.starter is Starter.DEEPSPEED:
-        message = f"roles.{name}: {count} replicas call `deepspeed`, which knows nothing of the others: they would train apart"
+        message = f"roles.{name}: {count} replicas call `deepspeed`, which does not connect them: each would train alone"
         gpus = max(1, gpu_ask(role.resources).count) * count
         fix = f"ask for one replica with all GPUs (-w 1 --gpus {gpus}), or use `torchrun`"
         raise RefusedError(message, fix=fix)
     alone = _alone(call) if call.starter is Starter.TORCHRUN else ""
     if alone:
-        message = f"roles.{name}: {count} replicas call `torchrun {alone}`, by which none of them can join the others"
-        fix = f"leave `{alone}` out: torchrun learns of the others by itself; to run them apart, set framework: command"
+        message = f"roles.{name}: {count} replicas call `torchrun {alone}`, which keeps each of them alone"
+        fix = f"omit `{alone}`: torchrun then connects the replicas; to run them separately, set framework: command"
         raise RefusedError(message, fix=fix)
     in_a_script = bool(role.script) or (direct := programs.starter_at(role.command)) is None or direct[1] >= len(role.command)
     options = {word.partition("=")[0].replace("_", "-") for word in call.arguments}
     on_cpu = not gpu_ask(role.resources).count
     if call.starter is Starter.ACCELERATE and in_a_script and on_cpu and not options & {"--cpu", "--config-file"}:
-        message = f"roles.{name}: its script calls `accelerate launch` without GPUs in {count} replicas: they would train apart"
+        message = f"roles.{name}: its script calls `accelerate launch` without GPUs in {count} replicas: each would train alone"
         raise RefusedError(message, fix="write `accelerate launch --cpu` in the script, or make it the command itself")
 
 
@@ -77,7 +77,7 @@ def _caution(name: str, role: Role, call: Call) -> str:
     if call.starter is not Starter.MPI:
         return ""
     count = role.replicas.max
-    return f"each of {count} tasks of role {name} calls `mpirun`, which makes {count} worlds; ask for one replica"
+    return f"each of {count} tasks of role {name} calls `mpirun`, which starts {count} separate MPI jobs; ask for one replica"
 
 
 def _alone(call: Call) -> str:

@@ -112,7 +112,7 @@ def data(name: str) -> str:
     value = os.environ.get(variable)
     if value is None:
         available = sorted(key for key in os.environ if key.startswith(contract.DATA_PREFIX))
-        message = f"no input is called {name!r} ({variable} is not set; set are: {', '.join(available) or 'none'})"
+        message = f"no input is named {name!r} ({variable} is not set; available: {', '.join(available) or 'none'})"
         raise KeyError(message)
     return value
 

@@ -89,7 +89,7 @@ def _exported(model: Any, example_inputs: Any, folder: Path, tolerance: float) -
             )
             continue
         for line in failures:
-            _say(f"not as {line}")
+            _say(f"not exported as {line}")
         checked = "it could not be checked here" if difference is None else f"its answers differ by at most {difference:.2g}"
         _say(f"the model is exported as {exported.format}; {checked}")
         return exported, difference
@@ -105,7 +105,7 @@ def _ways(model: Any, example_inputs: Any) -> Ways:
         return exporting_keras.ways(model, example_inputs)
     if "jax" in sys.modules and callable(model):
         return exporting_jax.ways(model, example_inputs)
-    message = f"{type(model).__name__} is no model that can be exported"
+    message = f"{type(model).__name__} is not a model that can be exported"
     raise TypeError(message + "; give a torch.nn.Module, a keras.Model, or a function of JAX arrays")
 
 
@@ -126,18 +126,18 @@ def _difference(made: Exported, arrays: list[Any], live: Ask, tolerance: float) 
 def _compare(found: list[Any], wanted: list[Any], tolerance: float) -> float:
     numpy = load("numpy")
     if len(found) != len(wanted):
-        message = f"it gives {len(found)} answers, and the live model {len(wanted)}"
+        message = f"it returns {len(found)} outputs, but the live model returns {len(wanted)}"
         raise ExportError(message)
     largest = 0.0
     for actual, expected in zip(found, wanted):
         if numpy.shape(actual) != numpy.shape(expected):
-            message = f"its answer has the shape {numpy.shape(actual)}, and the live model's {numpy.shape(expected)}"
+            message = f"its output has shape {numpy.shape(actual)}, but the live model's has shape {numpy.shape(expected)}"
             raise ExportError(message)
         actual_values = numpy.asarray(actual, dtype=numpy.float64)
         expected_values = numpy.asarray(expected, dtype=numpy.float64)
         if not numpy.allclose(actual_values, expected_values, rtol=tolerance, atol=min(ABSOLUTE, tolerance), equal_nan=True):
             off = float(numpy.nanmax(numpy.abs(actual_values - expected_values)))
-            message = f"its answers differ from the live model's by {off:.3g}; does it draw random numbers when it is asked?"
+            message = f"its answers differ from the live model's by {off:.3g}; does it use random numbers during inference?"
             raise ExportError(message)
         differences = numpy.abs(actual_values - expected_values)
         largest = max(

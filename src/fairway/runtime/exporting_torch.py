@@ -117,7 +117,9 @@ class _Live:
             names = [plain[position] if position < len(plain) else f"input_{position}" for position in range(len(tensors))]
         invalid = [name for name, parameter in zip(names, tensors) if not isinstance(parameter, self._torch.Tensor)]
         if invalid or not tensors:
-            message = f"example_inputs must be tensors: {', '.join(invalid) + ' is none' if invalid else 'there is nothing'}"
+            message = (
+                f"example_inputs must be tensors: {', '.join(invalid) + ' is not a tensor' if invalid else 'there are none'}"
+            )
             raise TypeError(message)
         return names, tensors
 

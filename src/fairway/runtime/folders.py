@@ -60,7 +60,7 @@ class Aside:
             os.mkdir(_MARKS, dir_fd=self._handle)
         os.close(os.open(f"{_MARKS}/{rank}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644, dir_fd=self._handle))
         if self.path.stat().st_ino != self._identity:
-            message = f"{self.path} was given up by rank 0 while rank {rank} was writing"
+            message = f"{self.path} was abandoned by rank 0 while rank {rank} was writing"
             raise FileNotFoundError(message)
 
     def missing(self, ranks: int) -> list[int]:
@@ -179,7 +179,7 @@ def _read_manifest(folder: Path, refuse: number.Refuse) -> tuple[dict[str, Any] 
     except FileNotFoundError:
         return None, 0  # A checkpoint that is being written, or was never completed.
     except OSError as error:
-        refuse("checkpoint", f"checkpoint {folder.name} is left out: its manifest is not read ({error.strerror or error})")
+        refuse("checkpoint", f"checkpoint {folder.name} is left out: its manifest cannot be read ({error.strerror or error})")
         return None, 0
     try:
         manifest = json.loads(text)
@@ -194,13 +194,13 @@ def _read_manifest(folder: Path, refuse: number.Refuse) -> tuple[dict[str, Any] 
 def _what_is_wrong(manifest: object) -> str:
     """Return what is wrong with the manifest; empty if it is valid."""
     if not isinstance(manifest, dict):
-        return "its manifest is no JSON object"
+        return "its manifest is not a JSON object"
     for name in ("step", "sequence", "world_size"):
         if not isinstance(manifest.get(name), int) or number.count(manifest[name]) is None:
-            return f"{name} of its manifest is {number.shown(manifest.get(name))}; it is a whole number from 0 to 2**63 - 1"
+            return f"{name} of its manifest is {number.shown(manifest.get(name))}; it must be a whole number from 0 to 2**63 - 1"
     for name in ("meta", "files"):
         if not isinstance(manifest.get(name), dict):
-            return f"{name} of its manifest is {number.shown(manifest.get(name))}, and no object"
+            return f"{name} of its manifest is {number.shown(manifest.get(name))}, not an object"
     return ""
 
 

@@ -49,7 +49,7 @@ class GrowingFile:
             return b""
         self.written = status.st_mtime
         if not stat.S_ISREG(status.st_mode):
-            refuse("file", f"{self.path.name} is not read: it is no regular file")
+            refuse("file", f"{self.path.name} cannot be read: it is not a regular file")
             return b""
         if status.st_size < self.offset:
             self.offset = 0
@@ -60,7 +60,7 @@ class GrowingFile:
                 file.seek(self.offset)
                 return file.read(limit)
         except OSError as error:
-            refuse("file", f"{self.path.name} is not read: {error.strerror or error}")
+            refuse("file", f"{self.path.name} cannot be read: {error.strerror or error}")
             return b""
 
     def new_lines(self, refuse: number.Refuse = number.ignore) -> Iterator[tuple[int, bytes]]:

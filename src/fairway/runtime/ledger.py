@@ -126,7 +126,7 @@ class Ledger:
             return
         recorded = {name: existing.get(name) for name in terms}
         if recorded != terms:
-            differ = f"here {terms}, before {recorded}"
+            differ = f"this process has {terms}, an earlier one {recorded}"
             message = f"the processes of this run do not agree on the shards: {differ}; give another `name` or `epoch`"
             raise ValueError(message)
 

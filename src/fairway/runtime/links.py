@@ -62,18 +62,18 @@ def _resolve(path: str, links: Mapping[str, str], known: dict[str, _Resolved], h
             continue
         if part == "..":
             if not location:
-                raise EscapeError(path, f"links to {target!r}, which other links lead outside of the folder")
+                raise EscapeError(path, f"links to {target!r}, which leads outside of the folder through other links")
             location.pop()
             continue
         location.append(part)
         name = "/".join(location)
         if name in links:
             if hops + followed >= MOST_HOPS:
-                raise EscapeError(path, f"links to {target!r}, a circle or more than {MOST_HOPS} links in a row")
+                raise EscapeError(path, f"links to {target!r}, a cycle or more than {MOST_HOPS} links in a row")
             destination, hops_below = _resolve(name, links, known, hops + followed)
             location, followed = list(destination), followed + hops_below
     if followed > MOST_HOPS:
-        raise EscapeError(path, f"links to {target!r}, a circle or more than {MOST_HOPS} links in a row")
+        raise EscapeError(path, f"links to {target!r}, a cycle or more than {MOST_HOPS} links in a row")
     known[path] = (tuple(location), followed)
     return known[path]
 

@@ -59,7 +59,7 @@ def parse(line: bytes | str, refuse: number.Refuse = number.ignore) -> number.Po
         entry = None
     values = entry.get("metrics") if isinstance(entry, dict) else None
     if not isinstance(values, dict):
-        refuse("line", f"a line is no report: {number.shown(line)}")
+        refuse("line", f"a line is not a report: {number.shown(line)}")
         return None
     converted = {name: _SPELT.get(value, value) if isinstance(value, str) else value for name, value in values.items()}
     return number.point(entry.get("time"), entry.get("step"), converted, refuse)

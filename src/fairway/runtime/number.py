@@ -87,7 +87,7 @@ def point(when: object, step: object, values: dict[str, object], refuse: Refuse)
     """
     seconds = moment(when)
     if seconds is None:
-        refuse("time", f"time {shown(when)} is out of range; it is in seconds since 1970, and not more than a day ahead")
+        refuse("time", f"time {shown(when)} is out of range; it must be in seconds since 1970, and at most a day in the future")
         return None
     number = int64(step)
     if number is None and step is not None:
@@ -100,7 +100,9 @@ def point(when: object, step: object, values: dict[str, object], refuse: Refuse)
 def _step_refused(step: object) -> str:
     if isinstance(step, int) and not isinstance(step, bool):
         return f"step {shown(step)} is out of range; a step is a whole number from -2**63 to 2**63 - 1"
-    return f"step {shown(step)} is no whole number" + ("" if not isinstance(step, float) else " that is exact")
+    return f"step {shown(step)} is not a whole number" + (
+        "" if not isinstance(step, float) else " that can be represented exactly"
+    )
 
 
 def _metrics(values: dict[str, object], refuse: Refuse) -> list[tuple[str, float]]:
@@ -110,7 +112,7 @@ def _metrics(values: dict[str, object], refuse: Refuse) -> list[tuple[str, float
         if not _NAME.fullmatch(name):
             refuse("name", f"metric {shown(name)} is left out; a name has 1 to {NAME_LIMIT} printable characters")
         elif number is None:
-            refuse("value", f"metric {shown(name)} is {shown(value)}, which is no number")
+            refuse("value", f"metric {shown(name)} is {shown(value)}, which is not a number")
         else:
             accepted.append((name, number))
     return accepted

@@ -49,8 +49,10 @@ def compile_pattern(text: str) -> LinePattern:
     try:
         compiled = re.compile(raw)
     except (re.error, RecursionError, OverflowError) as error:
-        message = f"{text!r} is no regular expression: {error}"
-        raise PatternError(message, fix="put a backslash before characters that are meant as such, for example \\[") from None
+        message = f"{text!r} is not a regular expression: {error}"
+        raise PatternError(
+            message, fix="put a backslash before special characters that are meant literally, for example \\["
+        ) from None
     tokens = _TOKEN.findall(raw)
     if _is_explosive(tokens):
         message = f"{text!r} repeats a group that can match the same text in several ways; one unlucky line could take forever"

@@ -19,7 +19,7 @@ def open_regular(path: Path | str) -> int:
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
     os.close(handle)
-    message = f"{path} is no regular file"
+    message = f"{path} is not a regular file"
     raise OSError(message)
 
 

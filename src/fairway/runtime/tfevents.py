@@ -189,7 +189,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
-    message = "a number has no end"
+    message = "a number is not terminated"
     raise DamagedError(message)
 
 

@@ -197,8 +197,8 @@ class Verbs(ServiceVerbs, KeyVerbs):
         rows = fspath(data)
         if exists(rows):
             if self.on_cluster:
-                message = f"{rows} lies on this machine"
-                raise UsageError(message, fix=f"send it first: client.add_data({out!r}, {rows!r}), and name that dataset")
+                message = f"{rows} is on this machine"
+                raise UsageError(message, fix=f"send it first: client.add_data({out!r}, {rows!r}), and use that dataset")
             rows = abspath(rows)
         elif "/" not in rows:
             dataset = json.loads((yield self._call("GET", f"/v1/datasets/{wire.quote(rows)}")))
@@ -346,8 +346,8 @@ class Verbs(ServiceVerbs, KeyVerbs):
     def _verified(self, path: str) -> Steps[VerificationView]:
         line = yield Call("GET", f"{path}/verify", {"namespace": self.namespace}, until=_is_last)
         if not line:
-            message = "the answer broke off before the content was verified"
-            raise UnavailableError(message, fix="ask again")
+            message = "the connection broke off before the content was verified"
+            raise UnavailableError(message, fix="try again")
         event = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
         if "error" in event:
             raise from_wire(msgspec.json.decode(event["error"]))
@@ -412,8 +412,8 @@ class Verbs(ServiceVerbs, KeyVerbs):
                 raise UsageError(message, fix="submit a document that runs its program: command: python train.py")
             return function.submit_body(what, args, kwargs, wishes, self.namespace)
         if args or kwargs:
-            message = "args and kwargs are for functions; a document has none"
-            raise UsageError(message, fix="write them into its command")
+            message = "args and kwargs apply only to functions, not to documents"
+            raise UsageError(message, fix="write them into the command of the document")
         text, folder, file = submitting.read(what)
         body = submitting.submit_body(text, folder, file)
         if wishes:

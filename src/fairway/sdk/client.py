@@ -48,7 +48,7 @@ class _Face(Verbs):
             self.daemon, self.namespace = Daemon(os.fspath(home)), given_namespace or "default"
             return
         if home:
-            message = f"a client acts in a home ({os.fspath(home)}) or on a cluster ({selected_context}), not in both"
+            message = f"a client uses either a home ({os.fspath(home)}) or a cluster ({selected_context}), not both"
             raise UsageError(message, fix="leave one of them out")
         self.daemon = Cluster(*place.find_context(selected_context))
         self.namespace = given_namespace or self.daemon.target.namespace

@@ -110,7 +110,7 @@ class Cluster:
         while not self.answers():
             if time.monotonic() - began > AWAY_LIMIT:
                 message = f"Fairway on {self.target.context} has not answered for {AWAY_LIMIT:.0f} s"
-                raise UnavailableError(message, fix="what runs there goes on; try again later")
+                raise UnavailableError(message, fix="running jobs and services continue; try again later")
             time.sleep(_PAUSE)
 
     def _exchange(self, method: str, target: str, body: bytes, kind: str, limit: float | None) -> wire.Reply:
@@ -129,7 +129,7 @@ class Cluster:
     def _connect(self, host: str, port: int) -> socket.socket:
         if self.target.proxy:
             message = (
-                f"the context {self.target.context!r} goes through a proxy ({self.target.proxy}), which is not possible here"
+                f"the context {self.target.context!r} goes through a proxy ({self.target.proxy}), which Fairway does not support"
             )
             raise UsageError(message, fix="use a context that leads to the API server directly")
         try:
@@ -212,10 +212,10 @@ def read_error(status: int, body: bytes, target: Target) -> FairwayError:
         return from_wire(payload["error"])
     text = str(payload.get("message") or "") if isinstance(payload, dict) else body.decode("utf-8", "replace").strip()[:500]
     if status == 401:
-        message = f"{target.server} does not know you: {text or 'Unauthorized'}"
-        return DeniedError(message, fix=f"log in again, or mend the user of the context {target.context!r} in the kubeconfig")
+        message = f"{target.server} rejects your credentials: {text or 'Unauthorized'}"
+        return DeniedError(message, fix=f"log in again, or correct the user of the context {target.context!r} in the kubeconfig")
     if status == 403:
-        fix = "ask the administrator of the cluster for this permission (`kubectl auth can-i` tells what you have)"
+        fix = "ask the administrator of the cluster for this permission (`kubectl auth can-i --list` shows your permissions)"
         return DeniedError(text, fix=fix if "cannot" in text else "")
     if status == 404:
         message = f"Fairway is not installed on {target.context or target.server}: {text}"
@@ -224,7 +224,7 @@ def read_error(status: int, body: bytes, target: Target) -> FairwayError:
         message = f"Fairway on {target.context or target.server} does not answer: {text or f'HTTP {status}'}"
         # If the API server had forwarded the request, it may have taken effect.
         kind = LostAnswerError if status in (502, 504) or text.endswith(_BROKEN) else UnavailableError
-        return kind(message, fix="`kubectl get apiservice v1alpha1.record.fairway.dev` says why; try again soon")
+        return kind(message, fix="`kubectl get apiservice v1alpha1.record.fairway.dev` shows why; try again soon")
     return FairwayError(f"{target.server} answered with status {status}: {text}")
 
 

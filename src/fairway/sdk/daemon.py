@@ -131,10 +131,10 @@ class Daemon:
         began = time.monotonic()
         while _holds_lock(os.path.join(self.home, place.LOCK_NAME)) or self.answers():
             if time.monotonic() - began > STOP_LIMIT:
-                message = f"the daemon (pid {pid}) was asked to end {STOP_LIMIT:.0f} s ago and still runs"
+                message = f"the daemon (pid {pid}) was asked to stop {STOP_LIMIT:.0f} s ago and is still running"
                 raise UnavailableError(
                     message,
-                    fix=f"look at {self.log}; `kill -9 {pid}` loses no task",
+                    fix=f"see {self.log}; `kill -9 {pid}` loses no task",
                 )
             time.sleep(_PAUSE)
 
@@ -143,7 +143,7 @@ class Daemon:
         import json
 
         health = json.loads(self.request("GET", "/v1/health", start=False).read())
-        self.say(f"the daemon is version {health['version']}, this is {VERSION}: restarting it (tasks go on)")
+        self.say(f"the daemon is version {health['version']}, this is {VERSION}: restarting it (tasks keep running)")
         self.stop(int(health["pid"]))
         self.start()
 
@@ -181,8 +181,8 @@ class Daemon:
         log_end = _read_end(self.log, mark)
         if log_end == _NOTHING and not disk.has_room(self.home):
             problem, fix = disk.full(self.home)
-            return UnavailableError(f"the daemon ended at its start: {problem}", fix=fix)
-        return UnavailableError(f"the daemon ended at its start:\n{log_end}", fix=f"the log is {self.log}")
+            return UnavailableError(f"the daemon ended while starting: {problem}", fix=fix)
+        return UnavailableError(f"the daemon ended while starting:\n{log_end}", fix=f"the log is {self.log}")
 
     def _start_alone(self) -> None:
         began = time.monotonic()
@@ -223,8 +223,8 @@ def _make_home(home: str) -> None:
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
     except OSError as error:
-        reason, fix = disk.explain(error, home) or (error.strerror, "set FAIRWAY_HOME to a folder that you may write")
-        message = f"the home {home} cannot be made: {reason}"
+        reason, fix = disk.explain(error, home) or (error.strerror, "set FAIRWAY_HOME to a folder that you can write to")
+        message = f"the home {home} cannot be created: {reason}"
         raise UnavailableError(message, fix=fix) from error
 
 
@@ -254,7 +254,7 @@ def _spawn(command: tuple[str, ...], home: str, log: str) -> int:
             message = f"the daemon cannot write its log {log}: {explanation[0]}"
             raise UnavailableError(message, fix=explanation[1]) from error
         message = f"{sys.executable} cannot be started: {error.strerror}"
-        raise UnavailableError(message, fix="install fairway anew, or use another interpreter") from error
+        raise UnavailableError(message, fix="reinstall fairway, or use another interpreter") from error
     finally:
         os.close(write)
     return read

@@ -16,7 +16,7 @@ def decode(data: bytes, kind: type[_View]) -> _View:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
-        message = f"the daemon's answer is not understood: {error}"
+        message = f"the daemon's reply cannot be decoded: {error}"
         raise FairwayError(
-            message, fix="the daemon and this package may differ in version: fairway daemon stop, then try again"
+            message, fix="the daemon may be of another version than this package: run `fairway daemon stop`, then try again"
         ) from error

@@ -43,7 +43,7 @@ def _roles(command: Sequence[str], wishes: Wishes, role: dict[str, Any]) -> dict
     counts = wishes.get("roles") or {}
     others = {name: {"command": list(command), **_count(name, count)} for name, count in counts.items() if name != subject}
     if subject in counts and wishes.get("workers") is not None and counts[subject] != wishes["workers"]:
-        message = f"{subject} has {counts[subject]} tasks by its role and {wishes['workers']} by workers"
+        message = f"{subject} has {counts[subject]} tasks according to its role, but {wishes['workers']} according to workers"
         raise UsageError(message, fix="keep one of them")
     return {**others, subject: {**role, **(_count(subject, counts[subject]) if subject in counts else {})}}
 
@@ -51,7 +51,7 @@ def _roles(command: Sequence[str], wishes: Wishes, role: dict[str, Any]) -> dict
 def _count(name: str, count: int) -> dict[str, Any]:
     if count < 1:
         message = f"roles: {name}: {count}: at least one is needed"
-        raise UsageError(message, fix="leave it out, or say 1")
+        raise UsageError(message, fix="leave it out, or write 1")
     return {"replicas": {"min": count, "max": count}}
 
 
@@ -69,7 +69,7 @@ def change_document(document: dict[str, Any], wishes: Wishes, command: Sequence[
         subject = wishes.get("role") or (roles[0] if len(roles) == 1 else "worker")
         if subject not in roles:
             message = f"the document has no role {subject}"
-            raise UsageError(message, fix=f"say which is meant: {' or '.join(roles)}")
+            raise UsageError(message, fix=f"choose one of its roles: {' or '.join(roles)}")
         spec["roles"] = {subject: role}
     for name, count in (wishes.get("roles") or {}).items():
         if name not in document["spec"]["roles"]:
@@ -109,7 +109,7 @@ def _role_part(wishes: Wishes) -> dict[str, Any]:
     if workers is not None:
         if workers < 1:
             message = f"workers: {workers}: at least one is needed"
-            raise UsageError(message, fix="leave it out, or say 1")
+            raise UsageError(message, fix="leave it out, or write 1")
         role["replicas"] = {"min": workers, "max": workers}
     if wishes.get("processes") is not None:
         role["processes"] = wishes["processes"]
@@ -133,7 +133,7 @@ def split_gpus(text: str, called: str = "gpus") -> tuple[str, str, str]:
     """Split `H100:8` into GPU type, colon and number. `called` is the name of the option in error messages."""
     kind, mark, count = text.rpartition(":")
     if not mark and count[:1].isalpha():
-        message = f"{called} {text}: it names a type of GPU and no number"
+        message = f"{called} {text}: the number of GPUs is missing"
         raise UsageError(message, fix=f"write {text}:1")
     return kind, mark, count
 
@@ -195,7 +195,7 @@ def read_documents(path: str) -> tuple[str, str]:
         message = f"{path} is a folder"
         raise UsageError(message, fix=f"name a file in it, or `fairway apply -f {path}`") from None
     except UnicodeDecodeError:
-        message = f"{path} is no text file"
+        message = f"{path} is not a text file"
         raise UsageError(message, fix="name a YAML or JSON document") from None
 
 

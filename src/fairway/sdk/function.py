@@ -53,6 +53,6 @@ def read_results(job: JobView) -> tuple[Any, ...]:
         message = f"{job.name} did not succeed: {reason}"
         raise FairwayError(message, fix=f"fairway logs {job.name}") from error
     if not results:
-        message = f"{job.name} left no result"
+        message = f"{job.name} returned no result"
         raise NotFoundError(message, fix="only a function submitted by `Client.submit` has one")
     return tuple(result["value"] for result in results)

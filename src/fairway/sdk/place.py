@@ -74,14 +74,14 @@ def make_runtime_folder(folder: str) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         stat = os.lstat(folder)
     except OSError as error:
-        message = f"the folder for sockets cannot be made: {error.strerror}: {folder}"
+        message = f"the folder for sockets cannot be created: {error.strerror}: {folder}"
         raise UnavailableError(
             message,
-            fix="set XDG_RUNTIME_DIR to a folder that is yours",
+            fix="set XDG_RUNTIME_DIR to a folder that only you can access",
         ) from error
     if stat.st_uid != os.getuid() or stat.st_mode & 0o077:
-        message = f"the folder for sockets is not yours alone: {folder}"
+        message = f"other users can access the folder for sockets: {folder}"
         raise UnavailableError(
             message,
-            fix=f"remove it or `chmod 700 {folder}`, or set XDG_RUNTIME_DIR to a folder that is yours",
+            fix=f"remove it or `chmod 700 {folder}`, or set XDG_RUNTIME_DIR to a folder that only you can access",
         )

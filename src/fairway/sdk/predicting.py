@@ -103,8 +103,8 @@ def image_for(model: dict[str, Any], image: str, own: str, how: str) -> str:
     """Return the image of the job: `image`, or Fairway's `own`, which runs only ONNX. `how` names the option in the fix."""
     selected = image or (own if model["format"] == "onnx" else "")
     if not selected:
-        message = f"{model['name']}@{model['version']} is of the format {model['format']}, which Fairway's own image cannot run"
-        raise RefusedError(message, fix=f"name one that has Fairway and the model's framework: {how}")
+        message = f"{model['name']}@{model['version']} has the format {model['format']}, which Fairway's own image cannot run"
+        raise RefusedError(message, fix=f"give an image that has Fairway and the model's framework: {how}")
     return selected
 
 

@@ -69,14 +69,14 @@ def pack(folder: str) -> bytes:
     """Return the folder's files, without those that its ignore files exclude, as a gzipped archive."""
     if not os.path.isdir(folder):
         message = f"there is no folder of code {folder}"
-        raise RefusedError(message, fix="name one under code:, relative to the document")
+        raise RefusedError(message, fix="give an existing folder under code:, relative to the document")
     tree = scan(Path(folder), ignoring=True)
     if tree.size > LIMIT:
         largest = ", ".join(f"{path} ({show_bytes(size)})" for path, size in tree.largest())
         message = (
-            f"{folder} holds {show_bytes(tree.size)}, more than the {show_bytes(LIMIT)} that code may; the largest: {largest}"
+            f"{folder} holds {show_bytes(tree.size)}, more than the limit of {show_bytes(LIMIT)} for code; the largest: {largest}"
         )
-        raise RefusedError(message, fix="leave data out with .fairwayignore and name it under data:")
+        raise RefusedError(message, fix="exclude data with .fairwayignore and declare it under data:")
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as archive:
         for path in [*tree.files, *(entry.path for entry in tree.others)]:

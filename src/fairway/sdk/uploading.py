@@ -53,7 +53,7 @@ class _Content:
             data = file.read(length)
         if len(data) < length:
             message = f"{self.source} became shorter while it was sent"
-            raise RefusedError(message, fix="try again when nothing changes the files")
+            raise RefusedError(message, fix="try again when no program changes the files")
         return data
 
 
@@ -63,7 +63,7 @@ def _reading() -> Iterator[None]:
         yield
     except OSError as error:
         message = f"{error.filename} cannot be read: {error.strerror}"
-        raise RefusedError(message, fix="change its mode, or try again when nothing changes the files") from None
+        raise RefusedError(message, fix="change its mode, or try again when no program changes the files") from None
 
 
 def examine(body: dict[str, Any]) -> str:
@@ -92,8 +92,8 @@ def send_dataset(body: dict[str, Any], *, namespace: str, told: Told | None = No
     from fairway.registry.dataset import check_dataset_name
 
     if body["reference"]:
-        message = f"{body['path']} cannot be described by reference on a cluster, which does not read it"
-        raise UsageError(message, fix="add it without --reference, or name the URI itself under data: in a job")
+        message = f"{body['path']} cannot be added by reference on a cluster, which cannot read this path"
+        raise UsageError(message, fix="add it without --reference, or give the URI under data: in a job")
     check_dataset_name(body["name"])
     _check_path(body["path"])
     digest, is_file = yield from _send(body["path"], namespace, told)
@@ -103,7 +103,7 @@ def send_dataset(body: dict[str, Any], *, namespace: str, told: Told | None = No
 def _check_path(path: str) -> None:
     if "://" in path:
         message = f"{path} is not fetched by a cluster"
-        raise UsageError(message, fix="fetch it to this machine, and register the files")
+        raise UsageError(message, fix="download it to this machine, and register the files")
 
 
 def _send(path: str, namespace: str, told: Told | None) -> Steps[tuple[str, bool]]:
@@ -168,7 +168,7 @@ def _exchange(parts: list[tuple[_Content, bytes]], namespace: str, *, asking: bo
         if moved or asking:
             return unfinished
     message = f"the content {parts[0][0].digest[:12]} could not be sent to the cluster"
-    raise UnavailableError(message, fix="try again: what has come is not sent again")
+    raise UnavailableError(message, fix="try again: parts that have arrived are not sent again")
 
 
 def _taken_in(parts: list[tuple[_Content, bytes]], standing: list[dict[str, Any]]) -> tuple[list[_Content], bool]:

@@ -89,7 +89,7 @@ class Decoder:
             message = "the daemon closed the connection in the middle of an answer"
             raise LostAnswerError(
                 message,
-                fix="try again; `fairway daemon status` says whether it runs and where its log is",
+                fix="try again; `fairway daemon status` shows whether it is running and where its log is",
             )
 
     def _read_head(self) -> bool:

@@ -72,10 +72,12 @@ def _read(path: str, flag: str, check: Callable[[Path], None], read: Callable[[P
         raise UsageError(f"{flag} {path} is a folder", fix="name a file in it") from None
     except (gzip.BadGzipFile, EOFError):
         raise UsageError(
-            f"{flag} {path} is not whole, or not compressed", fix="gzip -t says more; the name ends in .gz"
+            f"{flag} {path} is truncated, or not compressed", fix="check it with gzip -t, or remove .gz from its name"
         ) from None
     except UnicodeDecodeError:
-        raise UsageError(f"{flag} {path} is no text file", fix="name a CSV or JSON file; a compressed one ends in .gz") from None
+        raise UsageError(
+            f"{flag} {path} is not a text file", fix="name a CSV or JSON file; compressed files end in .gz"
+        ) from None
 
 
 def _open(file: Path) -> IO[str]:
@@ -97,7 +99,7 @@ def _check_columns(file: Path, columns: Sequence[str]) -> None:
     mistakes = []
     for name in columns:
         if name not in header:
-            hint = did_you_mean(name, header) and f"is {nearest(name, header, cutoff=0.6)} meant? rename it"
+            hint = did_you_mean(name, header) and f"rename the column {nearest(name, header, cutoff=0.6)} if it is meant"
             fix = hint or f"the first line must name {', '.join(columns)}"
             mistakes.append(Mistake(f"has no column {name}", file=str(file), line=1, fix=fix))
     if mistakes:
@@ -109,8 +111,8 @@ def _check_order(file: Path) -> None:
         try:
             order = json.load(text)
         except json.JSONDecodeError as problem:
-            mistake = Mistake(f"is no JSON: {problem.msg}", file=str(file), line=problem.lineno, column=problem.colno)
+            mistake = Mistake(f"is not valid JSON: {problem.msg}", file=str(file), line=problem.lineno, column=problem.colno)
             raise SpecError([mistake]) from problem
     if not isinstance(order, dict) or not isinstance(order.get("pods"), list):
-        fix = 'write {"pods": [places in the list of pods, sorted by name], "node_rank": [...]}'
+        fix = 'write {"pods": [indices in the list of pods, sorted by name], "node_rank": [...]}'
         raise SpecError([Mistake("has no list `pods`", file=str(file), fix=fix)])

@@ -83,7 +83,7 @@ def come_and_go(
 ) -> list[ChurnResult]:
     """Run the churn experiment once for each policy, with the same tasks at the same times. `count`: number of tasks."""
     if not load > 0:
-        raise UsageError(f"--churn {load:g}: a load above 0 is needed", fix="1.1 asks for 10 % more GPUs than there are")
+        raise UsageError(f"--churn {load:g}: a load above 0 is needed", fix="1.1 requests 10 % more GPUs than there are")
     return [
         churn.churn(nodes, pods, load, policy, mix, seed, count=count, progress=_told(progress, policy)) for policy in policies
     ]
@@ -103,12 +103,12 @@ def check_order(nodes: Sequence[Node], pods: Sequence[Shape], order: Order) -> N
     """Raise `UsageError` if nodes, pods and order do not belong together."""
     if not nodes or not pods:
         raise UsageError(
-            f"the list of {'pods' if nodes else 'nodes'} is empty", fix="give one with a line for each below its head"
+            f"the list of {'pods' if nodes else 'nodes'} is empty", fix="use a list with one line for each below the header"
         )
     try:
         check(nodes, pods, order)
     except UsageError as problem:
-        fix = "give the order that was made for these pods and nodes, or none: then one is drawn (--seed N)"
+        fix = "use the order made for these pods and nodes, or omit it to draw one (--seed N)"
         raise UsageError(problem.message, fix=fix) from problem
 
 
@@ -130,7 +130,7 @@ def change_queue_nodes(nodes: Nodes, change: Change) -> Nodes:
     """Return the changed nodes of a queue."""
     if change.gpus not in (None, nodes.gpus):
         fix = f"write --add-nodes {change.add} or {change.add}x{nodes.gpus}"
-        raise UsageError(f"nodes with {change.gpus} GPUs beside nodes with {nodes.gpus} are not simulated", fix=fix)
+        raise UsageError(f"nodes with {change.gpus} GPUs cannot be mixed with nodes with {nodes.gpus}", fix=fix)
     return nodes.changed(change.add, change.remove)
 
 
@@ -139,7 +139,7 @@ def change_nodes(nodes: Sequence[Node], order: Order, change: Change) -> tuple[l
     if not change.add and not change.remove:
         return list(nodes), order
     if change.remove >= len(nodes):
-        raise UsageError(f"--remove-nodes {change.remove}: there are {len(nodes)}", fix="remove fewer")
+        raise UsageError(f"--remove-nodes {change.remove}: there are only {len(nodes)} nodes", fix="remove fewer")
     more = [(_commonest(nodes, change.gpus).name, change.add)] if change.add else []
     changed = experiment.changed(nodes, more, _spread(nodes, change.remove))
     if not order.ranks:
@@ -158,7 +158,7 @@ def _commonest(nodes: Sequence[Node], gpus: int | None) -> Node:
     if not fitting:
         sizes = sorted({len(node.devices) for node in nodes})
         fix = f"nodes here have {', '.join(map(str, sizes))} GPUs"
-        raise UsageError(f"no node has {'any' if gpus is None else gpus} GPUs, and more of them were asked for", fix=fix)
+        raise UsageError(f"no node has {'any' if gpus is None else gpus} GPUs, so none can be added", fix=fix)
     kinds = Counter(map(_kind, fitting))
     return max(fitting, key=lambda node: kinds[_kind(node)])
 

@@ -72,9 +72,13 @@ def read_mix(path: Path) -> Mix:
 def check(nodes: Sequence[Node], pods: Sequence[Shape], order: Order) -> None:
     """Raise `UsageError` if nodes, pods and order do not belong together."""
     if order.pods and not 0 <= min(order.pods) <= max(order.pods) < len(pods):
-        raise UsageError(f"the order names pod {max(order.pods)}, and there are {len(pods)}: it belongs to another list of pods")
+        raise UsageError(
+            f"the order names pod {max(order.pods)}, but there are only {len(pods)}: it belongs to another list of pods"
+        )
     if order.ranks and len(order.ranks) != len(nodes):
-        raise UsageError(f"the order ranks {len(order.ranks)} nodes, and there are {len(nodes)}: it belongs to other nodes")
+        raise UsageError(
+            f"the order ranks {len(order.ranks)} nodes, but there are {len(nodes)}: it belongs to another list of nodes"
+        )
 
 
 @contextmanager

@@ -76,12 +76,14 @@ def _labels(document: Document) -> Iterator[Problem]:
             if not _LABEL_KEY.fullmatch(name):
                 yield Problem(
                     at,
-                    f"has a key that is no label name: {name[:80]!r}",
-                    "at most 63 letters, digits, dots, dashes and underscores, perhaps after a domain and a slash",
+                    f"has a key that is not a valid label name: {name[:80]!r}",
+                    "use at most 63 letters, digits, dots, dashes and underscores, optionally after a domain and a slash",
                 )
             elif group == "labels" and not _LABEL.fullmatch(value):
                 yield Problem(
-                    at, "is no label value", "at most 63 letters, digits, dots, dashes and underscores; or make it an annotation"
+                    at,
+                    "is not a valid label value",
+                    "use at most 63 letters, digits, dots, dashes and underscores; or make it an annotation",
                 )
 
 
@@ -90,7 +92,7 @@ def _success(spec: JobSpec) -> Iterator[Problem]:
     if required_roles and not any(role in spec.roles for role in required_roles):
         yield Problem(
             ("spec", "success"),
-            f"needs a role `{required_roles[0]}`, and there is none",
+            f"needs a role `{required_roles[0]}`, which is not defined",
             f"add it to the roles, or choose {SuccessPolicy.AUTO}",
         )
 
@@ -98,9 +100,9 @@ def _success(spec: JobSpec) -> Iterator[Problem]:
 def _secrets(spec: JobSpec | ServiceSpec) -> Iterator[Problem]:
     for index, name in enumerate(spec.secrets):
         if name in spec.secrets[:index]:
-            yield Problem(("spec", "secrets", index), "is there twice", "keep one of them")
+            yield Problem(("spec", "secrets", index), "is listed twice", "keep one of them")
         elif name in spec.env:
-            yield Problem(("spec", "secrets", index), "is a variable in `env` too", "keep one of them")
+            yield Problem(("spec", "secrets", index), "is also a variable in `env`", "keep one of them")
 
 
 def _references(spec: JobSpec) -> Iterator[Problem]:
@@ -114,7 +116,7 @@ def _references(spec: JobSpec) -> Iterator[Problem]:
 
 def _sources(spec: JobSpec | ServiceSpec) -> Iterator[Problem]:
     if "://" in spec.code.path:
-        yield Problem(("spec", "code", "path"), "is no folder", "for a repository write `code: {git: URL}`")
+        yield Problem(("spec", "code", "path"), "is not a folder", "for a repository write `code: {git: URL}`")
     if spec.environment.container is Container.ALWAYS and not spec.environment.image:
         yield Problem(("spec", "environment", "container"), "needs an image", "add `image`, or remove it")
 
@@ -124,8 +126,8 @@ def _total(spec: JobSpec) -> Iterator[Problem]:
     if total > TOTAL_REPLICAS:
         yield Problem(
             ("spec", "roles"),
-            f"have {total:,} replicas together, of at most {TOTAL_REPLICAS:,}",
-            "make them fewer, or make several jobs",
+            f"have {total:,} replicas in total, more than the limit of {TOTAL_REPLICAS:,}",
+            "use fewer replicas, or several jobs",
         )
 
 
@@ -170,14 +172,14 @@ def _role_resources(_: JobSpec | ServiceSpec, role: Role | ServiceSpec, at: tupl
         requested, limit = getattr(role.resources, name), getattr(role.limits, name)
         if requested is not None and limit is not None and parse(limit) < parse(requested):
             yield Problem(
-                (*at, "limits", name), f"is less than the {requested} that `resources` asks for", f"write {requested} or more"
+                (*at, "limits", name), f"is less than the {requested} that `resources` requests", f"write {requested} or more"
             )
 
 
 def _vendor_gpus(other: dict[str, int], at: tuple[str, ...]) -> Iterator[Problem]:
     for name in other:
         if name in _VENDOR_GPUS:
-            yield Problem((*at, "other", name), "is what Kubernetes calls GPUs", "write `gpu`; it works everywhere")
+            yield Problem((*at, "other", name), "is the Kubernetes name for GPUs", "write `gpu`; it works everywhere")
 
 
 def _gpu_share(given: Resources, at: tuple[str, ...]) -> Iterator[Problem]:
@@ -185,21 +187,21 @@ def _gpu_share(given: Resources, at: tuple[str, ...]) -> Iterator[Problem]:
     count = quantity.number(given.gpu) if given.gpu is not None else None
     if given.gpu_share is not None:
         if not 0 < quantity.number(given.gpu_share) <= 1:
-            yield Problem((*at, "gpuShare"), "is no part of a GPU", "write more than 0 and at most 1, for example 0.25")
+            yield Problem((*at, "gpuShare"), "is not a valid share of a GPU", "write more than 0 and at most 1, for example 0.25")
         if count is not None and 0 < count < 1:
             fix = f"write `gpu: 1`, or remove `gpu_share` to get {given.gpu} of one GPU"
-            yield Problem((*at, "gpu"), "is a share already, and so is `gpu_share`", fix)
+            yield Problem((*at, "gpu"), "already requests a share of a GPU, and so does `gpu_share`", fix)
     for name, value in (("gpu_share", given.gpu_share), ("gpu_memory", given.gpu_memory)):
         if count == 0 and value is not None:
-            yield Problem((*at, to_camel(name)), "is of a GPU, and `gpu` is 0", f"remove it, or `gpu: {given.gpu}`")
+            yield Problem((*at, to_camel(name)), "needs a GPU, but `gpu` is 0", f"remove it, or remove `gpu: {given.gpu}`")
 
 
 def _role_placement(_: JobSpec | ServiceSpec, role: Role | ServiceSpec, at: tuple[str, ...]) -> Iterator[Problem]:
     placement = role.placement
     if placement.together and placement.apart:
-        yield Problem((*at, "placement"), "wants replicas together and apart", "keep one of them")
+        yield Problem((*at, "placement"), "sets both `together` and `apart`", "keep one of them")
     if placement.alone and not gpu_ask(role.resources).count:
-        yield Problem((*at, "placement", "alone"), "is about GPUs, and it asks for none", "ask for one, or remove it")
+        yield Problem((*at, "placement", "alone"), "applies to GPUs, but no GPU is requested", "request a GPU, or remove it")
     for index, taint in enumerate(placement.tolerations):
         if not taint.strip():
             yield Problem((*at, "placement", "tolerations", index), "is empty", "write the name of a taint, or * for all")
@@ -207,18 +209,18 @@ def _role_placement(_: JobSpec | ServiceSpec, role: Role | ServiceSpec, at: tupl
 
 def _protocol(spec: ServiceSpec) -> Iterator[Problem]:
     if spec.model:
-        message = f"is {spec.protocol}, and replicas of a model answer HTTP/1.1, HTTP/2 and gRPC in any case"
+        message = f"is {spec.protocol}, but replicas of a model always answer HTTP/1.1, HTTP/2 and gRPC"
         yield Problem(("spec", "protocol"), message, "remove it")
     elif spec.protocol is ServiceProtocol.GRPC and spec.ready:
-        message = "is a path, and a server of gRPC is asked by grpc.health.v1.Health/Check"
+        message = "is a path, but a gRPC server is checked with grpc.health.v1.Health/Check"
         yield Problem(("spec", "ready"), message, "remove it, or use protocol: http2")
 
 
 def _service_problems(spec: ServiceSpec) -> Iterator[Problem]:
     if not spec.model and not spec.command:
-        yield Problem(("spec",), "serves nothing", "add a model or a command", is_of_whole=True)
+        yield Problem(("spec",), "has neither a model nor a command", "add a model or a command", is_of_whole=True)
     if spec.model and spec.command:
-        yield Problem(("spec", "command"), "stands beside a model", "keep one of them")
+        yield Problem(("spec", "command"), "is set together with a model", "keep one of them")
     if spec.protocol is not ServiceProtocol.HTTP:
         yield from _protocol(spec)
     yield from _secrets(spec)
@@ -226,18 +228,22 @@ def _service_problems(spec: ServiceSpec) -> Iterator[Problem]:
     yield from _role_resources(spec, spec, ("spec",))
     yield from _role_placement(spec, spec, ("spec",))
     if spec.follow and not spec.model:
-        yield Problem(("spec", "follow"), "follows a model, and there is none", "remove it, or name a model")
+        yield Problem(("spec", "follow"), "needs a model to follow, but no model is set", "remove it, or set `model`")
     if spec.follow and spec.model.partition("@")[2].isdecimal():
         name = spec.model.partition("@")[0]
-        yield Problem(("spec", "follow"), f"follows an alias, and {spec.model} never moves", f"write `model: {name}@champion`")
+        yield Problem(
+            ("spec", "follow"),
+            f"needs an alias to follow, but {spec.model} is a fixed version",
+            f"write `model: {name}@champion`",
+        )
     if not quantity.percent(spec.scaling.utilisation):
-        yield Problem(("spec", "scaling", "utilisation"), "would need replicas without end", "write for example 75%")
+        yield Problem(("spec", "scaling", "utilisation"), "must be more than 0%", "write for example 75%")
     guard = spec.rollout.guard
     if guard.metric and spec.rollout.strategy is RolloutStrategy.SHADOW:
-        message = "compares answers that users saw, and those of a shadow release are never shown"
+        message = "compares answers that users saw, but users never see the answers of a shadow release"
         yield Problem(("spec", "rollout", "guard", "metric"), message, "use strategy: ab, or remove it")
     if guard.outputs and spec.rollout.strategy is not RolloutStrategy.SHADOW:
-        message = f"compares answers of both versions to the same request, and {spec.rollout.strategy} sends each request to one"
+        message = f"compares answers of both versions to the same request, but {spec.rollout.strategy} sends it to one of them"
         fix = "use strategy: shadow, or remove it; guard.non_finite and guard.metric judge the outputs of other releases"
         yield Problem(("spec", "rollout", "guard", "outputs"), message, fix)
 
@@ -248,17 +254,21 @@ def _queue_problems(spec: QueueSpec) -> Iterator[Problem]:
             ("spec", "members"), "is empty", "add at least one, or leave it out for all users; to close a queue, delete it"
         )
     if quantity.number(spec.weight) <= 0:
-        yield Problem(("spec", "weight"), "is no weight", "write more than 0, for example 1; to close a queue, delete it")
+        yield Problem(
+            ("spec", "weight"), "is not a valid weight", "write more than 0, for example 1; to close a queue, delete it"
+        )
     for amounts, at in ((spec.quota, ("spec", "quota")), (spec.limits.per_user, ("spec", "limits", "perUser"))):
         yield from _vendor_gpus(amounts.other, at)
         yield from _gpu_type_over_all(amounts, at)
         for name in amounts.other:
             if name in _OWN_NAMES or name.startswith("gpu:"):
-                yield Problem((*at, "other", name), "is no other resource", f"write `{name.partition(':')[0]}` beside `other`")
+                yield Problem(
+                    (*at, "other", name), "does not belong in `other`", f"write `{name.partition(':')[0]}` outside `other`"
+                )
     limits, defaults = spec.limits, spec.defaults
     for group, timeout in (("limits", limits.timeout), ("defaults", defaults.timeout)):
         if timeout is not None and not quantity.seconds(timeout):
-            yield Problem(("spec", group, "timeout"), "leaves no time at all", "write for example 72h, or leave it out")
+            yield Problem(("spec", group, "timeout"), "must be more than 0", "write for example 72h, or leave it out")
     if limits.timeout and defaults.timeout and quantity.seconds(defaults.timeout) > quantity.seconds(limits.timeout):
         message = f"is longer than the {limits.timeout} that `limits` allows"
         yield Problem(("spec", "defaults", "timeout"), message, f"write {limits.timeout} or less")
@@ -277,7 +287,7 @@ def _gpu_type_over_all(given: Allotment, at: tuple[str, ...]) -> Iterator[Proble
 def _no_nul(data: object, at: tuple[str | int, ...]) -> Iterator[Problem]:
     """Reject text with NUL: no path, variable or argument can contain it."""
     if isinstance(data, str) and "\0" in data:
-        yield Problem(at, "holds a NUL character", "remove it")
+        yield Problem(at, "contains a NUL character", "remove it")
     elif isinstance(data, dict):
         for name, value in data.items():
             yield from _no_nul(value, (*at, name))

@@ -160,7 +160,7 @@ class _Parser:
     def finish(self) -> None:
         if self._next < len(self._tokens):
             _, text, column = self._tokens[self._next]
-            message = f"has `{text}` where it should end; join comparisons with and, or"
+            message = f"has `{text}` where the condition should end; join comparisons with `and` or `or`"
             raise ConditionError(message, column)
 
     def _both(self, depth: int) -> Condition:
@@ -236,7 +236,7 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
         word, column = match[kind], match.start(kind) + 1
         if kind == "odd":
             instead = _INSTEAD.get(word)
-            message = f"has `{word}`, which means nothing here; {f'write {instead}' if instead else 'remove it'}"
+            message = f"has `{word}`, which is not valid here; {f'write {instead}' if instead else 'remove it'}"
             raise ConditionError(message, column)
         tokens.append((kind, word, column))
     return tokens

@@ -23,8 +23,8 @@ _MENDINGS = 4
 what encloses the values replaced before."""
 _MISSING = {
     "name": "add for example `name: mnist`",
-    "roles": "say what to run: `command: python train.py`, or `roles:` for several kinds of task",
-    "url": "add where to clone from",
+    "roles": "add what to run: `command: python train.py`, or `roles:` for several kinds of task",
+    "url": "add the URL to clone from",
 }
 
 
@@ -39,7 +39,7 @@ def read_documents(text: str, file: str = "") -> list[Document]:
         mistake.file = file
     documents = [_read(node, file, mistakes) for node in nodes if not _is_empty(node)]
     if not documents and not yaml_mistakes:
-        mistakes.append(Mistake("holds no document", file=file, fix="write one, beginning with `kind: TrainingJob`"))
+        mistakes.append(Mistake("contains no document", file=file, fix="write one, beginning with `kind: TrainingJob`"))
     if mistakes or yaml_mistakes:
         raise SpecError(sorted([*mistakes, *yaml_mistakes], key=lambda mistake: (mistake.line or math.inf, mistake.column)))
     return [document for document in documents if document is not None]
@@ -71,7 +71,7 @@ def _read(node: Node, file: str, mistakes: list[Mistake]) -> Document | None:
 
 def _read_kind(node: Node, report: Report) -> Document | None:
     if not isinstance(node, Mapping):
-        report.add("is no document", path="", place=node.place, fix="a document is a mapping; begin with `kind: TrainingJob`")
+        report.add("is not a document", path="", place=node.place, fix="a document is a mapping; begin with `kind: TrainingJob`")
         return None
     kind = node.get("kind")
     if kind is None or not isinstance(kind.value, Scalar) or not kind.value.text:
@@ -81,7 +81,7 @@ def _read_kind(node: Node, report: Report) -> Document | None:
     name = kind.value.text
     if name not in KINDS:
         fix = suggest.did_you_mean(name, KINDS) or f"use one of {', '.join(KINDS)}"
-        report.add("is no kind of document", path="kind", place=kind.value.place, value=show(name), fix=fix)
+        report.add("is not a known kind of document", path="kind", place=kind.value.place, value=show(name), fix=fix)
         return None
     reader = Reader(report, is_flat=_is_flat(node))
     return _validated(KINDS[name], reader, node, report)

@@ -19,7 +19,7 @@ def _address(text: str) -> str:
         return str(ipaddress.ip_address(text))
     except ValueError:
         message = (
-            "is no address: write for example 127.0.0.1 (this machine alone), 0.0.0.0 (all addresses) or one of this machine's"
+            "is not an IP address: write for example 127.0.0.1 (this machine only), 0.0.0.0 (all) or an address of this machine"
         )
         raise ValueError(message) from None
 
@@ -83,7 +83,7 @@ class EndpointCors(SpecModel):
             message = "lets pages of all origins (`*`) use credentials; name the origins, or leave credentials out"
             raise ValueError(message)
         if "*" in self.origins and len(self.origins) > 1:
-            message = "has `*` beside other origins; keep `*` alone, or name them"
+            message = "has `*` and other origins; keep `*` alone, or name them"
             raise ValueError(message)
         return self
 
@@ -116,8 +116,8 @@ class Endpoint(SpecModel):
     def _exposed_on_purpose(self) -> Endpoint:
         if not is_loopback(self.bind) and self.keys == "none" and not self.public:
             message = (
-                f"listens on {self.bind} without API keys, so every client that reaches this machine may ask; "
-                "add `keys: required`, or `public: true` (`fairway serve --public`) where that is wanted"
+                f"listens on {self.bind} without API keys, so every client that reaches this machine may send requests; "
+                "add `keys: required`, or `public: true` (`fairway serve --public`) if that is intended"
             )
             raise ValueError(message)
         return self

@@ -81,7 +81,7 @@ def shape_of(annotation: object) -> Shape:
         for type_, kind in ((StrEnum, Kind.TEXT), (bool, Kind.BOOLEAN), (int, Kind.INTEGER)):
             if issubclass(annotation, type_):
                 return Shape(kind)
-    message = f"{annotation!r} is no type that a document field may have"
+    message = f"{annotation!r} is not a type that a document field can have"
     raise TypeError(message)
 
 

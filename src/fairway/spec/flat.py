@@ -108,7 +108,7 @@ def _job(node: Node, path: str, report: Report) -> Node:
     role = roles.value.entries[0].name if isinstance(roles.value, Mapping) and roles.value.entries else "worker"
     for entry in lifted:
         report.add(
-            "stands beside `roles`, so it is not clear whose it is",
+            "is set together with `roles`, so it is not clear which role it belongs to",
             path=entry.written or entry.name,
             place=entry.place,
             fix=f"move it into a role, as `roles.{role}.{entry.name}`",
@@ -130,7 +130,7 @@ def _role_entry(entry: Entry, path: str, report: Report) -> Entry:
         return _with_value(entry, Scalar("0", value.place))
     if entry.name == "processes" and isinstance(resolve(value), str):
         report.add(
-            "is no number of processes",
+            "is not a number of processes",
             path=_below(path, entry),
             place=value.place,
             value=show(value.text),
@@ -151,7 +151,7 @@ def _service(node: Node, path: str, report: Report) -> Node:
 def _service_entry(entry: Entry, path: str, report: Report) -> Entry:
     if entry.name != "command" or not isinstance(entry.value, Scalar) or is_nothing(entry.value):
         return entry
-    words = _split_command(entry.value, _below(path, entry), report, "keep a file and run `bash FILE`")
+    words = _split_command(entry.value, _below(path, entry), report, "save a script and run `bash FILE`")
     return entry if words is None else _with_value(entry, words)
 
 
@@ -177,7 +177,7 @@ def _split_command(value: Scalar, path: str, report: Report, script: str) -> Seq
         return None
     if operators:
         report.add(
-            f"has `{operators[0]}`, which only a shell understands",
+            f"has `{operators[0]}`, which only a shell interprets",
             path=path,
             place=value.place,
             value=show(value.text),
@@ -186,7 +186,7 @@ def _split_command(value: Scalar, path: str, report: Report, script: str) -> Seq
         return None
     if several:
         report.add(
-            "has several lines, and a command is one",
+            "has several lines, but a command is one line",
             path=path,
             place=value.place,
             value=show(value.text),
@@ -227,7 +227,7 @@ def _code(node: Node, path: str, report: Report) -> Node:
     if isinstance(git.value, Mapping):
         if ref is not None:
             report.add(
-                "stands beside a `git` that has fields of its own",
+                "is set together with a `git` that has its own fields",
                 path=_below(path, ref),
                 place=ref.place,
                 fix="move it into `git`",
@@ -280,7 +280,7 @@ def _gpu(entry: Entry, node: Mapping, path: str, report: Report) -> list[Entry]:
     match = _GPU_SHORT.fullmatch(value.text)
     if not match or not _is_amount(match["count"]):
         report.add(
-            "is no number of GPUs",
+            "is not a number of GPUs",
             path=_below(path, entry),
             place=value.place,
             value=show(value.text),
@@ -310,11 +310,11 @@ def _gpu_by_type(entry: Entry, node: Mapping, path: str, report: Report) -> list
     if isinstance(value, Scalar) and not (match and _is_amount(match["count"])):
         if _is_amount(value.text) or is_nothing(value):
             return [entry]
-        fix = "write for example 8, or {A100: 8} for those of one type"
-        report.add("is no number of GPUs", path=_below(path, entry), place=value.place, value=show(value.text), fix=fix)
+        fix = "write for example 8, or {A100: 8} for GPUs of one type"
+        report.add("is not a number of GPUs", path=_below(path, entry), place=value.place, value=show(value.text), fix=fix)
         return []
     if node.get("gpu_types"):
-        fix = "move its types into `gpu_types`, or remove that"
+        fix = "move its types into `gpu_types`, or remove `gpu_types`"
         report.add("names types, and so does `gpu_types`", path=_below(path, entry), place=value.place, fix=fix)
         return []
     if isinstance(value, Scalar) and match:

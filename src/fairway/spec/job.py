@@ -122,7 +122,7 @@ class Role(SpecModel):
     """Processes per replica. 0 means automatic: one per GPU, or 1 without GPUs; always 1 when the command starts its own
     processes."""
     command: tuple[str, ...] = ()
-    """The program and its arguments; never given to a shell."""
+    """The program and its arguments; never passed to a shell."""
     script: str = ""
     """A bash script instead of a command; run with `bash -eu`."""
     env: dict[VariableName, str] = {}
@@ -235,7 +235,7 @@ class Kubernetes(SpecModel):
     """Settings for Kubernetes, merged last into the objects that Fairway creates there; ignored elsewhere."""
 
     pod: dict[str, Any] = {}
-    """A fragment of a pod's spec."""
+    """A fragment of a PodSpec, merged into the spec of each pod."""
     network: KubernetesNetwork = KubernetesNetwork()
     """Network of the pods."""
 

@@ -35,16 +35,16 @@ _KNOWN_TAGS = frozenset(
 
 _SYNTAX = {
     "mapping values are not allowed": (
-        "has a colon that YAML cannot place",
+        "has a colon that is not valid YAML here",
         "check the indentation, or put quotes round the text",
     ),
     "found character that cannot start any token": (
-        "has a character that cannot stand here",
+        "has a character that is not valid here",
         "indent with spaces, not tabs, and put quotes round text that begins with @, ` or %",
     ),
     "found a tab character": ("has a tab where spaces should be", "indent with spaces"),
-    "did not find expected key": ("is no `key: value` line", "check the indentation and the quotes above it"),
-    "did not find expected '-' indicator": ("is no list item", "begin it with `- `, as the lines above"),
+    "did not find expected key": ("is not a `key: value` line", "check the indentation and the quotes above it"),
+    "did not find expected '-' indicator": ("is not a list item", "begin it with `- `, like the lines above"),
     **dict.fromkeys(
         ("expected alphabetic or numeric character", "did not find expected alphabetic or numeric character"),
         ("has a `*` or `&` that YAML takes for the name of an anchor", 'put quotes round it: "*"'),
@@ -125,7 +125,7 @@ def compose(text: str) -> tuple[list[Node], list[Mistake]]:
     except yaml.MarkedYAMLError as error:
         composer.mistakes.append(_syntax_mistake(error, text))
     except yaml.YAMLError as error:
-        composer.mistakes.append(Mistake(f"is no YAML: {str(error).splitlines()[0]}", fix="save the file as UTF-8 text"))
+        composer.mistakes.append(Mistake(f"is not valid YAML: {str(error).splitlines()[0]}", fix="save the file as UTF-8 text"))
     return composer.documents, composer.mistakes
 
 
@@ -172,7 +172,7 @@ def from_data(value: object, depth: int = 0) -> Node:
         return Scalar("true" if value else "false")
     if isinstance(value, int | float):
         return Scalar(repr(value))
-    message = f"holds a {type(value).__name__}, which no document can hold"
+    message = f"contains a {type(value).__name__}, which a document cannot contain"
     raise ValueError(message)
 
 
@@ -182,7 +182,7 @@ def _entry(name: str, value: Node) -> Entry:
 
 def _unicode(text: str) -> str:
     if any("\ud800" <= sign <= "\udfff" for sign in text):
-        message = f"holds text that is no Unicode: {text[:40]!r}"
+        message = f"contains text that is not valid Unicode: {text[:40]!r}"
         raise ValueError(message)
     return str(text)
 
@@ -242,7 +242,7 @@ class _Composer:
 
     def _alias(self, anchor: str, place: Place) -> None:
         if anchor not in self._anchors:
-            message = "refers to an anchor that is not there, or to itself"
+            message = "refers to an undefined anchor, or to itself"
             raise _Refused(self._mistake(message, place, value=f"*{anchor}", fix=f"define it earlier with `&{anchor}`"))
         node, size, height = self._anchors[anchor]
         self._count(size, place)
@@ -285,7 +285,7 @@ class _Composer:
             return
         first = frame.entries.get(key.text)
         if first is not None:
-            message = f"is there twice; the first is on line {first.place.line}"
+            message = f"is defined twice; the first is on line {first.place.line}"
             self.mistakes.append(self._mistake(message, key.place, fix="keep one of them"))
             return
         frame.entries[key.text] = Entry(key.text, node, key.place, key.text)
@@ -296,7 +296,11 @@ class _Composer:
         for node in frame.merged:
             if not isinstance(node, Mapping):
                 self.mistakes.append(
-                    self._mistake("merges something that is no mapping", node.place, fix="write `<<: *name` of a mapping")
+                    self._mistake(
+                        "merges a value that is not a mapping",
+                        node.place,
+                        fix="write `<<: *name`, where `name` is the anchor of a mapping",
+                    )
                 )
                 continue
             for entry in node.entries:
@@ -316,7 +320,7 @@ class _Composer:
 
     def _check_tag(self, tag: str | None, place: Place) -> None:
         if tag not in _KNOWN_TAGS:
-            message = "is a tag that has no meaning here"
+            message = "is a tag that is not supported here"
             self.mistakes.append(self._mistake(message, place, value=str(tag).replace(_TAG, "!!"), fix="remove it"))
 
     def _mistake(self, message: str, place: Place, *, value: str = "", fix: str = "") -> Mistake:
@@ -337,13 +341,13 @@ def _check_text(text: str) -> None:
     """Reject text that the parser must not get; takes at most one pass over the text."""
     size = len(text) if len(text) > TEXT_LIMIT else len(text.encode("utf-8", "surrogatepass"))
     if size > TEXT_LIMIT:
-        message = f"is too long: {size:,} of at most {TEXT_LIMIT:,} bytes"
-        raise _Refused(Mistake(message, fix="a document describes a job; keep data in files beside it"))
+        message = f"is too long: {size:,} bytes; the limit is {TEXT_LIMIT:,} bytes"
+        raise _Refused(Mistake(message, fix="a document describes a job; keep data in separate files"))
     match = _UNPRINTABLE.search(text, 1 if text.startswith("\ufeff") else 0)
     if match:
         line = text.count("\n", 0, match.start()) + 1
         column = match.start() - text.rfind("\n", 0, match.start())
-        message = f"holds the character U+{ord(match.group()):04X}, which YAML does not allow"
+        message = f"contains the character U+{ord(match.group()):04X}, which YAML does not allow"
         raise _Refused(Mistake(message, fix="remove it, or write it as an escape in double quotes", line=line, column=column))
 
 
@@ -358,7 +362,10 @@ def _syntax_mistake(error: yaml.MarkedYAMLError, text: str) -> Mistake:
     mark = error.problem_mark or error.context_mark
     problem = str(error.problem or error.context or "cannot be read")
     translation = next((words for start, words in _SYNTAX.items() if problem.startswith(start)), None)
-    message, fix = translation or (f"is no YAML: {problem}", "check the indentation and the quotes here and on the line before")
+    message, fix = translation or (
+        f"is not valid YAML: {problem}",
+        "check the indentation and the quotes here and on the line before",
+    )
     line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
     rows = text.splitlines()
     shown = rows[line - 1].strip()[:60] if 0 < line <= len(rows) else ""

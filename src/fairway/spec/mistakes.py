@@ -58,7 +58,7 @@ class Report:
         """Yield the mistakes in the order of their positions in the text."""
         yield from sorted(self._found.values(), key=lambda mistake: (mistake.line, mistake.column))
         if self.left_out:
-            yield Mistake(f"has {self.left_out} more mistakes", file=self.file, fix="mend those above first")
+            yield Mistake(f"has {self.left_out} more mistakes", file=self.file, fix="correct the mistakes above first")
 
 
 def spec_error(error: ValidationError, file: str = "") -> SpecError:
@@ -120,9 +120,9 @@ _WANTED = {
 }
 _PLAIN = {
     "missing": ("is missing", "add it"),
-    "extra_forbidden": ("is no field here", "remove it"),
+    "extra_forbidden": ("is not a field here", "remove it"),
     "too_short": ("is empty", "add at least one"),
-    "string_too_short": ("is empty", "say something, or leave it out"),
+    "string_too_short": ("is empty", "add text, or leave it out"),
 }
 _BOUNDS = {
     "greater_than_equal": ("is less than {}", "ge", "write {} or more"),
@@ -134,9 +134,9 @@ _BOUNDS = {
 
 def _what(value: object) -> str:
     if value is None:
-        return "has nothing"
+        return "is empty"
     if isinstance(value, bool):
-        return "is a yes or no"
+        return "is a boolean"
     kinds = {
         str: "is text",
         int: "is a number",
@@ -145,7 +145,7 @@ def _what(value: object) -> str:
         tuple: "is a list",
         dict: "is a mapping",
     }
-    return next((words for kind, words in kinds.items() if isinstance(value, kind)), "is something else")
+    return next((words for kind, words in kinds.items() if isinstance(value, kind)), "has another type")
 
 
 _EXACT = 2.0**53

@@ -69,13 +69,13 @@ def _member(text: str) -> None:
     meant = suggest.nearest(kind, ("user", "group")) if mark else "user"
     plain = (name if mark else text).strip()
     fix = f"write {meant or 'user'}:{plain}" if _ACCOUNT.fullmatch(plain) else "write for example user:ann or group:nlp"
-    message = f"is no member: members are user:NAME, group:NAME or *; {fix}"
+    message = f"is not a member: members are user:NAME, group:NAME or *; {fix}"
     raise ValueError(message)
 
 
 def _gpu_type(text: str) -> None:
     if not text.strip():
-        message = "is no GPU type; write for example A100"
+        message = "is not a GPU type; write for example A100"
         raise ValueError(message)
 
 
@@ -95,7 +95,7 @@ def _model_reference(text: str) -> None:
     named = _MODEL.fullmatch(name) and (_NAMESPACE.fullmatch(namespace) or not inside)
     if not text or (named and (_MODEL_VERSION.fullmatch(version) or not mark)):
         return
-    message = "names no model: write for example mnist, mnist@7 or mnist@champion (of another namespace: team-a/mnist@7)"
+    message = "is not a model name: write for example mnist, mnist@7 or mnist@champion (from another namespace: team-a/mnist@7)"
     raise ValueError(message)
 
 
@@ -106,7 +106,7 @@ def _pattern(text: str) -> None:
             warnings.simplefilter("ignore")
             re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        message = f"is no regular expression: {error}; mend it, or put it in single quotes"
+        message = f"is not a regular expression: {error}; correct it, or put it in single quotes"
         raise ValueError(message) from None
 
 

@@ -141,13 +141,13 @@ class Reader:
         """Report an unknown name, and return the known name that was probably meant."""
         field_path = step_into(path, entry.name)
         if self._report.is_full:
-            self._report.add("is no field here", path=field_path, place=entry.place)
+            self._report.add("is not a field here", path=field_path, place=entry.place)
             return ""
         meant = self._meant(model, entry.name, known)
         home = self._homes.get(entry.name, "")
         listed = ", ".join(known[:_LISTED]) + (", ..." if len(known) > _LISTED else "")
         fix = f"did you mean `{meant}`?" if meant else f"it belongs {home}" if home else f"use one of {listed}"
-        self._report.add("is no field here", path=field_path, place=entry.place, fix=fix)
+        self._report.add("is not a field here", path=field_path, place=entry.place, fix=fix)
         return meant
 
     def _meant(self, model: type[SpecModel], name: str, known: tuple[str, ...]) -> str:

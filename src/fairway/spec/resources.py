@@ -26,7 +26,7 @@ class Resources(SpecModel):
     gpu_share: Amount | None = None
     """Share of each GPU, up to 1; the rest is available to other tasks. Without `gpu` it means a share of one GPU."""
     gpu_type: tuple[str, ...] = ()
-    """Any of these types will do."""
+    """Accepted GPU types; any one of them will do."""
     gpu_memory: Bytes | None = None
     """Memory on each GPU: reserved on a shared GPU, the minimum that a whole GPU must have. Without `gpu`: one GPU, shared by
     memory."""

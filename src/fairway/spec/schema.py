@@ -135,7 +135,7 @@ def _flat_service(defs: Schema, head: Schema) -> Schema:
         listed.update(_either(listed["items"], _taken(listed, "type", "items", "minItems", "maxItems")))
     maximum = _without(defs["ServiceReplicas"]["properties"]["max"], "default")
     for name, short in (
-        ("ServiceReplicas", {**maximum, "description": "Exactly so many."}),
+        ("ServiceReplicas", {**maximum, "description": "Exact number of replicas."}),
         ("Objective", defs["Objective"]["properties"]["p95"]),
         ("Sampling", defs["Sampling"]["properties"]["rate"]),
         ("RolloutPolicy", defs["RolloutPolicy"]["properties"]["strategy"]),
@@ -167,7 +167,7 @@ def _add_short_forms(defs: Schema) -> None:
         ("TensorBoard", {"type": "string", "description": "A folder with event files."}),
         ("Checkpoint", defs["Checkpoint"]["properties"]["every"]),
         ("Restart", defs["Restart"]["properties"]["max"]),
-        ("Replicas", {**_without(counts, "default"), "description": "Exactly so many."}),
+        ("Replicas", {**_without(counts, "default"), "description": "Exact number of replicas."}),
     ):
         defs[name] = {"description": defs[name]["description"], **_either(short, defs[name])}
 

@@ -240,14 +240,14 @@ class RolloutPolicy(SpecModel):
     def _steps_rise(self) -> RolloutPolicy:
         parts = [quantity.percent(step.to) for step in self.steps]
         if parts != sorted(parts):
-            message = "has steps that go back; let `to` rise from step to step"
+            message = "has steps that go down; increase `to` from step to step"
             raise ValueError(message)
         if self.steps and self.strategy in (RolloutStrategy.ROLLING, RolloutStrategy.BLUE_GREEN):
-            message = f"has steps, and {self.strategy} knows none; use strategy: canary, or leave the steps out"
+            message = f"has steps, but {self.strategy} does not support them; use strategy: canary, or leave the steps out"
             raise ValueError(message)
         if self.in_place and self.strategy in (RolloutStrategy.BLUE_GREEN, RolloutStrategy.SHADOW):
             message = (
-                f"has in_place, and {self.strategy} keeps the old replicas beside the new ones; use strategy: rolling or canary"
+                f"has in_place, but {self.strategy} keeps the old replicas next to the new ones; use strategy: rolling or canary"
             )
             raise ValueError(message)
         return self

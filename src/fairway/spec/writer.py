@@ -28,7 +28,7 @@ _WIDTH = 120
 def write(document: Document, to: str) -> str:
     """Return the document as YAML text. Default values are left out, except where an explicit value has a meaning."""
     if to not in SPELLINGS:
-        message = f"{to!r} is no spelling"
+        message = f"{to!r} is not a spelling"
         raise UsageError(message, fix=suggest.did_you_mean(to, SPELLINGS) or "use flat or kubernetes")
     data = flat_data(document) if to == "flat" else kubernetes_data(document)
     if isinstance(document, TrainingJob) and "priority" in document.spec.model_fields_set:

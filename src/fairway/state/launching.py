@@ -41,8 +41,8 @@ def separate_worlds(tasks: Iterable[Task]) -> str:
         return ""
     sizes = sorted({end.world for end in ends})
     size = " and ".join(map(str, sizes))
-    problem = f"its tasks formed {len(ends)} separate worlds (of size {size}), not one: each trained for itself"
-    return f"{problem}; leave flags such as --standalone and --nnodes out of the call of the launcher"
+    problem = f"its tasks formed {len(ends)} separate worlds (of size {size}) instead of one: each world trained separately"
+    return f"{problem}; remove flags such as --standalone and --nnodes from the launcher's command"
 
 
 @functools.lru_cache(maxsize=1024)

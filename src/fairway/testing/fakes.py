@@ -136,7 +136,7 @@ class MemoryStore:
     def list_jobs(self, filter: JobFilter) -> JobPage:
         """Return a page of runs, newest first."""
         if filter.before and not filter.before.isdigit():
-            message = f"before={filter.before!r} is no cursor"
+            message = f"before={filter.before!r} is not a cursor"
             raise UsageError(message, fix="take it from `next` of the page before")
         matching = [job for job in sorted(self._jobs.values(), key=self._place, reverse=True) if _matches(job, filter)]
         rest = [job for job in matching if not filter.before or self._place(job) < int(filter.before)]
@@ -147,6 +147,11 @@ class MemoryStore:
     def events_of(self, subject: str, limit: int = 1000) -> list[Event]:
         """Return the newest `limit` events of a run and its tasks, oldest first; an empty subject selects all events."""
         events = [event for event in self._events if not subject or _is_about(event, subject)]
+        return events[max(0, len(events) - limit) :]
+
+    def events_in(self, namespace: str, limit: int = 1000) -> list[Event]:
+        """Events of the runs, tasks and services of a namespace; oldest first, the newest `limit`."""
+        events = [event for event in self._events if event.subject.startswith((f"{namespace}/", f"service:{namespace}/"))]
         return events[max(0, len(events) - limit) :]
 
     def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:

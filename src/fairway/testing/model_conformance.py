@@ -58,7 +58,7 @@ class ModelStoreConformance:
         models.register(own, str(source), ModelFacts(title="ResNet50"), 1.0)
         with refused(UsageError, words=own):
             models.get("ResNet50@1")
-        with refused(UsageError, words="is no name"):
+        with refused(UsageError, words="is not a valid name"):
             models.get("ResNet18")
 
     def test_a_version_comes_back_as_it_was_registered(self, models: ModelStore, source: Path) -> None:

@@ -356,6 +356,19 @@ class StoreConformance(QueueConformance, ServiceConformance, TrackingConformance
         assert store.events_of("", limit=4) == events[-4:]
         assert store.events_of("", limit=0) == []
 
+    def test_events_of_a_namespace_are_limited_among_themselves(self, store: Store) -> None:
+        own = [
+            Event(float(time), subject, "x", str(time)) for time, subject in enumerate(["a/m-1", "service:a/s", "a/m-1/w-0#1"])
+        ]
+        others = [Event(9.0, subject, "y", "") for subject in ("a0/m-1", "b/a", "service:b/s", "queue:a", "a")]
+        store.commit(Changes(events=(*own, *others * 200)))
+        assert store.events_in("a", 100) == own
+        assert store.events_in("a", 2) == own[1:]
+        assert store.events_in("a", 0) == []
+        assert store.events_in("c", 100) == []
+        store.commit(Changes(events=(*own, *own)))
+        assert store.events_in("a", 4) == [own[2], *own]
+
     def test_points_come_in_order_of_time(self, store: Store) -> None:
         job = make_job()
         points = [MetricPoint(float(time), time * 10, {"loss": 1.0 / (time + 1), "lr": 0.1}, "worker-0") for time in range(50)]

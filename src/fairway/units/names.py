@@ -22,7 +22,7 @@ def check_name(text: str) -> str:
     if is_name(text):
         return text
     rule = f"at most {NAME_LIMIT} lower-case letters, digits and dashes, beginning with a letter"
-    message = f"is no name: {rule}; try {suggest_name(text)!r}"
+    message = f"is not a valid name: {rule}; try {suggest_name(text)!r}"
     raise ValueError(message)
 
 
@@ -67,7 +67,7 @@ def check_variable(text: str) -> str:
     """Return the environment variable's name, or raise `ValueError`."""
     if _VARIABLE.fullmatch(text):
         return text
-    message = "is no variable name: letters, digits and underscores, not beginning with a digit"
+    message = "is not a valid variable name: letters, digits and underscores, not beginning with a digit"
     raise ValueError(message)
 
 

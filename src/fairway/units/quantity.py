@@ -30,7 +30,7 @@ def seconds(text: str) -> float:
     whole = "".join(part.group() for part in parts)
     unclear = len(parts) > 1 and any(not part["unit"] for part in parts)
     if not parts or unclear or whole != text or any(part["unit"] not in _TIME for part in parts):
-        message = "is no length of time; write for example 90s, 5m, 1h30m or 2d"
+        message = "is not a duration; write for example 90s, 5m, 1h30m or 2d"
         raise ValueError(message)
     return _bounded(
         sum(float(part["value"]) * _TIME[part["unit"]] for part in parts), _LONGEST, "is longer than a thousand years; write less"
@@ -40,22 +40,24 @@ def seconds(text: str) -> float:
 @lru_cache(maxsize=1024)
 def byte_count(text: str) -> int:
     """Parse an amount of memory: `2Gi` -> 2147483648; a bare number means bytes."""
-    amount = _single(text, _MEMORY, "is no amount of memory; write for example 512Mi, 2Gi or 1G")
-    return int(_bounded(amount, _LARGEST_MEMORY, "is more memory than there can be; write less"))
+    amount = _single(text, _MEMORY, "is not an amount of memory; write for example 512Mi, 2Gi or 1G")
+    return int(_bounded(amount, _LARGEST_MEMORY, "is more than 1 EiB; write less"))
 
 
 @lru_cache(maxsize=1024)
 def number(text: str) -> float:
     """Parse a number: `500m` -> 0.5, `2` -> 2.0, `0.25` -> 0.25."""
     return _bounded(
-        _single(text, _COUNT, "is no amount; write for example 1, 0.5 or 500m"), _LARGEST, "is more than 1000000000; write less"
+        _single(text, _COUNT, "is not an amount; write for example 1, 0.5 or 500m"),
+        _LARGEST,
+        "is more than 1000000000; write less",
     )
 
 
 @lru_cache(maxsize=1024)
 def percent(text: str) -> float:
     """Parse a fraction: `5%` -> 0.05, `0.05` -> 0.05."""
-    message = "is no part of a whole; write for example 5% or 0.05"
+    message = "is not a fraction from 0 to 1; write for example 5% or 0.05"
     part = _single(text[:-1], {"": 0.01}, message) if text.endswith("%") else _single(text, {"": 1.0}, message)
     if part > 1:
         raise ValueError(message)

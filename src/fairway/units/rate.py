@@ -14,7 +14,7 @@ def per_second(text: str) -> float:
     match = _RATE.fullmatch(text.strip())
     rate = float(match[1]) / _SECONDS[match[2] or "s"] if match else 0.0
     if not 0 < rate <= _LARGEST:
-        message = "is no rate: write for example 100/s, 60/m or 1000/h"
+        message = "is not a rate: write for example 100/s, 60/m or 1000/h"
         raise ValueError(message)
     return rate
 

@@ -40,9 +40,9 @@ def access_view(endpoint: Endpoint, state: AccessState, name: str) -> AccessView
     required = endpoint.keys == "required"
     warnings = [state.problem] if state.problem else []
     if required and not state.keys:
-        warnings.append(f"there is no API key, so no request is let in: fairway key create {name} --name NAME")
+        warnings.append(f"there is no API key, so every request is refused: fairway key create {name} --name NAME")
     if exposed and required and not endpoint.tls.on:
-        warnings.append("API keys come unencrypted: add `tls`, or put a proxy with TLS in front")
+        warnings.append("API keys are sent unencrypted: add `tls`, or put a proxy with TLS in front")
     return AccessView(
         endpoint.bind,
         endpoint.public,
@@ -63,7 +63,7 @@ def access_text(view: AccessView, now: float) -> str:
     """Return one line; empty for a service with the default protection, reachable only from this machine."""
     if view == AccessView():
         return ""
-    parts = [f"listens on {view.bind}", phrases.count(view.keys, "API key") if view.keys_required else "no key needed"]
+    parts = [f"listens on {view.bind}", phrases.count(view.keys, "API key") if view.keys_required else "no key required"]
     if view.tls:
         ends = view.certificate_ends
         remaining = (
@@ -84,21 +84,24 @@ def reach_sentence(name: str, endpoint: Endpoint, port: int, *, cluster: bool = 
     else:
         location = f" on {endpoint.bind}, {f'port {port}' if port else 'a free port'}"
         clients = _who(endpoint.bind)
-    keys = "with an API key of it" if endpoint.keys == "required" else "without a key"
-    sentence = f"{name} would listen{location}{' with TLS' if endpoint.tls.on else ', without TLS'}: {clients} could ask {keys}"
+    keys = "with one of its API keys" if endpoint.keys == "required" else "without a key"
+    sentence = (
+        f"{name} would listen{location}{' with TLS' if endpoint.tls.on else ', without TLS'}: "
+        f"{clients} could send requests {keys}"
+    )
     if endpoint.hosts and "*" not in endpoint.hosts:
-        sentence += f", by the names {', '.join(endpoint.hosts)}"
+        sentence += f", with the host names {', '.join(endpoint.hosts)}"
     if endpoint.cors is not None:
         pages = "pages of any origin" if "*" in endpoint.cors.origins else f"pages of {', '.join(endpoint.cors.origins)}"
-        sentence += f"; {pages} could read answers"
+        sentence += f"; {pages} could read replies"
     if endpoint.keys == "required" and not endpoint.tls.on and not cluster and not is_loopback(endpoint.bind):
-        sentence += "; the keys would come unencrypted"
+        sentence += "; the keys would be sent unencrypted"
     return sentence
 
 
 def _who(bind: str) -> str:
     if is_loopback(bind):
-        return "programs of this machine alone"
+        return "only programs on this machine"
     if bind in ("0.0.0.0", "::"):
         return "every client that reaches this machine, at any of its addresses,"
     return "every client that reaches this address"

@@ -94,7 +94,7 @@ def _mend(failure: Failure) -> str:
 
 
 def _resume(failure: Failure) -> str:
-    return f"the program is not the cause; go on with: fairway resume {failure.name}"
+    return f"the program is not the cause; continue with: fairway resume {failure.name}"
 
 
 def _module(failure: Failure) -> str:
@@ -103,10 +103,13 @@ def _module(failure: Failure) -> str:
     spec = failure.job.spec.environment
     python = spec.python or failure.job.origin.interpreter or "python"
     if spec.requirements:
-        return f"add what provides {module or 'it'} to {spec.requirements}, then: fairway submit --like {failure.name}"
+        return (
+            f"add the package that provides {module or 'it'} to {spec.requirements}, then: fairway submit --like {failure.name}"
+        )
     return (
-        f"install what provides it ({python} -m pip install {module or 'NAME'}), name an interpreter that has it (--python PATH) "
-        f"or a list of packages (--requirements FILE, environment.requirements in a document), then: {failure.again()}"
+        f"install the package that provides it ({python} -m pip install {module or 'NAME'}), choose an interpreter that has it "
+        f"(--python PATH) or a list of packages (--requirements FILE, environment.requirements in a document), "
+        f"then: {failure.again()}"
     )
 
 
@@ -132,7 +135,7 @@ def _timeout(failure: Failure) -> str:
     timeout = failure.job.spec.timeout
     longer = quantity.show_seconds(2 * quantity.seconds(timeout)) if timeout is not None else "TIME"
     saved = failure.job.progress.checkpoint_step
-    hint = f"`timeout:` in the document or --timeout says how long it may run: {failure.changed(f'--timeout {longer}')}"
+    hint = f"`timeout:` in the document or --timeout sets the maximum run time: {failure.changed(f'--timeout {longer}')}"
     return (
         f"fairway resume {failure.name} goes on from step {saved:,} with the same timeout; {hint}" if saved is not None else hint
     )
@@ -164,7 +167,7 @@ def _expected_workers(error: str, replicas: int) -> int:
 
 def _port(failure: Failure) -> str:
     return (
-        "another process has the port (`ss -ltnp` names it): end it, or use the port that Fairway gives the task "
+        "another process uses the port (`ss -ltnp` shows it): stop it, or use the port that Fairway gives the task "
         f"($MASTER_PORT, or the task's own in $FAIRWAY_PEERS), then: {failure.again()}"
     )
 
@@ -183,15 +186,15 @@ def _nan(failure: Failure) -> str:
 def _flag(failure: Failure) -> str:
     command = _given(failure)
     if not command:
-        return f"the program refuses an argument: correct the script, then: {failure.again()}"
+        return f"the program does not accept an argument: correct the script, then: {failure.again()}"
     wrong, similar = _misspelt(failure, command)
     if similar:
         return (
             f"{wrong} is not an argument of the program, {similar} is: {failure.changed(f'-- {_with(command, wrong, similar)}')}"
         )
     return (
-        f"the program refuses an argument (it accepts: {_help(failure)}): correct it in this command, and in `command:` of the "
-        f"document: {failure.changed(f'-- {shlex.join(command)}')}"
+        f"the program does not accept an argument (it accepts: {_help(failure)}): correct it in this command, and in "
+        f"`command:` of the document: {failure.changed(f'-- {shlex.join(command)}')}"
     )
 
 
@@ -226,15 +229,15 @@ def _help(failure: Failure) -> str:
 
 def _killed(failure: Failure) -> str:
     return (
-        "something outside killed it (`dmesg` shows whether the kernel did so for memory: then ask for more with --memory); "
-        f"go on with: fairway resume {failure.name}"
+        "it was killed from outside (`dmesg` shows whether the kernel did so for lack of memory: then request more with "
+        f"--memory); continue with: fairway resume {failure.name}"
     )
 
 
 def _crash(failure: Failure) -> str:
     return (
         f"it crashed in native code; the stack of each Python thread is in the log (fairway logs {failure.name} --tail 60): "
-        f"mend or update the library that it names, then: {failure.again()}"
+        f"repair or update the library named there, then: {failure.again()}"
     )
 
 
@@ -244,18 +247,18 @@ def _file(failure: Failure) -> str:
     folder = failure.job.origin.folder or "the folder of the run"
     argument = next((word for word in _given(failure)[1:] if path in (word, posixpath.join(folder, word))), "")
     if not failure.snapshot and argument:
-        return f"the command names {argument}, and {folder} has no such file: correct it and give the command again"
+        return f"the command names {argument}, and {folder} has no such file: correct it and run the command again"
     if not failure.snapshot:
-        return f"{path} is not there, seen from {folder}: correct the path, then: {failure.again()}"
+        return f"{path} does not exist, relative to {folder}: correct the path, then: {failure.again()}"
     return (
-        f"{path} is not in the snapshot of {folder} (what git ignores is left out): name it as an input (`data:`, "
+        f"{path} is not in the snapshot of {folder} (files ignored by git are excluded): declare it as an input (`data:`, "
         f"--data NAME=PATH) or run in the folder: {failure.changed('--in-place')}"
     )
 
 
 def _requeue(failure: Failure) -> str:
     return (
-        f"it exits with 75 and makes no progress: report steps, or save checkpoints and go on from them, then: {failure.again()}"
+        f"it exits with code 75 without progress: report steps, or save checkpoints and resume from them, then: {failure.again()}"
     )
 
 

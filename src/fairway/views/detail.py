@@ -102,7 +102,7 @@ def _warnings(job: JobView, page: Page) -> str:
 def _faults(job: JobView, now: float, page: Page) -> str:
     if not job.faults:
         return ""
-    lines = [_title("What fails", page), *(_INDENT + fault_line(fault, now) for fault in job.faults)]
+    lines = [_title("What is failing", page), *(_INDENT + fault_line(fault, now) for fault in job.faults)]
     return "\n".join(lines) + "\n"
 
 

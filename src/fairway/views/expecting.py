@@ -34,7 +34,7 @@ def start_view(found: Prospect) -> StartView:
     if found.forecast is not None:
         forecast = found.forecast
         certainty = (
-            "a guess: nothing says how long the runs before it take" if found.guess else f"confidence {forecast.confidence:.0%}"
+            "a guess: the run times of the runs before it are unknown" if found.guess else f"confidence {forecast.confidence:.0%}"
         )
         words = f"{_between(forecast.low, forecast.median, forecast.high)} ({certainty}){_more(found)}"
         return StartView(
@@ -45,9 +45,9 @@ def start_view(found: Prospect) -> StartView:
         if found.endless:
             words = f"no estimate: {_held_by(found.endless)}"
         return StartView(words, not_before=found.horizon, plays=found.plays, guess=found.guess)
-    words = "too much goes on to say when"
+    words = "no estimate: the forecast took too much time"
     if found.at_least >= 60:
-        words = f"not within the next {_about(found.at_least)}; too much goes on to say more"
+        words = f"not within the next {_about(found.at_least)}; a longer forecast took too much time"
     return StartView(words, not_before=found.at_least, plays=found.plays)
 
 
@@ -73,7 +73,7 @@ def moves_view(movers: Sequence[JobKey]) -> ChangeView:
     """Return the change that other runs move, so that free GPUs lie together."""
     names = [key.name for key in movers]
     has = "it has" if len(names) == 1 else "they have"
-    words = f"if {phrases.listing(names)} {'moves' if len(names) == 1 else 'move'} elsewhere: when {has} saved and left"
+    words = f"if {phrases.listing(names)} {'moves' if len(names) == 1 else 'move'} elsewhere: after {has} saved and moved"
     return ChangeView("moves", words, "fairway defragment", after=tuple(names))
 
 
@@ -96,7 +96,7 @@ def _what(job: Job, change: Change, value: str) -> str:
     several = len(job.spec.roles) > 1
     match change.kind:
         case Kind.TIMEOUT:
-            return f"if it promises to run for {value} at most"
+            return f"with a timeout of {value}"
         case Kind.TYPE:
             return f"on GPUs of type {value}" + (f" for {change.role}" if several else "")
         case Kind.PLACEMENT:
@@ -128,8 +128,8 @@ def _runs(keys: Sequence[JobKey]) -> str:
 
 def _held_by(services: Sequence[str]) -> str:
     if len(services) == 1:
-        return f"service {services[0]} holds the room, and a service does not end by itself"
-    return f"services {phrases.listing(list(services))} hold the room, and services do not end by themselves"
+        return f"service {services[0]} holds the resources, and a service does not end by itself"
+    return f"services {phrases.listing(list(services))} hold the resources, and services do not end by themselves"
 
 
 def _many(job: Job) -> bool:
@@ -144,11 +144,11 @@ def _when(change: Change) -> str:
 
 def _expected(wait: Estimate, several: bool) -> str:
     if wait.basis == "none":
-        return "it is not known when that is"
+        return "time unknown"
     if wait.basis == "service":
         return "a service does not end by itself; `fairway scale` or `fairway delete` makes room"
     if wait.basis == "limit":
-        return f"within {_about(wait.high)}, when {'the last' if several else 'its'} timeout is over at the latest"
+        return f"within {_about(wait.high)}, when {'the last' if several else 'its'} timeout expires at the latest"
     return f"{_between(wait.low, wait.median, wait.high)} (confidence {wait.confidence:.0%})"
 
 
@@ -188,7 +188,7 @@ def _gpu_count(asked: Resources) -> str:
 
 
 def _more(found: Prospect) -> str:
-    return f"; {phrases.count(found.left_out, 'run')} before it left out, so rather later" if found.left_out else ""
+    return f"; not counting {phrases.count(found.left_out, 'run')} before it, so probably later" if found.left_out else ""
 
 
 def _between(low: float, median: float, high: float) -> str:

@@ -263,7 +263,7 @@ def idle_gpus(job: Job, free: float) -> str:
     if requested or free < 1 or job.spec.framework is Framework.COMMAND:
         return ""
     idle = phrases.count(int(free), "GPU")
-    return f"{idle} idle here, and {job.series} asks for none; ask with `resources: {{gpu: 1}}` or --gpus 1"
+    return f"{idle} idle here, but {job.series} requests none; request with `resources: {{gpu: 1}}` or --gpus 1"
 
 
 def task_view(task: Task, now: float) -> TaskView:
@@ -388,7 +388,7 @@ def _warnings(job: Job, now: float) -> list[str]:
     if job.stall is not None and job.phase is JobPhase.RUNNING:
         warnings.append(f"it seems to hang: {phrases.stall(job.stall, now)}")
     if job.memory_factor > 1.0:
-        warnings.append(f"it ran out of memory once, and now asks for {job.memory_factor:g} times as much as the document says")
+        warnings.append(f"it ran out of memory, and now requests {job.memory_factor:g} times as much as the document says")
     if (
         job.phase is JobPhase.RUNNING
         and job.started is not None

@@ -37,8 +37,8 @@ def explain(job: Job, tasks: Sequence[Task]) -> str:
             if rule:
                 again = f"submit {job.series} again" if job.series else "submit it again"
                 return (
-                    f"{path} was left out of the copy of the code by an ignore file; take it along with "
-                    f"{_take_back(rule)}, name it under `data:`, or run in place; then {again}"
+                    f"{path} was excluded from the copy of the code by an ignore file; include it with "
+                    f"{_take_back(rule)}, declare it under `data:`, or run in place; then {again}"
                 )
     return ""
 

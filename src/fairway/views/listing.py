@@ -173,7 +173,7 @@ _NODES = (
 def nodes_text(nodes: Sequence[NodeView], page: Page = Page()) -> str:
     """Return the text of `fairway top node`: free and total capacity by resource; if wide, the devices below."""
     if not nodes:
-        return "No nodes. The daemon found no machine to run on; see: fairway daemon log\n"
+        return "No nodes. The daemon found no machine to run on; `fairway daemon status` shows where its log is\n"
     rows = [
         [
             node.name,

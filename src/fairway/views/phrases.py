@@ -58,7 +58,7 @@ def resume(given: Resume) -> str:
     steps = count(given.lost_steps, "step") if given.lost_steps else ""
     lost = f"{steps} ({work})" if steps and work else steps or work
     if given.step is None:
-        unknown = "started again; from which step is not known, since Fairway knows of no checkpoint"
+        unknown = "started again; from which step is not known, since no checkpoint is known"
         return f"{unknown}; at most {lost} lost" if lost else unknown
     return f"resumed from step {given.step:,}" + (f", lost {lost}" if lost else "")
 

@@ -107,7 +107,10 @@ def queue_text(queue: QueueView, page: Page = Page()) -> str:
         ("members", ", ".join(queue.members)),
         ("runs", f"{queue.running} running, {queue.waiting} waiting"),
         ("share", _share(queue)),
-        ("borrow", "uses what others leave idle, and gives it back" if queue.borrow else "keeps to its quota"),
+        (
+            "borrow",
+            "uses idle quota of other queues, and gives it back when they need it" if queue.borrow else "never exceeds its quota",
+        ),
         ("time slice", "never" if queue.time_slice is None else phrases.span(queue.time_slice)),
         ("per user", ", ".join(f"{name} {_show(name, amount)}" for name, amount in queue.per_user.items()) or "-"),
         ("timeout", _limit(queue.timeout, queue.default_timeout)),
@@ -224,9 +227,9 @@ def _share(queue: QueueView) -> str:
 
 def _limit(longest: float | None, default: float | None) -> str:
     parts = [] if longest is None else [f"at most {phrases.span(longest)}"]
-    return ", ".join([*parts, *([] if default is None else [f"{phrases.span(default)} when nothing is said"])]) or "-"
+    return ", ".join([*parts, *([] if default is None else [f"{phrases.span(default)} by default"])]) or "-"
 
 
 def _highest(queue: QueueView) -> str:
     parts = [] if queue.priority is None else [f"at most {queue.priority}"]
-    return ", ".join([*parts, *([f"{queue.default_priority} when nothing is said"] if queue.default_priority else [])]) or "-"
+    return ", ".join([*parts, *([f"{queue.default_priority} by default"] if queue.default_priority else [])]) or "-"

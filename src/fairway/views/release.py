@@ -92,7 +92,7 @@ def release_text(view: ReleaseView, now: float, page: Page) -> str:
     if view.finished is not None:
         return text + f"over {phrases.ago(view.finished, now)}, after {phrases.span(view.finished - view.started)}\n"
     if view.phase:
-        text += f"started {phrases.ago(view.started, now)}, in this step for {phrases.span(now - view.since)}\n"
+        text += f"started {phrases.ago(view.started, now)}, at this step for {phrases.span(now - view.since)}\n"
     return text + "".join(f"  {sentence}\n" for sentence in view.findings)
 
 

@@ -293,7 +293,7 @@ def why_service_text(view: WhyServiceView, now: float, page: Page) -> str:
         f"what would change it: {view.would_change}",
     ]
     if view.message:
-        lines.append(f"in its way: {view.message}")
+        lines.append(f"problem: {view.message}")
     if view.batching:
         lines.append(f"batching: {view.batching}")
     if view.batching_change:
@@ -310,7 +310,7 @@ def change_sentence(before: Service | None, after: Service) -> str:
     """Return what an apply would do, in words."""
     name = after.key.name
     if before is None:
-        return f"the service {name} would be made: {_serves(after.revisions[-1])}"
+        return f"the service {name} would be created: {_serves(after.revisions[-1])}"
     if after == before:
         return f"the service {name} would be left alone: it is as asked for"
     if after.revisions and (not before.revisions or after.revisions[-1].number != before.revisions[-1].number):
@@ -353,7 +353,7 @@ def _batching_change(revision: Revision | None) -> str:
     verdict = revision.batching if revision is not None else None
     if verdict is None or verdict.basis is not BatchingBasis.UNKNOWN:
         return ""
-    return "if each row of the model is computed for itself, declare it: batching: {mode: always}, or fairway serve --batching"
+    return "if the model computes each row independently, declare it: batching: {mode: always}, or fairway serve --batching"
 
 
 def _replica(replica: Replica, route: RouteLoad | None) -> ReplicaView:

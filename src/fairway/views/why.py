@@ -77,8 +77,8 @@ def why_view(
 
 
 def _failing(faults: Sequence[Fault]) -> tuple[str, str, str, float | None]:
-    message = "Fairway cannot work on it at the moment"
-    return "fault", message, "remove the cause; it is retried and goes on by itself", faults[0].since
+    message = "an operation for this run is failing"
+    return "fault", message, "remove the cause; Fairway keeps retrying and then continues by itself", faults[0].since
 
 
 def _answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, str, str, float | None]:
@@ -93,24 +93,24 @@ def _answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, str, str,
         return (
             "making-room",
             job.leaving.message,
-            "nothing to do; it waits for places again and goes on by itself",
+            "nothing to do; it waits for resources again and continues by itself",
             job.leaving.since,
         )
     if job.not_before is not None and job.not_before > now:
         detail = f"{job.outcome.message}; " if job.outcome else ""
         wait = phrases.span(job.not_before - now)
         message = f"{detail}starts again in {wait} ({job.restarts} of {job.spec.restart.max} restarts used)"
-        return "backoff", message, "nothing to do; it goes on by itself", None
+        return "backoff", message, "nothing to do; it continues by itself", None
     if job.hold is not None:
         return job.hold.reason, job.hold.message, job.hold.what_would_help, job.hold.since or None
     if job.phase is JobPhase.RUNNING:
         return _running_answer(job, tasks, now)
     if job.phase is JobPhase.RESTARTING:
         detail = job.outcome.message if job.outcome else "a task ended"
-        return "restarting", f"{detail}; the gang starts again", "nothing to do; it goes on by itself", None
+        return "restarting", f"{detail}; the gang starts again", "nothing to do; it continues by itself", None
     if job.phase is JobPhase.STARTING:
         return "starting", _starting(job, tasks), "", None
-    return "new", "it was just submitted and is looked at now", "", job.created
+    return "new", "it was just submitted and is not scheduled yet", "", job.created
 
 
 def left_for(job: Job, events: Sequence[Event]) -> str:
@@ -134,12 +134,12 @@ def _running_answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, s
         first = (job.stall.idle or job.stall.busy or ("",))[0].partition(" ")[0].partition(".")[0]
         role, _, index = first.rpartition("-")
         task_flags = f" --role {role} --index {index}" if role and len(tasks) > 1 else ""
-        helps = f"see what it does: fairway logs {name}{task_flags} --tail 20; if it hangs: fairway stop {name}"
+        helps = f"to see what it does: fairway logs {name}{task_flags} --tail 20; if it hangs: fairway stop {name}"
         return "stalled", f"it seems to hang: {phrases.stall(job.stall, now)}", helps, job.stall.since
     nan_metrics = not_numbers(job)
     if nan_metrics:
         message = phrases.listing([phrases.not_a_number(metric, job.not_numbers[metric]) for metric in nan_metrics])
-        saved = f"; the newest checkpoint is of step {job.progress.checkpoint_step:,}" if job.progress.checkpoint_step else ""
+        saved = f"; the newest checkpoint is from step {job.progress.checkpoint_step:,}" if job.progress.checkpoint_step else ""
         helps = f"fairway stop {name}, then lower the learning rate, clip gradients or look at the data of that step"
         return "nan", f"it runs, but {message}{saved}", helps, job.started
     return "running", _running(job, tasks), "", job.started
@@ -148,14 +148,14 @@ def _running_answer(job: Job, tasks: Sequence[Task], now: float) -> tuple[str, s
 def _running(job: Job, tasks: Sequence[Task]) -> str:
     current, _ = split_attempts(job, tasks)
     up = sum(task.phase is TaskPhase.RUNNING for task in current)
-    return f"nothing holds it; {up} of {phrases.count(len(current), 'task')} running"
+    return f"nothing blocks it; {up} of {phrases.count(len(current), 'task')} running"
 
 
 def _starting(job: Job, tasks: Sequence[Task]) -> str:
     current, _ = split_attempts(job, tasks)
     waiting = [task.key.task for task in current if task.phase is not TaskPhase.RUNNING]
     return (
-        f"it has its place; {phrases.listing(waiting[:4])} {'starts' if len(waiting) == 1 else 'start'} now"
+        f"its resources are assigned; {phrases.listing(waiting[:4])} {'starts' if len(waiting) == 1 else 'start'} now"
         if waiting
         else "it starts now"
     )

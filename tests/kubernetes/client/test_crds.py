@@ -111,7 +111,7 @@ async def test_a_job_is_one_run(client: Client, namespace: str) -> None:
         {"roles": {"worker": {**WORKER, "command": ["other"]}}},
         {"roles": {"worker": WORKER, "ps": WORKER}},
     ):
-        with pytest.raises(errors.Invalid, match="a job is one run; make another"):
+        with pytest.raises(errors.Invalid, match="a job is one run; create another"):
             await client.apply(kinds.TRAINING_JOBS, job(namespace, **spec), manager="m")
     changed = await client.apply(kinds.TRAINING_JOBS, job(namespace, suspend=True, priority=5, queue="research"), manager="m")
     assert (changed.metadata.generation, changed.spec_data()["suspend"]) == (2, True)
@@ -184,7 +184,7 @@ async def test_kubectl_is_pleasant(control_plane: ControlPlane, client: Client, 
     kubectl("scale", "tj/mnist", "-n", namespace, "--replicas=2")
     assert (await client.get(kinds.TRAINING_JOBS, "mnist", namespace)).spec_data()["size"] == 2
     explained = kubectl("explain", "trainingjob.spec.roles.command")
-    assert "The program and its arguments; never given to a shell." in explained
+    assert "The program and its arguments; never passed to a shell." in explained
     with pytest.raises(RuntimeError, match=r'unknown field "spec\.comand"'):
         kubectl("apply", "-f", "-", given=json.dumps(job(namespace, "typo", comand="x")))
 

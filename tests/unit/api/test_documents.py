@@ -78,7 +78,7 @@ async def test_the_callers_namespace_is_the_default(client: Any) -> None:
 async def test_idle_gpus_are_told(client: Any) -> None:
     asks_for_none = await client.post("/v1/jobs", {"documents": DOCUMENT})
     assert asks_for_none.json["warnings"] == [
-        "1 GPU idle here, and mnist asks for none; ask with `resources: {gpu: 1}` or --gpus 1"
+        "1 GPU idle here, but mnist requests none; request with `resources: {gpu: 1}` or --gpus 1"
     ]
     for said in ("resources: {gpu: 0}", "framework: command"):
         assert (await client.post("/v1/jobs", {"documents": f"{DOCUMENT}{said}\n"})).json["warnings"] == []
@@ -100,7 +100,7 @@ async def test_apply_starts_what_is_new_and_leaves_the_rest(client: Any) -> None
     assert client.keeper.kept[0].origin.folder == "/work"
     assert (await client.post("/v1/apply?output=table", body)).text == "TrainingJob mnist-1 unchanged\n"
     plan = await client.post("/v1/apply", {**body, "plan": True})
-    assert plan.json["sentences"] == ["mnist-1 would be left alone: it asks for the same"]
+    assert plan.json["sentences"] == ["mnist-1 would not change: it already matches its document"]
     changed = {"documents": f"{DOCUMENT}priority: 3\n"}
     assert (await client.post("/v1/apply", {**changed, "plan": True})).json["sentences"][0].startswith("mnist would have")
     answer = await client.post("/v1/apply", changed)

@@ -52,7 +52,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
     async def entitled(speaker: Speaker, kind: str, reference: str) -> str:
         if (speaker, kind, reference) in refused:
-            message = f"{reference} is none of the inputs"
+            message = f"{reference} is not one of the inputs"
             raise DeniedError(message)
         return reference
 
@@ -115,7 +115,7 @@ def test_models_and_datasets_come_by_version(world: World, tmp_path: Path) -> No
     assert (tmp_path / "b" / "rows.csv").read_text() == "1,2\n"
     world.refused |= {(RUN, "models", "mnist@1"), (SERVICE, "datasets", "rows@1")}
     for path, speaker in (("models/mnist@1", RUN), ("datasets/rows@1", SERVICE)):
-        with pytest.raises(fetch.RefusedError, match="is none of the inputs"):
+        with pytest.raises(fetch.RefusedError, match="is not one of the inputs"):
             world.fetch(f"/v1/given/{path}", tmp_path / "none", speaker)
     with pytest.raises(fetch.RefusedError, match="no version or alias '7'"):
         world.fetch("/v1/given/models/mnist@7", tmp_path / "c")
@@ -129,7 +129,7 @@ def test_models_and_datasets_come_by_version(world: World, tmp_path: Path) -> No
 def test_who_has_no_token_of_a_run_gets_nothing(world: World, tmp_path: Path, token: str) -> None:
     world.codes[RUN] = (snapshot.take(code(tmp_path), world.blobs).digest,)
     for path in ("/v1/given/code", "/v1/given/models/mnist@1", "/v1/given/datasets/rows@1"):
-        with pytest.raises(fetch.RefusedError, match="no run's token"):
+        with pytest.raises(fetch.RefusedError, match="not the token of a run"):
             fetch.fetch(world.address + path, token, str(tmp_path / "pod"))
 
 

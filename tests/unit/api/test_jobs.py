@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairway.app.ports import Changes, MetricPoint
+from fairway.state.event import Event
 from fairway.state.task import Exit
 
 ENDING = "kind: TrainingJob\nname: short\ncommand: exit 0\n"
@@ -44,17 +45,17 @@ async def test_lists_are_filtered(client: Any) -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("/v1/jobs?phase=runing", "phase='runing' is no phase"),
-        ("/v1/jobs?limit=0", "limit='0' is no whole number of 1 or more"),
-        ("/v1/jobs?limit=many", "limit='many' is no whole number"),
-        ("/v1/jobs?before=x", "before='x' is no cursor"),
+        ("/v1/jobs?phase=runing", "phase='runing' is not a phase"),
+        ("/v1/jobs?limit=0", "limit='0' is not a whole number of 1 or more"),
+        ("/v1/jobs?limit=many", "limit='many' is not a whole number"),
+        ("/v1/jobs?before=x", "before='x' is not a cursor"),
         ("/v1/jobs?output=xml", "output='xml' is not known"),
-        ("/v1/jobs?output=table&width=wide", "width='wide' is no whole number"),
-        ("/v1/jobs?output=table&colour=perhaps", "colour='perhaps' is neither yes nor no"),
-        ("/v1/jobs?label=x", "label='x' is no label"),
-        ("/v1/jobs/mnist/logs?grep=(", "grep='(' is no regular expression"),
-        ("/v1/jobs/mnist/logs?since=yesterday", "since='yesterday' is no length of time"),
-        ("/v1/jobs/mnist/logs?tail=-1", "tail='-1' is no whole number of 0 or more"),
+        ("/v1/jobs?output=table&width=wide", "width='wide' is not a whole number"),
+        ("/v1/jobs?output=table&colour=perhaps", "colour='perhaps' is not a boolean"),
+        ("/v1/jobs?label=x", "label='x' is not a label"),
+        ("/v1/jobs/mnist/logs?grep=(", "grep='(' is not a regular expression"),
+        ("/v1/jobs/mnist/logs?since=yesterday", "since='yesterday' is not a duration"),
+        ("/v1/jobs/mnist/logs?tail=-1", "tail='-1' is not a whole number of 0 or more"),
     ],
 )
 async def test_values_that_make_no_sense_are_named(client: Any, target: str, message: str) -> None:
@@ -100,7 +101,7 @@ async def test_what_is_not_there(client: Any) -> None:
 async def test_stop_then_resume(client: Any) -> None:
     await client.submit()
     assert (await client.post("/v1/jobs/mnist/stop", {"plan": True})).json["sentences"] == [
-        "mnist-1 would be asked to end, its grace, then killed"
+        "mnist-1 would be asked to end, and killed after its grace period"
     ]
     answer = await client.post("/v1/jobs/mnist/stop", {"now": True})
     assert answer.json["name"] == "mnist-1"
@@ -136,6 +137,16 @@ async def test_delete_asks_which_when_there_are_several(client: Any) -> None:
     assert (await client.get("/v1/jobs/short-7")).status == 404
     assert len((await client.delete("/v1/jobs/short?all")).json["deleted"]) == 6
     assert (await client.get("/v1/jobs")).json["total"] == 0
+
+
+async def test_events_of_one_namespace_are_not_hidden_by_those_of_another(client: Any) -> None:
+    mine = [Event(1.0, subject, "Mine", "") for subject in ("team/m-1", "team/m-1/worker-0#1", "service:team/s")]
+    busy = [Event(2.0, subject, "Theirs", "") for subject in ("other/m-1", "team2/m-1", "service:other/s", "queue:team")] * 100
+    client.app.store.commit(Changes(events=(*mine, *busy)))
+    events = (await client.get("/v1/events?within=team&limit=50")).json["events"]
+    assert [(event["subject"], event["reason"]) for event in events] == [(event.subject, "Mine") for event in mine]
+    assert len((await client.get("/v1/events?within=team&limit=2")).json["events"]) == 2
+    assert len((await client.get("/v1/events?within=other&limit=50")).json["events"]) == 50
 
 
 async def test_events_and_why(client: Any) -> None:

@@ -24,7 +24,9 @@ async def test_a_queue_is_created_changed_or_left_alone(client: Any) -> None:
     assert planned.text == "the queue research would be changed: weight 2 -> 3, quota.cpu 2 -> none\n"
     assert (await client.get("/v1/queues/research")).json["weight"] == 2.0
     assert (await apply(client, changed)).text == "JobQueue research changed\n"
-    assert (await apply(client, changed, plan=True)).text == "the queue research would be left alone: it is as asked for\n"
+    assert (
+        await apply(client, changed, plan=True)
+    ).text == "the queue research would not change: it already matches its document\n"
     answer = await client.post("/v1/apply", {"documents": changed})
     assert answer.json == {"applied": [{"kind": "JobQueue", "namespace": "", "name": "research", "action": "unchanged"}]}
 

@@ -162,7 +162,7 @@ def test_while_the_operator_is_away_files_wait_and_it_is_asked_less_often(
     assert sending(away, folder).run(told)
     assert waits == [1, 2, 4, 8, 16, 30, 30, 1, 1]
     assert list(away.found()) == [named(FIRST)]
-    assert f"{FIRST} is not with the operator yet" in capfd.readouterr().err
+    assert f"{FIRST} has not been sent to the operator yet" in capfd.readouterr().err
 
 
 def test_what_is_told_to_end_tries_on_for_a_while(away: Server, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_another_service_a_run_or_a_pod_that_is_none_brings_nothing(server: Serv
     assert (folder / FIRST).exists()
     server.job.labels.pop(SAMPLES_LABEL)
     status, words = server.put(FIRST)
-    assert (status, "samples nothing" in words) == (409, True)
+    assert (status, "does not sample requests" in words) == (409, True)
     assert server.found() == {}
 
 
@@ -229,7 +229,7 @@ def test_a_file_that_is_not_wanted_stays_behind_and_the_others_are_brought(
     assert list(server.found()) == [named(SECOND)]
     assert [path.name for path in folder.iterdir()] == [FIRST]
     assert bringer.send(samples.COMPLETE), "it is not sent again"
-    assert capfd.readouterr().err.count("does not take") == 1
+    assert capfd.readouterr().err.count("the operator rejected") == 1
     for body in (b"", b'{"a":1}\n{"b"'):
         status, words = server.put(FIRST, body)
         assert (status, "ends in the middle of a line" in words) == (409, True)

@@ -240,11 +240,11 @@ async def test_no_path_and_no_uri_that_a_caller_names_is_read_there(ann: Ann, pl
     root = f"{parts.ROOT}/namespaces/team"
     body = json.dumps({"name": "mnist", "source": place, **more}).encode()
     status, said = await ann.ask("POST", f"{root}/models", body)
-    assert (status, "is not read by the cluster" in said.decode()) == (400, True)
+    assert (status, "the cluster does not read" in said.decode()) == (400, True)
     for reference in (False, True):
         body = json.dumps({"name": "rows", "path": place, "reference": reference}).encode()
         status, said = await ann.ask("POST", f"{root}/datasets", body)
-        assert (status, "is not read by the cluster" in said.decode()) == (400, True)
+        assert (status, "the cluster does not read" in said.decode()) == (400, True)
 
 
 async def test_hostile_names_and_digests_are_refused(ann: Ann, model: Path) -> None:
@@ -262,6 +262,6 @@ async def test_hostile_names_and_digests_are_refused(ann: Ann, model: Path) -> N
 
 async def test_on_one_machine_nothing_is_sent(client: Any, model: Path) -> None:
     answer = await client.post("/v1/models", {"name": "mnist", "source": str(model), "manifest": "0" * 64})
-    assert (answer.status, answer.error["message"]) == (400, "nothing is sent here: files are read where they lie")
+    assert (answer.status, answer.error["message"]) == (400, "the daemon accepts no uploads: it reads files from their path")
     answer = await client.post("/v1/datasets", {"name": "rows", "path": str(model), "manifest": "0" * 64})
     assert answer.status == 400

@@ -250,7 +250,7 @@ async def test_one_of_several_running_tasks_is_found_by_name_or_place(tmp_path: 
         await at.settled()
         assert at.app.running_task(job).key.task == "worker-0"
         assert at.app.running_task(job, role="worker", index=1).key.task == "worker-1"
-        with pytest.raises(ConflictError, match="worker-7 of mnist-1 does not run; worker-0, worker-1 does"):
+        with pytest.raises(ConflictError, match="worker-7 of mnist-1 is not running; running: worker-0, worker-1"):
             at.app.running_task(job, "worker-7")
 
 

@@ -319,6 +319,7 @@ ELSEWHERE = {
         "newest": "called by one request, which gets the error",
         "list_jobs": "called by one request, which gets the error",
         "events_of": "called by one request, which gets the error",
+        "events_in": "called by one request, which gets the error",
         "points_of": "called by one request, which gets the error",
         "expired": "a turn without a sweep has planned before",
         "series_names": "called by one request, which gets the error",

@@ -265,7 +265,7 @@ async def test_an_output_that_is_no_name_of_a_model_is_told(tmp_path: Path) -> N
         job = await at.app.submit(ask(outputs={"model": "../My Model"}))
         await at.settled()
         assert await at.app.models.list() == []
-        assert "is no name" in at.reasons("train-1")[0]
+        assert "is not a valid name" in at.reasons("train-1")[0]
         assert at.app.models.of_job(at.app.find("default", job.key.name)) == ()
 
 
@@ -378,7 +378,7 @@ async def test_what_is_served_or_aliased_is_not_deleted(tmp_path: Path) -> None:
             await at.app.models.delete("mnist@2")
         assert [str(each) for each in await at.app.models.superfluous("mnist", 2)] == ["mnist@3"]
         assert str(await at.app.models.delete("mnist@3")) == "mnist@3"
-        with pytest.raises(ConflictError, match="mnist@2 is not champion"):
+        with pytest.raises(ConflictError, match="mnist@2 does not have the alias champion"):
             await at.app.models.demote("mnist@2", "champion")
         assert await at.app.models.demote("mnist", "champion") == 1
         reasons = [event.reason for event in at.app.events("model:mnist")]

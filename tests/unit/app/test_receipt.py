@@ -192,7 +192,7 @@ async def test_a_run_that_was_deleted_is_not_made_again(tmp_path: Path) -> None:
         await at.settled()
         await at.settled()
         await at.app.delete(job.key)
-        with pytest.raises(ConflictError, match=r"made default/mnist-1, which is deleted[\s\S]*another key"):
+        with pytest.raises(ConflictError, match=r"created default/mnist-1, which was deleted[\s\S]*another key"):
             await at.app.submit_all([ask(command=("exit", "0"))], key=KEY)
         assert at.total() == 0
 
@@ -258,7 +258,7 @@ async def test_locks_of_requests_that_are_over_are_let_go(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("text", ["a b", "a\nb", "x" * 201, "é", "a\0b"])
 def test_what_is_no_key_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no key"):
+    with pytest.raises(UsageError, match="is not a valid key"):
         request_key(text, "default")
 
 

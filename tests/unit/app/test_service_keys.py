@@ -84,6 +84,12 @@ async def test_a_key_that_is_not_there(keys: ServiceKeys) -> None:
     assert "laptop" in str(refused.value.fix)
 
 
+async def test_a_key_of_a_service_without_keys(keys: ServiceKeys) -> None:
+    with pytest.raises(NotFoundError, match="no key ci") as refused:
+        await keys.revoke(SERVICE, "ci")
+    assert refused.value.fix == "`fairway key list mnist` lists the keys"
+
+
 async def test_all_mistakes_at_once(keys: ServiceKeys) -> None:
     with pytest.raises(UsageError) as refused:
         await keys.create(SERVICE, KeyWish("Bad Name", "fast", "tomorrow"))

@@ -255,7 +255,7 @@ async def test_a_server_that_ends_by_itself_is_not_completed(house: House) -> No
     await house.settle(12)
     gone = next(replica for replica in house.services.find(KEY).record.replicas if replica.number == 1)
     assert gone.failed
-    assert "ended by itself with exit code 0" in gone.message
+    assert "exited with code 0" in gone.message
     assert "completed" not in gone.message
 
 

@@ -129,7 +129,7 @@ async def test_a_waiting_run_is_told_its_place_when_it_starts_and_what_would_hel
             "on GPUs of type T4: now",
             "with 2 GPUs: now",
             "with priority 1: after first-1 has made room",
-            "when first-1 has ended: within 2h, when its timeout is over at the latest",
+            "when first-1 has ended: within 2h, when its timeout expires at the latest",
         ]
 
 

@@ -41,7 +41,7 @@ def test_init_writes_a_job_that_is_right(framework: str, tmp_path: Path, capsys:
 def test_init_overwrites_nothing(tmp_path: Path, capsys: Shown) -> None:
     (tmp_path / "job.yaml").write_text("mine")
     assert main(["init", str(tmp_path)]) == 5
-    assert "there already; nothing was written" in capsys.readouterr().err
+    assert "already present; nothing was written" in capsys.readouterr().err
     assert (tmp_path / "job.yaml").read_text() == "mine"
     assert not (tmp_path / "train.py").exists()
 

@@ -52,9 +52,9 @@ def test_a_table_gives_pairs(folder: Path, daemon: FakeDaemon) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("namespce = 'x'", "namespce: not a setting; did you mean namespace?"),
-        ("[lst]\nlimit = 1", "lst: not a setting; did you mean list?"),
-        ("list = 3", "write [list] and flags below it"),
+        ("namespce = 'x'", "namespce: there is no such setting; did you mean namespace?"),
+        ("[lst]\nlimit = 1", "lst: there is no such setting; did you mean list?"),
+        ("list = 3", "write [list] and its flags below it"),
         ("[list]\nlimti = 1", "[list] fairway list has no flag --limti; did you mean --limit?"),
         ("[list]\nlimit = 'x'", "[list] --limit x: a whole number is needed"),
         ("= broken", "correct the file or remove it"),

@@ -46,7 +46,7 @@ def test_a_plan_needs_no_cluster_and_is_printed_in_three_ways(capfd: pytest.Capt
     assert main(plan) == 0
     told = capfd.readouterr()
     assert list(yaml.safe_load_all(told.out)) == data
-    assert "no cluster was asked what it has" in told.err
+    assert "the cluster could not be inspected" in told.err
     assert main([*plan, "-o", "json"]) == 0
     assert json.loads(capfd.readouterr().out)["items"] == data
     assert main([*plan, "-o", "name"]) == 0
@@ -60,7 +60,7 @@ def test_without_a_cluster_nothing_is_installed(capsys: pytest.CaptureFixture[st
 
 def test_a_time_that_is_none_is_refused_before_anything_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["install", "kubernetes", "--image", "fairway:1", "--timeout", "soon"]) == 2
-    assert "--timeout soon is no length of time" in capsys.readouterr().err
+    assert "--timeout soon is not a duration" in capsys.readouterr().err
 
 
 def test_the_settings_become_the_charts_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +85,7 @@ def test_half_of_a_chart_is_asked_for_in_vain(words: list[str], capsys: pytest.C
 def test_what_would_be_taken_away_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["uninstall", "kubernetes", "--plan"]) == 0
     stderr = capsys.readouterr().err
-    assert "Deployment fairway-system/fairway-operator would go, if it is there" in stderr
+    assert "Deployment fairway-system/fairway-operator would be deleted, if it exists" in stderr
     assert "CustomResourceDefinition" not in stderr
     assert main(["uninstall", "kubernetes", "--plan", "--all"]) == 0
-    assert "CustomResourceDefinition trainingjobs.fairway.dev would go" in capsys.readouterr().err
+    assert "CustomResourceDefinition trainingjobs.fairway.dev would be deleted" in capsys.readouterr().err

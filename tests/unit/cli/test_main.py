@@ -82,14 +82,14 @@ def test_aliases_mean_their_verb() -> None:
         (["get", "model/"], "'model/' names no model\n  fix: `fairway list models`"),
         (
             ["why", "model/mnist"],
-            "model/mnist names a model, and this verb is not for those\n  fix: write job/NAME or service/NAME",
+            "model/mnist names a model, which this verb does not accept\n  fix: write job/NAME or service/NAME",
         ),
         (["metrics", "service/mnist"], "service/mnist names a service"),
         (["top", "service", "job/mnist"], "job/mnist names a job"),
         (["model", "get", "data/mnist"], "data/mnist names a dataset"),
         (["events", "queue/research"], "queue/research names a queue"),
-        (["delete", "model/mnist"], "model/mnist names no version\n  fix: write model/mnist@3"),
-        (["delete", "data/mnist"], "data/mnist names no version"),
+        (["delete", "model/mnist"], "model/mnist does not name a version\n  fix: write model/mnist@3"),
+        (["delete", "data/mnist"], "data/mnist does not name a version"),
     ],
 )
 def test_bad_usage_is_exit_code_2(typed: list[str], said: str, home: str, capsys: pytest.CaptureFixture[str]) -> None:

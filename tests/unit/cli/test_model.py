@@ -65,7 +65,7 @@ def test_a_plan_changes_nothing(daemon: FakeDaemon, capsys: Shown) -> None:
         (["register", "m", "x", "--metric", "accuracy=high"], "'high' is no number"),
         (["register", "m", "x", "--metric", "accuracy=nan"], "'nan' is no number"),
         (["register", "m"], "PATH"),
-        (["delete", "mnist"], "names no version"),
+        (["delete", "mnist"], "does not name a version"),
         (["delete", "mnist", "--keep", "x"], "a whole number is needed"),
         (["promot"], "promote"),
     ],

@@ -57,7 +57,7 @@ def test_onnx_runs_in_our_own_image_and_a_dataset_is_named() -> None:
 
 def test_other_formats_need_an_image_and_may_name_an_interpreter_in_it() -> None:
     given = ("--data", "rows", "--out", "scored")
-    with pytest.raises(RefusedError, match=r"adds@3 is of the format torch-export") as refused:
+    with pytest.raises(RefusedError, match=r"adds@3 has the format torch-export") as refused:
         made(Cluster(*given), TORCH, "rows@4")
     assert "--image IMAGE" in refused.value.fix
     spec = made(Cluster(*given, "--image", "team/torch:1", "--python", "/opt/torch/bin/python"), TORCH, "rows@4")

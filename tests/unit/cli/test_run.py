@@ -107,13 +107,13 @@ def test_flags_become_wishes(fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        (["run"], "there is nothing to run"),
-        (["run", "a.yaml", "--", "./a"], "a file (a.yaml) and a command are given"),
+        (["run"], "no command and no document were given"),
+        (["run", "a.yaml", "--", "./a"], "both a file (a.yaml) and a command were given"),
         (["run", "--snapshot", "--in-place", "--", "./a"], "--snapshot and --in-place contradict each other"),
         (["run", "--workers", "0", "--", "./a"], "at least one is needed"),
-        (["run", "--env", "NO_SUCH_THING", "--", "./a"], "you have no variable of that name"),
+        (["run", "--env", "NO_SUCH_THING", "--", "./a"], "this variable is not set in your environment"),
         (["run", "--priority", "high", "--", "./a"], "--priority high: a whole number is needed"),
-        (["run", "--output", "json", "--", "./a"], "write -o json for the format"),
+        (["run", "--output", "json", "--", "./a"], "write -o json to choose the format"),
         (["run", "-it", "--", "bash"], "-it needs a terminal"),
         (["run", "nothing.yaml"], "there is no file nothing.yaml"),
         (["run", "train.py"], "train.py is a program, not a document\n  fix: fairway run -- python train.py"),
@@ -256,7 +256,7 @@ def test_warnings_are_said(fake: FakeDaemon, capsys: pytest.CaptureFixture[str])
     [
         ([], "1", "each worker takes one GPU of 2 (--gpus 0 for none)"),
         (["-w", "2"], "1", "each worker takes one GPU of 2"),
-        (["-w", "3"], None, "no GPU is taken: 2 are there for 3 workers"),
+        (["-w", "3"], None, "no GPU is requested: there are only 2 for 3 workers"),
         (["--gpus", "0"], "0", ""),
     ],
 )
@@ -344,7 +344,7 @@ def test_a_daemon_that_breaks_off_again_and_again_is_not_asked_for_ever(
     assert main(["run", "--", "./a"]) == 4
     assert len(fake.of("GET", "/v1/jobs/train-1/watch")) < 20
     assert paused == sorted(paused)
-    assert "breaks off again and again" in capsys.readouterr().err
+    assert "keeps closing the connection" in capsys.readouterr().err
 
 
 def test_paths_of_flags_begin_where_they_are_typed(fake: FakeDaemon, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_label_without_a_value_is_refused(daemon: FakeDaemon, capsys: Shown, w
 
 def test_filters_are_about_runs_only(daemon: FakeDaemon, capsys: Shown) -> None:
     assert main(["list", "services", "--sort", "name"]) == 2
-    assert "--sort is about runs" in capsys.readouterr().err
+    assert "--sort applies only to runs" in capsys.readouterr().err
 
 
 def test_an_unknown_order_names_the_flag(capsys: Shown) -> None:
@@ -154,9 +154,9 @@ class TestPrune:
     @pytest.mark.parametrize(
         ("words", "said"),
         [
-            ([], "nothing says which"),
+            ([], "no filter selects"),
             (["--phase", "running"], "only finished runs"),
-            (["--older-than", "soon"], "--older-than soon is no length of time"),
+            (["--older-than", "soon"], "--older-than soon is not a duration"),
         ],
     )
     def test_what_is_unclear_is_refused(self, daemon: FakeDaemon, capsys: Shown, words: list[str], said: str) -> None:
@@ -267,8 +267,8 @@ class TestRoles:
             (["--role", "ps=two"], "write for example --role ps=2"),
             (["--role", "ps=0"], "write for example --role ps=2"),
             (["--ps", "0"], "at least one is needed"),
-            (["--ps", "1", "--role", "ps=2"], "ps is given as --role too"),
-            (["--role", "a", "--role", "b"], "about one role"),
+            (["--ps", "1", "--role", "ps=2"], "ps is also given with --role"),
+            (["--role", "a", "--role", "b"], "apply to one role only"),
             (["--role", "worker=2", "-w", "3"], "keep one of them"),
         ],
     )
@@ -286,11 +286,11 @@ class TestFlagsInErrors:
             (["run", "--memory", "4", "--", "./a"], "--memory 4: the unit is missing\n  fix: write --memory 4Gi"),
             (["serve", "--name", "x", "--memory", "4", "--", "./a"], "--memory 4: the unit is missing"),
             (["serve", "--name", "x", "--p95", "50", "--", "./a"], "--p95 50: the unit is missing\n  fix: write --p95 50ms"),
-            (["run", "--gpus", "A100", "--", "./a"], "--gpus A100: it names a type of GPU and no number\n  fix: write A100:1"),
+            (["run", "--gpus", "A100", "--", "./a"], "--gpus A100: the number of GPUs is missing\n  fix: write A100:1"),
             (["serve", "--name", "x", "--gpus", "A100", "--", "./a"], "fix: write A100:1"),
             (["run", "--workers", "0", "--", "./a"], "--workers 0: at least one is needed"),
             (["serve", "mnist", "--batching", "--no-batching"], "--batching and --no-batching exclude each other"),
-            (["serve", "--name", "x", "--no-batching", "--", "./a"], "--no-batching is for a model, and a command is served"),
+            (["serve", "--name", "x", "--no-batching", "--", "./a"], "--no-batching applies only to a model"),
         ],
     )
     def test_found_before_anything_is_sent(self, daemon: FakeDaemon, capsys: Shown, words: list[str], said: str) -> None:

@@ -56,7 +56,7 @@ def test_a_change_of_address_is_waited_for() -> None:
 def test_an_address_that_cannot_be_had_is_told() -> None:
     fault = {"work": "route", "cause": "port 80 is in use by another program"}
     _, _, reason = settle(seen(phase="Ready", ready_replicas=1, release=None, moving=True, faults=[fault]))
-    assert reason == "it stays where it was: port 80 is in use by another program"
+    assert reason == "it keeps its previous endpoint: port 80 is in use by another program"
 
 
 def test_each_state_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +90,7 @@ def test_a_server_that_keeps_ending_ends_the_wait(capsys: pytest.CaptureFixture[
         "r1-3 |   fix: export it",
         "adds does not answer: its server was started 3 times and ended each time (it exited)",
         "  fix: export it",
-        "the service stays, and Fairway goes on trying: fairway why service/adds; take it away: fairway delete service/adds",
+        "the service stays, and Fairway keeps trying: fairway why service/adds; to delete it: fairway delete service/adds",
     ]
 
 

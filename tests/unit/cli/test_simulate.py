@@ -135,8 +135,8 @@ def test_a_report_is_one_sound_file(capsys: Shown) -> None:
         ([*QUEUE, "--policy", "fgd"], "--policy fgd: there is no such policy\n  fix: use one of"),
         (["simulate", "placement", "--pods", "pods.csv.gz"], "needs --nodes\n  fix: add --nodes N.csv"),
         ([*PLACE, "--order", "oder.json"], "there is no such file\n  fix: did you mean `order.json`?"),
-        ([*PLACE, "--order", "wrong.json"], "the order names pod 99, and there are 30"),
-        ([*PLACE, "--order", "nodes.csv"], "nodes.csv:1:1: is no JSON"),
+        ([*PLACE, "--order", "wrong.json"], "the order names pod 99, but there are only 30"),
+        ([*PLACE, "--order", "nodes.csv"], "nodes.csv:1:1: is not valid JSON"),
         (["simulate", "placement", "--nodes", "jobs.csv", "--pods", "pods.csv.gz"], "jobs.csv:1: has no column sn; the first"),
         ([*PLACE, "--mix", "lerned"], "fix: write --mix learned"),
         ([*PLACE, "--churn", "much"], "--churn much: a number is needed"),
@@ -157,7 +157,7 @@ def test_mistakes_are_told_with_their_place_and_the_fix(typed: list[str], said: 
 @pytest.mark.usefixtures("traces")
 def test_a_job_that_no_machine_could_hold_is_refused(capsys: Shown) -> None:
     assert main(["simulate", "queue", "--trace", "jobs.csv", "--nodes", "1x4"]) == 5
-    assert "asks for 8 GPUs" in capsys.readouterr().err
+    assert "requests 8 GPUs" in capsys.readouterr().err
 
 
 def a_history(asked: Asked) -> bytes:

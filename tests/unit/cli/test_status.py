@@ -99,7 +99,7 @@ def test_the_curve_is_that_of_the_loss(names: list[str], chosen: str) -> None:
             {"phase": "Failed", "duration": 3.0, "outcome": {"message": "worker-1 exited with 1"}},
             "mnist-7 failed after 3s: worker-1 exited with 1; logs: fairway logs mnist-7; next: fairway why mnist-7",
         ),
-        ({"phase": "Stopped"}, "mnist-7 was stopped; logs: fairway logs mnist-7; go on: fairway resume mnist-7"),
+        ({"phase": "Stopped"}, "mnist-7 was stopped; logs: fairway logs mnist-7; to continue: fairway resume mnist-7"),
         ({"phase": "Running"}, "mnist-7 is Running; logs: fairway logs mnist-7"),
     ],
 )

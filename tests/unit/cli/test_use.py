@@ -90,7 +90,7 @@ def test_without_a_kubeconfig_a_context_is_not_found(own_place: Path, capsys: py
 def test_what_only_this_machine_could_show_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--context", "lab", "tensorboard", "mnist"]) == 5
     stderr = capsys.readouterr().err
-    assert "the event files lie with the run's pods" in stderr
+    assert "the event files are with the run's pods" in stderr
     assert "tensorboard: {serve: true}" in stderr
 
 

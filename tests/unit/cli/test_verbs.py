@@ -125,7 +125,7 @@ def test_followed_logs_go_on_after_the_daemon_was_away(daemon: FakeDaemon, capsy
     assert main(["logs", "-f", "mnist", "--tail", "5"]) == 0
     shown = capsys.readouterr()
     assert shown.out == "one\ntwo\n"
-    assert "the daemon was away" in shown.err
+    assert "the daemon did not answer for a moment" in shown.err
     assert "since" in daemon.asked[1].query
     assert "tail" not in daemon.asked[1].query
 
@@ -139,14 +139,14 @@ def test_stop(daemon: FakeDaemon, capsys: Shown) -> None:
     assert shown.out == "mnist-7\nold-1\n"
     assert shown.err.startswith("on local / default\n")
     assert "mnist-7 is being stopped" in shown.err
-    assert "old-1 was over already (Failed)" in shown.err
+    assert "old-1 had already ended (Failed)" in shown.err
 
 
 def test_stop_may_wait(daemon: FakeDaemon, capsys: Shown) -> None:
     daemon.answers["POST /v1/jobs/mnist/stop"] = {"jobs": [{"name": "mnist-7", "phase": "Stopping"}]}
     daemon.answers["GET /v1/jobs/mnist-7/watch"] = [b'{"end": {"name": "mnist-7", "phase": "Stopped"}}\n']
     assert main(["stop", "mnist", "--wait"]) == 0
-    assert "mnist-7 is stopped; go on: fairway resume mnist-7" in capsys.readouterr().err
+    assert "mnist-7 is stopped; to continue: fairway resume mnist-7" in capsys.readouterr().err
 
 
 def test_what_means_several_runs_is_refused(daemon: FakeDaemon, capsys: Shown) -> None:
@@ -228,7 +228,7 @@ def test_resume(daemon: FakeDaemon, capsys: Shown) -> None:
     assert main(["resume", "mnist"]) == 0
     shown = capsys.readouterr()
     assert shown.out == "mnist-7\n"
-    assert "mnist-7 goes on, from the checkpoint of step 9" in shown.err
+    assert "mnist-7 resumes from the checkpoint of step 9" in shown.err
 
 
 @pytest.mark.parametrize(("phases", "code"), [(["Succeeded", "Succeeded"], 0), (["Succeeded", "Failed"], 1)])
@@ -254,7 +254,7 @@ def test_wait_for_all_that_is_not_over(daemon: FakeDaemon, capsys: Shown) -> Non
     daemon.answers["GET /v1/jobs"] = {"jobs": [], "next": ""}
     assert main(["wait", "--all", "m"]) == 0
     assert daemon.asked[-1].query["series"] == "m"
-    assert "nothing is left to wait for" in capsys.readouterr().err
+    assert "there is nothing to wait for" in capsys.readouterr().err
     assert main(["wait"]) == 2
 
 
@@ -350,7 +350,7 @@ def test_the_daemons_status(home: str, capsys: Shown) -> None:
         assert main(["daemon", "status"]) == 0
         assert "running  yes\n" in capsys.readouterr().out
         assert main(["daemon", "stop", "--plan"]) == 0
-        assert "(pid 42) would be ended" in capsys.readouterr().err
+        assert "(pid 42) would be stopped" in capsys.readouterr().err
         assert main(["daemon", "start", "--plan"]) == 0
     assert main(["daemon", "stop"]) == 0
     assert "no daemon runs" in capsys.readouterr().err
@@ -418,7 +418,7 @@ def test_exec_becomes_the_command(daemon: FakeDaemon, tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, "exec", "mnist", "--role", "worker", "--index", "1", "--"]
     done = subprocess.run([*command, "sh", "-c", "echo $MINE; pwd; exit 7"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (7, f"yes\n{tmp_path}\n")
-    assert f"beside worker-1 in {tmp_path}" in done.stderr
+    assert f"in the environment of worker-1, in {tmp_path}" in done.stderr
     assert daemon.asked[0].query == {"namespace": "default", "role": "worker", "index": "1"}
     assert main(["exec", "mnist"]) == 2
     assert main(["exec", "mnist", "--plan", "--", "ls"]) == 0
@@ -443,3 +443,14 @@ def test_tensorboard_says_how_to_get_it(
         capsys.readouterr().out == f"{bin_folder}/tensorboard --logdir {tmp_path}/run/tensorboard --port 7007 --host localhost\n"
     )
     assert main(["tensorboard", "mnist", "other"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"), [([{"name": "a"}, {"name": "b"}], "a, b"), ([], "`fairway key list mnist` lists them")]
+)
+def test_the_plan_of_a_revocation_names_the_keys(
+    daemon: FakeDaemon, capsys: pytest.CaptureFixture[str], keys: list[dict[str, str]], shown: str
+) -> None:
+    daemon.answers["GET /v1/services/mnist/keys"] = {"keys": keys}
+    assert main(["key", "revoke", "mnist", "ci", "--plan"]) == 0
+    assert capsys.readouterr().err == f"mnist: ci is not one of its keys ({shown}); nothing was changed (--plan)\n"

@@ -62,7 +62,7 @@ def test_only_one_level_of_scripts_is_followed():
 @pytest.mark.parametrize("command", ["deepspeed train.py", "bash train.sh"])
 def test_deepspeed_in_several_replicas_is_refused(command):
     files = reads(train__sh="deepspeed train.py")
-    with pytest.raises(RefusedError, match="train apart") as caught:
+    with pytest.raises(RefusedError, match="train alone") as caught:
         examine(spec_of(command, gpu="2"), files)
     assert "-w 1 --gpus 4" in str(caught.value.fix)
     assert examine(spec_of(command, replicas=1), files).starters == {"worker": "deepspeed"}
@@ -95,7 +95,7 @@ def test_a_torchrun_that_would_not_join_is_refused(flags, apart):
     command = f"torchrun {flags} train.py --standalone"
     for spec in (spec_of(command), spec_of("bash t.sh")):
         if apart:
-            with pytest.raises(RefusedError, match="none of them can join"):
+            with pytest.raises(RefusedError, match="which keeps each of them alone"):
                 examine(spec, reads(t__sh=command))
         else:
             assert examine(spec, reads(t__sh=command)).starters == {"worker": "torchrun"}
@@ -114,7 +114,7 @@ def test_mpirun_in_several_workers_is_one_world():
 def test_mpirun_in_a_role_among_others_is_told_before_the_start():
     roles = {name: {"command": ("mpirun", "x"), "replicas": {"min": 2, "max": 2}} for name in ("worker", "ps")}
     (first, _) = examine(JobSpec.model_validate({"roles": roles}), reads()).cautions
-    assert "makes 2 worlds" in first
+    assert "starts 2 separate MPI jobs" in first
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_one_machine_has_one_namespace_whatever_its_runs_are_in(tmp_path: Path) 
         assert single.relative(MODELS, "mnist@3", namespace) == "mnist@3"
     with pytest.raises(UsageError, match="the registry of this machine has no namespaces"):
         single.meant(MODELS, "team-b/mnist", "default")
-    with pytest.raises(UsageError, match="is no name"):
+    with pytest.raises(UsageError, match="is not a valid name"):
         Models(tmp_path, Blobs(tmp_path / "blobs"), single).get("team-b/mnist")
 
 

@@ -58,7 +58,7 @@ def test_links_that_lead_out_together_or_in_a_circle_are_refused_by_name(tmp_pat
     (folder / "up").unlink()
     (folder / "one").symlink_to("two")
     (folder / "two").symlink_to("one")
-    with pytest.raises(RefusedError, match="circle"):
+    with pytest.raises(RefusedError, match="cycle"):
         scan(folder, ignoring=False)
 
 

@@ -78,7 +78,7 @@ def test_broken_peers_name_the_variable(monkeypatch: pytest.MonkeyPatch, text: s
 def test_data_is_found_by_name_and_a_missing_one_lists_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAIRWAY_DATA_TRAIN_SET", "/data/train")
     assert context.data("train-set") == "/data/train"
-    with pytest.raises(KeyError, match="FAIRWAY_DATA_TEST is not set; set are: FAIRWAY_DATA_TRAIN_SET"):
+    with pytest.raises(KeyError, match="FAIRWAY_DATA_TEST is not set; available: FAIRWAY_DATA_TRAIN_SET"):
         context.data("test")
 
 

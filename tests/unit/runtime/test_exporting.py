@@ -52,7 +52,7 @@ def test_the_first_way_that_answers_the_same_is_taken(
     assert about["checked"]["largest_difference"] < 1e-4
     assert sorted(path.name for path in (tmp_path / "outputs" / "model").iterdir()) == ["b", "fairway.json", "sub"]
     stderr = capsys.readouterr().err
-    assert "not as first: ValueError: no such operator\n" in stderr
+    assert "not exported as first: ValueError: no such operator\n" in stderr
     assert "differ from the live model's by 0.5" in stderr
 
 
@@ -81,8 +81,8 @@ def test_what_has_another_shape_or_number_of_answers_is_refused(ways: list[Any])
     ways.extend([("two", write([1, 2])), ("shape", write([numpy.zeros(3)]))])
     with pytest.raises(ExportError) as problem:
         fairway.export(object(), None)
-    assert "it gives 2 answers, and the live model 1" in str(problem.value)
-    assert "its answer has the shape (3,), and the live model's (4,)" in str(problem.value)
+    assert "it returns 2 outputs, but the live model returns 1" in str(problem.value)
+    assert "its output has shape (3,), but the live model's has shape (4,)" in str(problem.value)
 
 
 def test_answers_that_are_no_numbers_must_be_none_in_both(ways: list[Any]) -> None:
@@ -109,7 +109,7 @@ def test_only_the_first_writes(
 
 
 def test_what_is_no_model_is_told() -> None:
-    with pytest.raises(TypeError, match="int is no model that can be exported"):
+    with pytest.raises(TypeError, match="int is not a model that can be exported"):
         fairway.export(3, None)
 
 

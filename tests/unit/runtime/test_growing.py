@@ -103,13 +103,13 @@ def test_what_is_no_regular_file_is_refused_and_never_waited_for(tmp_path: Path,
     assert list(file.new_lines(lambda *what: refused.append(what))) == []
     ((found, reason),) = refused
     assert found == "file"
-    assert reason.startswith("metrics-0.jsonl is not read: ")
+    assert reason.startswith("metrics-0.jsonl cannot be read: ")
 
 
 @pytest.mark.timeout(20)
 def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         open_regular(tmp_path / "pipe")
 
 

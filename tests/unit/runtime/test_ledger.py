@@ -166,7 +166,7 @@ def test_renewing_keeps_a_piece(tmp_path: Path) -> None:
 
 def test_processes_that_disagree_are_told(tmp_path: Path) -> None:
     Ledger(str(tmp_path / "book"), 10, TERMS, timeout=1.0)
-    with pytest.raises(ValueError, match=r"do not agree.*'size': 20.*before.*'size': 10"):
+    with pytest.raises(ValueError, match=r"do not agree.*'size': 20.*an earlier one.*'size': 10"):
         Ledger(str(tmp_path / "book"), 5, {**TERMS, "size": 20}, timeout=1.0)
 
 

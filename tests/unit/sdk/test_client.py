@@ -70,7 +70,7 @@ async def test_an_error_of_the_daemon_is_raised(ask: Ask, daemon: FakeDaemon) ->
 
 async def test_an_answer_of_another_version_is_an_error_of_ours(ask: Ask, daemon: FakeDaemon) -> None:
     daemon.answers["GET /v1/jobs/mnist"] = {"name": 3}
-    with pytest.raises(FairwayError, match="not understood"):
+    with pytest.raises(FairwayError, match="cannot be decoded"):
         await ask("get", "mnist")
 
 
@@ -108,7 +108,7 @@ async def test_wishes_are_laid_over_the_document(ask: Ask, daemon: FakeDaemon) -
 
 
 async def test_arguments_for_a_document_make_no_sense(ask: Ask, daemon: FakeDaemon) -> None:
-    with pytest.raises(UsageError, match="args and kwargs are for functions"):
+    with pytest.raises(UsageError, match="args and kwargs apply only to functions"):
         await ask("submit", "kind: TrainingJob\n", args=(1,))
 
 
@@ -152,7 +152,7 @@ async def test_what_a_function_raised_is_the_cause(ask: Ask, daemon: FakeDaemon,
 async def test_a_run_without_results_says_so(ask: Ask, daemon: FakeDaemon, tmp_path: Path) -> None:
     daemon.answers["GET /v1/jobs/mnist-1"] = VIEW
     daemon.answers["GET /v1/jobs/mnist-1/watch"] = [line(end=view(phase="Succeeded", folder=str(tmp_path)))]
-    with pytest.raises(NotFoundError, match="left no result"):
+    with pytest.raises(NotFoundError, match="returned no result"):
         await ask("results", "mnist-1")
 
 

@@ -211,7 +211,7 @@ def test_a_plug_in_is_asked_again_when_its_token_is_refused(server: ApiServer, t
     [
         (404, {"error": {"code": "not_found", "message": "there is no job x", "fix": ""}}, NotFoundError, "there is no job x"),
         (403, {"kind": "Status", "message": 'User "ann" cannot list'}, DeniedError, 'User "ann" cannot list'),
-        (401, {"kind": "Status", "message": "Unauthorized"}, DeniedError, "does not know you: Unauthorized"),
+        (401, {"kind": "Status", "message": "Unauthorized"}, DeniedError, "rejects your credentials: Unauthorized"),
         (404, b"404 page not found", UnavailableError, "Fairway is not installed on lab: 404 page not found"),
         (503, b"service unavailable", UnavailableError, "Fairway on lab does not answer: service unavailable"),
         (504, {"kind": "Status", "message": "timed out"}, UnavailableError, "does not answer: timed out"),

@@ -74,7 +74,7 @@ def test_many_callers_at_once_start_one(make: Callable[..., Daemon], home: str) 
 
 def test_a_daemon_that_dies_at_its_start_is_told_of(make: Callable[..., Daemon]) -> None:
     daemon = make("import sys; print('what it said last', file=sys.stderr); sys.exit(3)")
-    with pytest.raises(UnavailableError, match=r"(?s)ended at its start:.*what it said last.*daemon.log"):
+    with pytest.raises(UnavailableError, match=r"(?s)ended while starting:.*what it said last.*daemon.log"):
         daemon.request("GET", "/x")
 
 

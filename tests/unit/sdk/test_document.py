@@ -75,7 +75,7 @@ def test_a_role_that_is_not_there_is_named() -> None:
     base = {"kind": "TrainingJob", "spec": {"roles": {"chief": {}, "ps": {}}}}
     with pytest.raises(UsageError, match="no role worker") as caught:
         document.change_document(base, {"workers": 2})
-    assert caught.value.fix == "say which is meant: chief or ps"
+    assert caught.value.fix == "choose one of its roles: chief or ps"
 
 
 def test_no_workers_is_refused() -> None:
@@ -116,7 +116,7 @@ def test_what_no_text_can_carry_is_left_out_of_the_environment(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("make", "said"), [("nothing", "there is no file"), ("folder", "is a folder"), ("bytes", "is no text file")]
+    ("make", "said"), [("nothing", "there is no file"), ("folder", "is a folder"), ("bytes", "is not a text file")]
 )
 def test_what_is_no_document_file_is_told(tmp_path: Path, make: str, said: str) -> None:
     path = tmp_path / "job.yaml"

@@ -60,14 +60,14 @@ def test_a_runtime_folder_that_another_user_took_is_left_to_them(monkeypatch: py
 def test_a_runtime_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "runtime"
     folder.mkdir(mode=0o755)
-    with pytest.raises(UnavailableError, match="not yours alone"):
+    with pytest.raises(UnavailableError, match="other users can access"):
         place.make_runtime_folder(str(folder))
 
 
 def test_a_runtime_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "runtime").symlink_to("elsewhere")
-    with pytest.raises(UnavailableError, match="not yours alone"):
+    with pytest.raises(UnavailableError, match="other users can access"):
         place.make_runtime_folder(str(tmp_path / "runtime"))
 
 

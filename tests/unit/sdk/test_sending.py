@@ -79,7 +79,7 @@ def test_a_client_says_where_it_acts(kind: type[Client | AsyncClient], kubeconfi
     assert kind().on_cluster
     assert not kind(context="local").on_cluster
     assert not kind(home="/tmp/somewhere").on_cluster
-    with pytest.raises(UsageError, match="not in both"):
+    with pytest.raises(UsageError, match="not both"):
         kind(context="lab", home="/tmp/somewhere")
 
 

@@ -47,7 +47,7 @@ def test_every_missing_column_is_told_of_with_its_place(tmp_path: Path) -> None:
         files.read_nodes(str(path))
     told = [str(mistake) for mistake in caught.value.mistakes]
     assert told == [
-        f"{path}:1: has no column cpu_milli; is cpu_mili meant? rename it",
+        f"{path}:1: has no column cpu_milli; rename the column cpu_mili if it is meant",
         f"{path}:1: has no column gpu; the first line must name sn, cpu_milli, memory_mib, gpu",
     ]
 
@@ -55,10 +55,10 @@ def test_every_missing_column_is_told_of_with_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("o.json", b"{oops", "o.json:1:2: is no JSON"),
+        ("o.json", b"{oops", "o.json:1:2: is not valid JSON"),
         ("o.json", b"[1, 2]", "has no list `pods`"),
-        ("o.json.gz", b"{}", "not whole, or not compressed"),
-        ("o.json", b"\xff\xfe\x00", "is no text file"),
+        ("o.json.gz", b"{}", "truncated, or not compressed"),
+        ("o.json", b"\xff\xfe\x00", "is not a text file"),
     ],
 )
 def test_a_wrong_order_is_refused(name: str, content: bytes, said: str, tmp_path: Path) -> None:

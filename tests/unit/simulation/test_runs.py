@@ -100,7 +100,7 @@ def test_a_changed_cluster_can_be_filled() -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [(runs.Change(add=1, gpus=3), "no node has 3 GPUs"), (runs.Change(remove=5), "there are 5")],
+    [(runs.Change(add=1, gpus=3), "no node has 3 GPUs"), (runs.Change(remove=5), "there are only 5 nodes")],
 )
 def test_impossible_changes_are_refused(change: runs.Change, said: str) -> None:
     with pytest.raises(UsageError, match=said):
@@ -109,7 +109,7 @@ def test_impossible_changes_are_refused(change: runs.Change, said: str) -> None:
 
 def test_the_nodes_of_a_queue_are_all_alike() -> None:
     assert runs.change_queue_nodes(Nodes(3, 8), runs.Change(add=2, gpus=8, remove=1)) == Nodes(4, 8)
-    with pytest.raises(UsageError, match="4 GPUs beside nodes with 8"):
+    with pytest.raises(UsageError, match="4 GPUs cannot be mixed with nodes with 8"):
         runs.change_queue_nodes(Nodes(3, 8), runs.Change(add=2, gpus=4))
 
 
@@ -119,7 +119,7 @@ def test_an_order_of_other_pods_or_nodes_is_refused_with_the_fix(order: Order) -
         runs.place(NODES, PODS, order, ["fgd"], "given", silent)
     assert "--seed" in caught.value.fix
     if order.ranks:
-        with pytest.raises(UsageError, match="belongs to other nodes"):
+        with pytest.raises(UsageError, match="belongs to another list of nodes"):
             runs.change_nodes(NODES, order, runs.Change(add=1))
 
 

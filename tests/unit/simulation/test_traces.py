@@ -46,7 +46,7 @@ def test_an_order_belongs_to_its_pods_and_nodes(tmp_path: Path) -> None:
     assert order == traces.Order((1, 0), (0,))
     with pytest.raises(UsageError, match="another list of pods"):
         traces.check([], [Shape()], order)
-    with pytest.raises(UsageError, match="other nodes"):
+    with pytest.raises(UsageError, match="another list of nodes"):
         traces.check([], [Shape(), Shape()], order)
 
 

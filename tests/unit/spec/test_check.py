@@ -18,28 +18,32 @@ def job(worker=None, metadata=None, roles=None, **spec):
     [
         (job(success="chief"), "spec.success", "needs a role `chief`"),
         (job(success="launcher"), "spec.success", "needs a role `launcher`"),
-        (job(secrets=["A"], env={"A": "x"}), "spec.secrets.0", "in `env` too"),
-        (job(secrets=["A", "A"]), "spec.secrets.1", "there twice"),
+        (job(secrets=["A"], env={"A": "x"}), "spec.secrets.0", "also a variable in `env`"),
+        (job(secrets=["A", "A"]), "spec.secrets.1", "listed twice"),
         (job({"env": {"A": "x"}}, secrets=["A"]), "spec.roles.worker.env.A", "is a secret too"),
         (job(data={"a": " "}), "spec.data.a", "is empty"),
         (job(outputs={"a": ""}), "spec.outputs.a", "is empty"),
-        (job(code={"path": "s3://x"}), "spec.code.path", "is no folder"),
+        (job(code={"path": "s3://x"}), "spec.code.path", "is not a folder"),
         (job(environment={"container": "always"}), "spec.environment.container", "needs an image"),
-        (job(roles={"ps": {"command": ["x"], "replicas": {"max": 10_000}}}), "spec.roles", "have 10,001 replicas together"),
+        (job(roles={"ps": {"command": ["x"], "replicas": {"max": 10_000}}}), "spec.roles", "have 10,001 replicas in total"),
         (job({"command": ["a", "{{output.model}}"]}), "spec.roles.worker.command.1", "macro {{output.model}}"),
         (job({"env": {"A": "{{wrker_hosts}}"}}), "spec.roles.worker.env.A", "macro {{wrker_hosts}}"),
         (job(env={"A": "{{x}}"}), "spec.env.A", "macro {{x}}"),
         (job({"resources": {"gpu": "1.5"}}), "spec.roles.worker.resources.gpu", "not a whole number"),
-        (job({"resources": {"other": {"nvidia.com/gpu": 1}}}), "spec.roles.worker.resources.other.nvidia.com/gpu", "calls GPUs"),
+        (
+            job({"resources": {"other": {"nvidia.com/gpu": 1}}}),
+            "spec.roles.worker.resources.other.nvidia.com/gpu",
+            "Kubernetes name for GPUs",
+        ),
         (
             job({"resources": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}),
             "spec.roles.worker.limits.memory",
             "less than the 2Gi",
         ),
         (job({"resources": {"cpu": "2"}, "limits": {"cpu": "500m"}}), "spec.roles.worker.limits.cpu", "less than the 2"),
-        (job({"placement": {"together": True, "apart": True}}), "spec.roles.worker.placement", "together and apart"),
-        (job(metadata={"labels": {"a b": "x"}}), "metadata.labels.a b", "no label name"),
-        (job(metadata={"labels": {"a": "x y"}}), "metadata.labels.a", "no label value"),
+        (job({"placement": {"together": True, "apart": True}}), "spec.roles.worker.placement", "both `together` and `apart`"),
+        (job(metadata={"labels": {"a b": "x"}}), "metadata.labels.a b", "not a valid label name"),
+        (job(metadata={"labels": {"a": "x y"}}), "metadata.labels.a", "not a valid label value"),
         (job({"command": ["a\0b"]}), "spec.roles.worker.command.0", "NUL"),
         (job(code={"path": "a\0b"}), "spec.code.path", "NUL"),
         (job(kubernetes={"pod": {"a": [{"b": "\0"}]}}), "spec.kubernetes.pod.a.0.b", "NUL"),
@@ -83,8 +87,9 @@ def test_pydantic_errors_of_a_program_in_plain_words():
     with pytest.raises(ValueError, match="validation error") as caught:
         job({"resources": {"gpu_type": 3}, "env": {"1": "x"}, "comand": 1}, stop={"at_step": 0})
     assert [str(mistake) for mistake in spec_error(caught.value, "sdk").mistakes] == [
-        'sdk spec.roles.worker.env.1: "1" is no variable name: letters, digits and underscores, not beginning with a digit',
+        'sdk spec.roles.worker.env.1: "1" is not a valid variable name: letters, digits and underscores, '
+        "not beginning with a digit",
         "sdk spec.roles.worker.resources.gpu_type: 3 is a number, not a list; write [a, b], or one `- a` line for each",
-        "sdk spec.roles.worker.comand: 1 is no field here; remove it",
+        "sdk spec.roles.worker.comand: 1 is not a field here; remove it",
         "sdk spec.stop.at_step: 0 is less than 1; write 1 or more",
     ]

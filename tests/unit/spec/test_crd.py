@@ -75,7 +75,7 @@ def test_fields_of_note():
     spec = structural(JobSpec)["properties"]
     role = spec["roles"]["additionalProperties"]["properties"]
     assert spec["kubernetes"]["properties"]["pod"] == {
-        "description": "A fragment of a pod's spec.",
+        "description": "A fragment of a PodSpec, merged into the spec of each pod.",
         "type": "object",
         "x-kubernetes-preserve-unknown-fields": True,
     }
@@ -85,7 +85,7 @@ def test_fields_of_note():
     assert "jax" in spec["framework"]["enum"]
     assert role["resources"]["properties"]["gpuType"] == {
         "type": "array",
-        "description": "Any of these types will do.",
+        "description": "Accepted GPU types; any one of them will do.",
         "items": {"type": "string"},
     }
     assert role["replicas"]["properties"]["max"]["maximum"] == 10_000

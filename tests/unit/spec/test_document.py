@@ -105,20 +105,20 @@ command: again
 name: b
 """
     assert mistakes(text) == [
-        'job.yaml:2:7 name: "Mnist" is no name: at most 52 lower-case letters, digits and dashes, beginning with a letter; '
-        "try 'mnist'",
+        'job.yaml:2:7 name: "Mnist" is not a valid name: at most 52 lower-case letters, digits and dashes, beginning with a '
+        "letter; try 'mnist'",
         'job.yaml:3:11 replicas: "two" is text, not a whole number; write 2',
-        "job.yaml:4:1 comand: is no field here; did you mean `command`?",
-        'job.yaml:5:21 resources.memory: "lots" is no amount of memory; write for example 512Mi, 2Gi or 1G',
-        'job.yaml:6:14 stop.when: "accuracy => 1" has `=>`, which means nothing here; write >=',
-        'job.yaml:7:10 success: "chief" needs a role `chief`, and there is none; add it to the roles, or choose auto',
+        "job.yaml:4:1 comand: is not a field here; did you mean `command`?",
+        'job.yaml:5:21 resources.memory: "lots" is not an amount of memory; write for example 512Mi, 2Gi or 1G',
+        'job.yaml:6:14 stop.when: "accuracy => 1" has `=>`, which is not valid here; write >=',
+        'job.yaml:7:10 success: "chief" needs a role `chief`, which is not defined; add it to the roles, or choose auto',
         'job.yaml:8:10 env.A: "{{worker_host}}" uses the macro {{worker_host}}, which does not exist; '
         "did you mean `worker_hosts`?",
-        'job.yaml:10:7 kind: "TraningJob" is no kind of document; did you mean `TrainingJob`?',
+        'job.yaml:10:7 kind: "TraningJob" is not a known kind of document; did you mean `TrainingJob`?',
         'job.yaml:12:13 apiVersion: "v1" is not fairway.dev/v1alpha1; write fairway.dev/v1alpha1',
         "job.yaml:14:11 metadata.name: is missing; add for example `name: mnist`",
-        "job.yaml:17:1: is no document; a document is a mapping; begin with `kind: TrainingJob`",
-        "job.yaml:22:1 command: is there twice; the first is on line 21; keep one of them",
+        "job.yaml:17:1: is not a document; a document is a mapping; begin with `kind: TrainingJob`",
+        "job.yaml:22:1 command: is defined twice; the first is on line 21; keep one of them",
         "job.yaml:24:1 kind: is missing; add `kind: TrainingJob`",
     ]
 
@@ -138,15 +138,15 @@ spec:
     assert [mistake.partition(" ")[2] for mistake in mistakes(text)] == [
         "metadata.name: 7 is a number, not text; put it in quotes",
         "spec.env.A: 1 is a number, not text; put it in quotes",
-        "spec.env.C: true is a yes or no, not text; put it in quotes",
+        "spec.env.C: true is a boolean, not text; put it in quotes",
         'spec.code: "." is text, not a mapping; write `name: value` lines below it',
         'spec.secrets: "A" is text, not a list; write [a, b], or one `- a` line for each',
         'spec.roles.worker.command: "run" is text, not a list; write [a, b], or one `- a` line for each',
         "spec.roles.worker.replicas: 2 is a number, not a mapping; write `name: value` lines below it",
         'spec.roles.worker.processes: "auto" is text, not a whole number; write a whole number, without quotes',
         "spec.roles.worker.resources.cpu: 1 is a number, not text; put it in quotes",
-        "spec.roles.worker.resources.gpu_type: is no field here; did you mean `gpuType`?",
-        "spec.roles.worker.resources.tpu: is no field here; use one of cpu, memory, gpu, gpuShare, gpuType, gpuMemory,"
+        "spec.roles.worker.resources.gpu_type: is not a field here; did you mean `gpuType`?",
+        "spec.roles.worker.resources.tpu: is not a field here; use one of cpu, memory, gpu, gpuShare, gpuType, gpuMemory,"
         " shm, other",
     ]
 
@@ -175,15 +175,15 @@ def test_a_number_too_large_to_be_exact_is_not_suggested() -> None:
 )
 def test_unknown_fields_come_with_the_way_out(text, fix):
     (mistake,) = mistakes(f"kind: TrainingJob\nname: x\ncommand: run\n{text}\n")
-    assert "is no field here" in mistake
+    assert "is not a field here" in mistake
     assert fix in mistake
 
 
 def test_what_was_meant_is_checked_too():
     assert mistakes("kind: TrainingJob\nname: x\ncomand: run\nreplica: two\nstp: {at_step: 0}\n") == [
-        "job.yaml:3:1 comand: is no field here; did you mean `command`?",
-        "job.yaml:4:1 replica: is no field here; did you mean `replicas`?",
-        "job.yaml:5:1 stp: is no field here; did you mean `stop`?",
+        "job.yaml:3:1 comand: is not a field here; did you mean `command`?",
+        "job.yaml:4:1 replica: is not a field here; did you mean `replicas`?",
+        "job.yaml:5:1 stp: is not a field here; did you mean `stop`?",
         "job.yaml:5:16 stp.at_step: 0 is less than 1; write 1 or more",
     ]
 
@@ -191,7 +191,7 @@ def test_what_was_meant_is_checked_too():
 def test_texts_without_documents():
     for text in ("", "\n", "# nothing\n", "---\n---\n", "~", "null"):
         (mistake,) = mistakes(text)
-        assert "holds no document" in mistake
+        assert "contains no document" in mistake
     assert len(read_documents(f"---\n{FLAT}---\n---\n")) == 1
 
 
@@ -259,7 +259,7 @@ def test_render_is_block_style_in_a_stable_order():
         "  requirements: requirements.txt",
     ]
     assert "{{" not in text
-    with pytest.raises(UsageError, match="'kubernets' is no spelling") as caught:
+    with pytest.raises(UsageError, match="'kubernets' is not a spelling") as caught:
         render(job, "kubernets")
     assert caught.value.fix == "did you mean `kubernetes`?"
 

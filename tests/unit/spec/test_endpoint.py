@@ -52,12 +52,12 @@ def test_loopback_needs_neither(bind: str) -> None:
 @pytest.mark.parametrize(
     ("endpoint", "said"),
     [
-        ({"bind": "localhost"}, "is no address"),
-        ({"bind": "0.0.0.0:80"}, "is no address"),
+        ({"bind": "localhost"}, "is not an IP address"),
+        ({"bind": "0.0.0.0:80"}, "is not an IP address"),
         ({"tls": {"certificate": "a.pem"}}, "without its key"),
         ({"tls": {"mode": "self-signed", "secret": "x"}}, "more than one certificate"),
         ({"cors": {"origins": ["*"], "credentials": True}}, "lets pages of all origins"),
-        ({"cors": {"origins": ["*", "https://a.example"]}}, "beside other origins"),
+        ({"cors": {"origins": ["*", "https://a.example"]}}, "and other origins"),
         ({"cors": {"origins": ["app.example.org"]}}, "pattern"),
         ({"cors": {"origins": ["https://a.example/path"]}}, "pattern"),
         ({"cors": {"origins": ["https://a\r\nx: y"]}}, "pattern"),

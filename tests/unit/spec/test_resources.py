@@ -39,12 +39,15 @@ def mistakes(text):
     ("text", "said"),
     [
         ("resources: {gpu: 1.5}", "is more than one GPU and not a whole number; write 1 or 2"),
-        ("resources: {gpu: 1, gpu_share: 1.5}", "is no part of a GPU; write more than 0 and at most 1"),
-        ("resources: {gpu_share: 0}", "is no part of a GPU"),
-        ("resources: {gpu: 0.5, gpu_share: 0.5}", "is a share already, and so is `gpu_share`; write `gpu: 1`"),
-        ("resources: {gpu: 0, gpu_memory: 1Gi}", 'resources.gpu_memory: "1Gi" is of a GPU, and `gpu` is 0; remove it'),
-        ("resources: {gpu: 0, gpu_share: 0.5}", "is of a GPU, and `gpu` is 0"),
-        ("placement: {alone: true}", "placement.alone: true is about GPUs, and it asks for none; ask for one, or remove it"),
+        ("resources: {gpu: 1, gpu_share: 1.5}", "is not a valid share of a GPU; write more than 0 and at most 1"),
+        ("resources: {gpu_share: 0}", "is not a valid share of a GPU"),
+        ("resources: {gpu: 0.5, gpu_share: 0.5}", "already requests a share of a GPU, and so does `gpu_share`; write `gpu: 1`"),
+        ("resources: {gpu: 0, gpu_memory: 1Gi}", 'resources.gpu_memory: "1Gi" needs a GPU, but `gpu` is 0; remove it'),
+        ("resources: {gpu: 0, gpu_share: 0.5}", "needs a GPU, but `gpu` is 0"),
+        (
+            "placement: {alone: true}",
+            "placement.alone: true applies to GPUs, but no GPU is requested; request a GPU, or remove it",
+        ),
         ("placement: {tolerations: ['']}", 'placement.tolerations[0]: "" is empty; write the name of a taint, or * for all'),
     ],
 )

@@ -16,7 +16,7 @@ def test_good_names(good):
     "bad", ["", "-a", "a-", "A", "1a", "a_b", "a.b", "../a", "a/b", "a b", "a\n", "é", "a;rm", "a" * (names.NAME_LIMIT + 1)]
 )
 def test_bad_names_come_with_one_that_would_do(bad):
-    with pytest.raises(ValueError, match="is no name"):
+    with pytest.raises(ValueError, match="is not a valid name"):
         names.check_name(bad)
     assert names.check_name(names.suggest_name(bad))
 
@@ -29,7 +29,7 @@ def test_a_suggested_name_is_always_legal(text):
 def test_variables():
     assert names.check_variable("_A1") == "_A1"
     for bad in ("", "1A", "A-B", "A=B", "A\n", "É"):
-        with pytest.raises(ValueError, match="no variable name"):
+        with pytest.raises(ValueError, match="not a valid variable name"):
             names.check_variable(bad)
 
 

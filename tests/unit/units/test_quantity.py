@@ -17,7 +17,7 @@ def test_lengths_of_time(text, value):
 
 @pytest.mark.parametrize("text", ["", "x", "5 m", "m", "-5s", "5y", "1.5.5", "5m3", "9" * 31, "٣s", "1e3", "5s\n"])
 def test_no_length_of_time(text):
-    with pytest.raises(ValueError, match="no length of time"):
+    with pytest.raises(ValueError, match="not a duration"):
         quantity.seconds(text)
 
 

@@ -13,29 +13,34 @@ KEYS = {"keys": "required", "bind": "0.0.0.0"}
 @pytest.mark.parametrize(
     ("fields", "port", "said"),
     [
-        ({}, 0, "m would listen on 127.0.0.1, a free port, without TLS: programs of this machine alone could ask without a key"),
+        (
+            {},
+            0,
+            "m would listen on 127.0.0.1, a free port, without TLS: "
+            "only programs on this machine could send requests without a key",
+        ),
         (
             {"bind": "::1"},
             80,
-            "m would listen on ::1, port 80, without TLS: programs of this machine alone could ask without a key",
+            "m would listen on ::1, port 80, without TLS: only programs on this machine could send requests without a key",
         ),
         (
             {"bind": "0.0.0.0", "public": True},
             8000,
             "m would listen on 0.0.0.0, port 8000, without TLS: every client that reaches this machine, at any of its addresses, "
-            "could ask without a key",
+            "could send requests without a key",
         ),
         (
             {**KEYS, "tls": {"mode": "self-signed"}, "hosts": ("m.example.org",)},
             8443,
             "m would listen on 0.0.0.0, port 8443 with TLS: every client that reaches this machine, at any of its addresses, "
-            "could ask with an API key of it, by the names m.example.org",
+            "could send requests with one of its API keys, with the host names m.example.org",
         ),
         (
             {**KEYS, "bind": "10.0.0.7", "cors": {"origins": ("https://app.example.org",)}},
             80,
-            "m would listen on 10.0.0.7, port 80, without TLS: every client that reaches this address could ask with an API key "
-            "of it; pages of https://app.example.org could read answers; the keys would come unencrypted",
+            "m would listen on 10.0.0.7, port 80, without TLS: every client that reaches this address could send requests "
+            "with one of its API keys; pages of https://app.example.org could read replies; the keys would be sent unencrypted",
         ),
     ],
 )

@@ -136,14 +136,14 @@ def test_a_misspelt_option_is_corrected_in_the_command(given: list[str], correct
 
 def test_a_file_that_a_run_in_place_lacks_is_looked_for_in_its_folder() -> None:
     words = told("Error", "FileNotFoundError: [Errno 2] No such file or directory: 'data/x.csv'", in_place=True)
-    assert "data/x.csv is not there, seen from /home/ann/mnist" in words
+    assert "data/x.csv does not exist, relative to /home/ann/mnist" in words
     assert words.endswith(IN_PLACE)
 
 
 def test_a_script_that_is_not_there_is_named_as_in_the_command() -> None:
     error = "/usr/bin/python: can't open file '/home/ann/mnist/train.py': [Errno 2] No such file or directory"
     words = told("Error", error, in_place=True)
-    assert words == "the command names train.py, and /home/ann/mnist has no such file: correct it and give the command again"
+    assert words == "the command names train.py, and /home/ann/mnist has no such file: correct it and run the command again"
 
 
 def test_a_stopped_run_goes_on_and_a_good_one_needs_nothing() -> None:

@@ -156,7 +156,7 @@ def test_a_run_that_started_again(running: Job, running_tasks: list[Task], now: 
     )
     text = detail_text(job_view(again, running_tasks, now), [], now)
     assert "Why it started again\n  worker-1 exited with 1 (Error)\n" in text
-    assert "from which step is not known, since Fairway knows of no checkpoint; at most 45s of work lost\n" in text
+    assert "from which step is not known, since no checkpoint is known; at most 45s of work lost\n" in text
 
 
 def test_another_namespace_is_named(pending: Job, now: float) -> None:
@@ -210,7 +210,7 @@ def test_why_it_starts_again(running: Job, running_tasks: list[Task], now: float
     )
     assert why_text(why_view(resting, running_tasks, now), now) == dedent("""\
         mnist-7 is Restarting: worker-1 exited with 1; starts again in 8s (2 of 3 restarts used)
-          what would help: nothing to do; it goes on by itself
+          what would help: nothing to do; it continues by itself
         """)
 
 
@@ -219,9 +219,9 @@ def test_why_in_every_other_phase(running: Job, running_tasks: list[Task], now: 
         return why_view(replace(running, phase=phase, **more), tasks, now).message  # type: ignore[arg-type]
 
     starting = [replace(running_tasks[0], phase=TaskPhase.STARTING), running_tasks[1]]
-    assert why(JobPhase.RUNNING) == "nothing holds it; 2 of 2 tasks running"
-    assert why(JobPhase.STARTING, starting) == "it has its place; worker-0 starts now"
-    assert why(JobPhase.PENDING, []) == "it was just submitted and is looked at now"
+    assert why(JobPhase.RUNNING) == "nothing blocks it; 2 of 2 tasks running"
+    assert why(JobPhase.STARTING, starting) == "its resources are assigned; worker-0 starts now"
+    assert why(JobPhase.PENDING, []) == "it was just submitted and is not scheduled yet"
     assert why(JobPhase.RESTARTING) == "a task ended; the gang starts again"
     assert why(JobPhase.STOPPING) == "asked to stop; waiting for worker-0 and worker-1 to end"
     assert why(JobPhase.SUCCEEDED) == "succeeded"

@@ -43,23 +43,23 @@ def prospect(low: float, median: float, high: float, **more: Any) -> Prospect:
         (prospect(90_000, 200_000, 400_000), "in 1d1h to 4d15h, most likely in about 2d8h (confidence 80%)"),
         (
             prospect(240, 2400, 6600, left_out=3501),
-            "in 4m to 1h45m, most likely in about 40m (confidence 80%); 3,501 runs before it left out, so rather later",
+            "in 4m to 1h45m, most likely in about 40m (confidence 80%); not counting 3,501 runs before it, so probably later",
         ),
         (
             prospect(3000, 3300, 3700, guess=True),
-            "in 50m to 1h (a guess: nothing says how long the runs before it take)",
+            "in 50m to 1h (a guess: the run times of the runs before it are unknown)",
         ),
         (
             Prospect(None, 9, beyond=True, endless=("web",)),
-            "no estimate: service web holds the room, and a service does not end by itself",
+            "no estimate: service web holds the resources, and a service does not end by itself",
         ),
         (
             Prospect(None, 9, beyond=True, endless=("chat", "web")),
-            "no estimate: services chat and web hold the room, and services do not end by themselves",
+            "no estimate: services chat and web hold the resources, and services do not end by themselves",
         ),
         (Prospect(None, 9, horizon=72 * 3600.0, beyond=True), "not within the next 3d, as things stand"),
-        (Prospect(None, 1, at_least=3144.0), "not within the next 52m; too much goes on to say more"),
-        (Prospect(None, 0), "too much goes on to say when"),
+        (Prospect(None, 1, at_least=3144.0), "not within the next 52m; a longer forecast took too much time"),
+        (Prospect(None, 0), "no estimate: the forecast took too much time"),
     ],
 )
 def test_the_earliest_start(found: Prospect, words: str) -> None:
@@ -87,7 +87,7 @@ SUBMIT = "fairway submit --like train-3 {} && fairway stop train-3"
         (Change(Kind.MEMORY, ASKED, "worker", "4096"), "with 4Gi of memory: now", "--memory 4Gi"),
         (Change(Kind.MEMORY, ASKED, "worker", "768"), "with 768Mi of memory: now", "--memory 768Mi"),
         (Change(Kind.QUEUE, ASKED, value="large"), "in queue large: now", "--queue large"),
-        (Change(Kind.TIMEOUT, ASKED, value="1500"), "if it promises to run for 25m at most: now", "--timeout 25m"),
+        (Change(Kind.TIMEOUT, ASKED, value="1500"), "with a timeout of 25m: now", "--timeout 25m"),
         (
             Change(Kind.PRIORITY, ASKED, value="10", after=(JobKey("default", "b-1"),)),
             "with priority 10: after b-1 has made room",
@@ -153,8 +153,8 @@ def test_gpus_shared_by_memory_alone_have_no_number_to_say() -> None:
             Estimate(600, 2400, 7200, 0.7, "name"),
             "when b-1 has ended: in 10m to 2h, most likely in about 40m (confidence 70%)",
         ),
-        (Estimate(0, 1200, 2400, 1.0, "limit"), "when b-1 has ended: within 40m, when its timeout is over at the latest"),
-        (Estimate(900, 3600, 14_400, 0.0, "none"), "when b-1 has ended: it is not known when that is"),
+        (Estimate(0, 1200, 2400, 1.0, "limit"), "when b-1 has ended: within 40m, when its timeout expires at the latest"),
+        (Estimate(900, 3600, 14_400, 0.0, "none"), "when b-1 has ended: time unknown"),
         (
             Estimate(math.inf, math.inf, math.inf, 0.0, "service"),
             "when b-1 has ended: a service does not end by itself; `fairway scale` or `fairway delete` makes room",
@@ -184,7 +184,7 @@ def test_the_page() -> None:
             on GPUs of type T4: now
               fairway submit --like train-3 --gpus T4:4 && fairway stop train-3
             without `nodes` in the placement: now
-            if b-1 and c-2 move elsewhere: when they have saved and left
+            if b-1 and c-2 move elsewhere: after they have saved and moved
               fairway defragment
         """)
 

@@ -116,7 +116,7 @@ def test_plain_names(name: str) -> None:
 
 def test_more_memory_after_the_first_time_is_told(running: Job, now: float) -> None:
     view = job_view(replace(running, memory_factor=1.5), [], now)
-    assert view.warnings == ("it ran out of memory once, and now asks for 1.5 times as much as the document says",)
+    assert view.warnings == ("it ran out of memory, and now requests 1.5 times as much as the document says",)
 
 
 def test_a_long_run_without_a_checkpoint_is_told(running: Job, now: float) -> None:

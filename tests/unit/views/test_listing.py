@@ -89,7 +89,7 @@ def test_nodes(running_tasks: list[Task]) -> None:
         box     2  H100  80 GiB    0%  busy   pid 4711 (python)  GPU-2a2b3c4d-1111
         box     3  H100  80 GiB    0%  sick                      GPU-3a2b3c4d-1111
         """)
-    assert nodes_text([]).startswith("No nodes.")
+    assert nodes_text([]) == "No nodes. The daemon found no machine to run on; `fairway daemon status` shows where its log is\n"
 
 
 def test_shares_of_a_device_add_up(running_tasks: list[Task]) -> None:

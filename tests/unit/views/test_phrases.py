@@ -46,7 +46,7 @@ def test_counts_and_lists() -> None:
     assert [phrases.listing(words) for words in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
 
 
-UNKNOWN = "started again; from which step is not known, since Fairway knows of no checkpoint"
+UNKNOWN = "started again; from which step is not known, since no checkpoint is known"
 
 
 @pytest.mark.parametrize(

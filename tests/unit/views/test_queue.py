@@ -60,8 +60,8 @@ def test_one_queue() -> None:
         "  members     group:nlp, user:ann",
         "  runs        3 running, 12 waiting",
         "  per user    gpu 8, runs 3",
-        "  timeout     at most 3d, 3d when nothing is said",
-        "  priority    at most 10, -5 when nothing is said",
+        "  timeout     at most 3d, 3d by default",
+        "  priority    at most 10, -5 by default",
         "  time slice  1h",
         "  gpu:A100    9.5      8       1.5",
     ):
@@ -71,7 +71,7 @@ def test_one_queue() -> None:
         "  weight      1\n"
         "  members     *\n"
         "  runs        0 running, 0 waiting\n"
-        "  borrow      keeps to its quota\n"
+        "  borrow      never exceeds its quota\n"
         "  time slice  never\n"
     )
 

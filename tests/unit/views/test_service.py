@@ -97,7 +97,7 @@ def test_why_names_the_rule_and_what_would_change_it() -> None:
     assert "route failed: port 80 is taken; tried 3 times in 10s, again in 4s" in text
     assert "why 2: 20 requests a second (rule: rate)" in text
     assert "what would change it: " in text
-    assert "in its way: r1-2 waits: cpu" in text
+    assert "problem: r1-2 waits: cpu" in text
 
 
 def test_a_release_in_words_and_those_before() -> None:
@@ -107,7 +107,7 @@ def test_a_release_in_words_and_those_before() -> None:
     service = replace(a_record().service, revisions=(*a_service().revisions, second), rollout=now, history=(past,))
     view = release_view(service)
     assert release_line(view) == "r1 -> r2 (mnist@8), rolling, Stepping, 5% of the traffic"
-    assert "in this step for 10s" in release_text(view, NOW, Page())
+    assert "at this step for 10s" in release_text(view, NOW, Page())
     lines = history_text(view, NOW, Page()).splitlines()
     assert lines[1].startswith("r1 -> r2")
     assert lines[2].split()[:3] == ["r1", "mnist@7", "Done"]
@@ -117,7 +117,7 @@ def test_a_release_in_words_and_those_before() -> None:
 def test_what_an_apply_would_do() -> None:
     service = a_record().service
     second = Revision(2, service.spec, model="mnist@8")
-    assert change_sentence(None, service) == "the service mnist would be made: mnist@7"
+    assert change_sentence(None, service) == "the service mnist would be created: mnist@7"
     assert "left alone" in change_sentence(service, service)
     assert change_sentence(service, replace(service, floor=2)) == "the service mnist would be changed; what it serves stays"
     released = change_sentence(service, replace(service, revisions=(*service.revisions, second)))

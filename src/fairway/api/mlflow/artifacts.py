@@ -65,7 +65,7 @@ class ArtifactFiles:
         path = str(request.path_params["path"])
         target = await self._find(speaker(request).namespace, path)
         if not target.is_file():
-            message = f"{path[:80]!r} is no file"
+            message = f"{path[:80]!r} is not a file"
             raise NotFoundError(message, fix="list what is in it")
         return FileResponse(target, media_type="application/octet-stream")
 

@@ -86,7 +86,7 @@ class Gate:
 
         caller = self._speaker(scope)
         if caller is None:
-            await _told("UNAUTHENTICATED", "the token is missing or not one of this Fairway", 401)(scope, receive, send)
+            await _told("UNAUTHENTICATED", "the token is missing or was not issued by this Fairway", 401)(scope, receive, send)
             return
         scope["fairway.speaker"] = caller
         scope["app"] = self  # Routes raise for a wrong method only if the scope contains an application.

@@ -47,10 +47,10 @@ class Fields:
         try:
             data = msgspec.json.decode(bytes(raw) or b"{}")
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-            message = f"the body is no JSON: {problem}"
+            message = f"the body is not JSON: {problem}"
             raise UsageError(message) from None
         if not isinstance(data, dict):
-            message = "the body is no JSON object"
+            message = "the body is not a JSON object"
             raise UsageError(message)
         return cls(data)
 
@@ -62,7 +62,7 @@ class Fields:
         if value is None:
             return default or ""
         if not isinstance(value, str):
-            raise self.wrong(name, "it is no text")
+            raise self.wrong(name, "it is not a string")
         return value
 
     def number(self, name: str, default: int = 0) -> int:
@@ -76,14 +76,14 @@ class Fields:
             whole = None
         number = numbers.int64(whole)
         if number is None:
-            raise self.wrong(name, "it is no whole number of 64 bits")
+            raise self.wrong(name, "it is not a 64-bit integer")
         return number
 
     def seconds(self, name: str) -> float:
         """Return a time in seconds since the epoch, which is sent in milliseconds; 0 if it is missing."""
         sent = self.number(name)
         if not 0 <= sent <= _LATEST * 1000:
-            raise self.wrong(name, "it is no time in milliseconds since 1970")
+            raise self.wrong(name, "it is not a time in milliseconds since 1970")
         return sent / 1000
 
     def moment(self, name: str) -> float:
@@ -102,7 +102,7 @@ class Fields:
         except ValueError:
             number = None
         if number is None:
-            raise self.wrong(name, "it is no number")
+            raise self.wrong(name, "it is not a number")
         return number
 
     def flag(self, name: str) -> bool:
@@ -117,14 +117,14 @@ class Fields:
         value = self._data.get(name) or []
         strings = value if isinstance(value, list) else [value]
         if not all(isinstance(item, str) for item in strings):
-            raise self.wrong(name, "it is no list of texts")
+            raise self.wrong(name, "it is not a list of strings")
         return strings
 
     def parts(self, name: str, most: int = 1000) -> list[Fields]:
         """Return a list of objects."""
         value = self._data.get(name) or []
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            raise self.wrong(name, "it is no list of objects")
+            raise self.wrong(name, "it is not a list of objects")
         if len(value) > most:
             message = f"{self._place}{name} has {len(value)} entries, and one request can contain at most {most}"
             raise UsageError(message, fix="send them in several requests")
@@ -134,7 +134,7 @@ class Fields:
         """Return one object; an empty one if it is missing."""
         value = self._data.get(name) or {}
         if not isinstance(value, dict):
-            raise self.wrong(name, "it is no object")
+            raise self.wrong(name, "it is not an object")
         return Fields(value, f"{self._place}{name}.")
 
     def pairs(self, name: str, most: int = 1000, value_limit: int = VALUE_LIMIT) -> dict[str, str]:

@@ -127,7 +127,7 @@ class Searched:
     def check_key(self, group: str, name: str) -> None:
         """Raise `UsageError` for an unknown field."""
         if group != "attributes" and group not in self.groups:
-            message = f"Invalid entity type {group!r}: these things have no {group}"
+            message = f"Invalid entity type {group!r}: the searched objects have no {group}"
             raise UsageError(message, fix=f"use one of {', '.join(('attributes', *self.groups))}")
         names = list(self.attributes) if group == "attributes" else _DATASET if group == "datasets" else None
         if names is not None and name not in names:
@@ -202,7 +202,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         if len(text) > _LONGEST:
             message = f"the filter has {len(text)} characters"
-            raise UsageError(message, fix=f"use {_LONGEST} at the most")
+            raise UsageError(message, fix=f"use at most {_LONGEST}")
         self._text = text
         self._at = 0
         self._tokens: list[tuple[str, str]] = []
@@ -278,7 +278,7 @@ class _Reader:
         return self._tokens[self._next - 1]
 
     def _wrong(self) -> UsageError:
-        message = f"{self._text[:200]!r} is no filter or order that is understood"
+        message = f"{self._text[:200]!r} is not a valid filter or order"
         return UsageError(message, fix="write for example: metrics.accuracy > 0.9 and params.lr = '0.1'")
 
 

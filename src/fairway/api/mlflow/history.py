@@ -70,7 +70,7 @@ class Histories:
         bounds = (fields.number("start_step"), fields.number("end_step")) if fields.has("end_step") else None
         if bounds is not None and bounds[0] > bounds[1]:
             message = f"end_step must be greater than start_step. They are {bounds[1]} and {bounds[0]}"
-            raise UsageError(message, fix="exchange them")
+            raise UsageError(message, fix="swap them")
         by_run = {run: self._values(request, run, key) for run in runs}
         chosen = {run: chosen_steps(sorted({value.step for value in values}), bounds, most) for run, values in by_run.items()}
         sampled_values = [

@@ -19,7 +19,7 @@ def page_of(
     """Return the requested page, and the token of the next one."""
     begin = Fields({"page_token": fields.text("page_token", "") or "0"}).number("page_token")
     if begin < 0:
-        raise fields.wrong("page_token", "it is not one that Fairway gave")
+        raise fields.wrong("page_token", "it was not issued by Fairway")
     count = fields.number("max_results", usual)
     if not 0 < count <= most:
         raise fields.wrong("max_results", f"It must be a positive integer, at most {most}")

@@ -27,9 +27,9 @@ _PARTS = {
     "mlflow/workspaces": ("workspaces", "a namespace of Fairway takes their place"),
     "mlflow/jobs": ("jobs of the MLflow server", "use `fairway submit`"),
     "mlflow/runs/create-promptlab-run": ("runs of the prompt lab", ""),
-    "mlflow/artifacts/presigned-upload-url": ("URLs that are signed beforehand", "upload through the artifact routes"),
-    "mlflow/artifacts/presigned-download-url": ("URLs that are signed beforehand", "download through the artifact routes"),
-    "mlflow-artifacts/presigned": ("URLs that are signed beforehand", "download through the artifact routes"),
+    "mlflow/artifacts/presigned-upload-url": ("presigned URLs", "upload through the artifact routes"),
+    "mlflow/artifacts/presigned-download-url": ("presigned URLs", "download through the artifact routes"),
+    "mlflow-artifacts/presigned": ("presigned URLs", "download through the artifact routes"),
     "mlflow-artifacts/mpu": (_NO_MULTIPART, ""),
 }
 

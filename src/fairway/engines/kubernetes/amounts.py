@@ -21,7 +21,7 @@ def exact(text: str) -> Fraction:
     """Return the exact value of a quantity. Raises `ValueError` for text that the API server would refuse, too."""
     match = _WRITTEN.fullmatch(text)
     if match is None:
-        message = f"{text!r} is no quantity"
+        message = f"{text!r} is not a quantity"
         raise ValueError(message)
     unit = match["unit"] or ""
     number = Fraction(match["number"])

@@ -30,10 +30,10 @@ _VOLUME = frozenset({"FailedMount", "FailedAttachVolume", "FailedMapVolume", "Pr
 _NETWORK = frozenset({"FailedCreatePodSandBox", "NetworkNotReady"})
 _REFUSED = frozenset({"FailedCreate", "FailedScheduling", "Failed"})
 _REFUSED_BY_NODE = {
-    "NodeAffinity": "its labels are not those that the pod asks for",
-    "UnexpectedAdmissionError": "it could not give the devices that were promised",
+    "NodeAffinity": "its labels do not match those that the pod requires",
+    "UnexpectedAdmissionError": "it could not allocate the promised devices",
     "NodePorts": "a port of the node is taken",
-    "Evicted": "it ran short",
+    "Evicted": "it ran short of resources",
     "NodeShutdown": "it shuts down",
     "Terminated": "it shuts down",
     "Preempting": "it makes room for a critical pod",
@@ -87,20 +87,20 @@ def of_refusal(message: str) -> Cause | None:
     """Return the cause behind the API server's refusal to create a pod; None when the message is of no known kind."""
     if match := _QUOTA.search(message):
         words = (
-            f"the namespace's quota {match['name']} is used up: asked {match['asked']}, used {match['used']} of {match['most']}"
+            f"the namespace's quota {match['name']} is used up: needs {match['asked']}, used {match['used']} of {match['most']}"
         )
         return Cause(
-            "namespace quota", _short(words), f"something in the namespace must end, or the ResourceQuota {match['name']} grow"
+            "namespace quota", _short(words), f"end something in the namespace, or raise the ResourceQuota {match['name']}"
         )
     if match := _LIMITS.search(message):
-        words = f"the namespace's quota {match['name']} asks that pods say more: {match['what']}"
-        return Cause("namespace quota", _short(words), "say these resources in the document")
+        words = f"the namespace's quota {match['name']} requires more fields of each pod: {match['what']}"
+        return Cause("namespace quota", _short(words), "set these resources in the document")
     if match := _HOOK.search(message) or _POLICY.search(message):
-        words = f"the cluster's rule {match['name']} refuses it: {match['why'] or 'it does not say why'}"
+        words = f"the cluster's rule {match['name']} refuses it: {match['why'] or 'no reason is given'}"
         return Cause("admission", _short(words), "change what the rule names, or ask the administrator of the cluster")
     if match := _SECURITY.search(message):
         words = f"the namespace allows pods of level {match['level']} only: {match['why']}"
-        return Cause("admission", _short(words), "ask for less, or use a namespace that allows it")
+        return Cause("admission", _short(words), "request fewer privileges, or use a namespace that allows them")
     return None
 
 
@@ -126,7 +126,7 @@ def _refused_by_node(pod: Pod) -> Cause | None:
     if reason in _REFUSED_BY_NODE:
         more = f" ({pod.status.message})" if pod.status.message else ""
         return Cause(
-            "node", _short(f"node {node} did not take it: {_REFUSED_BY_NODE[reason]}{more}"), "nothing to do; it is placed anew"
+            "node", _short(f"node {node} refused the pod: {_REFUSED_BY_NODE[reason]}{more}"), "nothing to do; it is placed anew"
         )
     return None
 
@@ -134,7 +134,7 @@ def _refused_by_node(pod: Pod) -> Cause | None:
 def _unplaced(pod: Pod) -> Cause | None:
     if pod.spec.scheduling_gates:
         names = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
-        return Cause("gate", f"it is held by {names}", "whoever put the gate there takes it away")
+        return Cause("gate", f"it is held by {names}", "the component that set the gate must remove it")
     scheduled = condition(pod.status.conditions, "PodScheduled")
     if scheduled is None or scheduled.status != "False" or not scheduled.message:
         return None
@@ -142,7 +142,7 @@ def _unplaced(pod: Pod) -> Cause | None:
     if "persistentvolumeclaim" in text or "volume claim" in text:
         return Cause("volume", message, "see the claim and its storage class: kubectl describe pvc")
     if "untolerated taint" in text:
-        return Cause("taint", message, "let the document tolerate it, or use other nodes")
+        return Cause("taint", message, "add a toleration to the document, or use other nodes")
     return Cause("placement", message)
 
 
@@ -154,7 +154,7 @@ def _container(status: ContainerStatus) -> Cause | None:
     if waiting.reason in _IMAGE:
         return Cause("image", words, f"check that {status.image or 'the image'} exists, and the pull secrets")
     if waiting.reason in _MADE:
-        return Cause("container", words, "see what the document names: secrets, config maps, the command")
+        return Cause("container", words, "check what the document names: secrets, config maps, the command")
     if waiting.reason == "CrashLoopBackOff":
         return Cause("container", words, "see its logs")
     return None

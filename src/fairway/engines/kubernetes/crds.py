@@ -109,20 +109,20 @@ def _training_job() -> _Looks:
     _bound_code(fields)
     fields["suspend"] = {
         "type": "boolean",
-        "description": "True asks it to save and stop, and holds it; false lets it go on from its last checkpoint.",
+        "description": "True: the run saves and stops, and stays stopped. False: it resumes from its last checkpoint.",
     }
     fields["size"] = {
         "type": "integer",
         "minimum": 0,
         "maximum": 10_000,
         "default": 0,
-        "description": "How many replicas its workers should be, within min and max; 0: as the roles say. `/scale` writes it.",
+        "description": "Requested replicas of elastic roles, within min and max; 0: as the roles specify. Written by `/scale`.",
     }
     spec["x-kubernetes-validations"] = [
-        rule("self.framework == oldSelf.framework", "framework cannot be changed: a job is one run; make another"),
+        rule("self.framework == oldSelf.framework", "framework cannot be changed: a job is one run; create another"),
         rule(
             "self.roles.all(name, name in oldSelf.roles) && size(self.roles) == size(oldSelf.roles)",
-            "roles cannot be added or taken away: a job is one run; make another",
+            "roles cannot be added or removed: a job is one run; create another",
         ),
     ]
     rules.add_to_job(spec)
@@ -131,7 +131,7 @@ def _training_job() -> _Looks:
         _name_rule(),
         rule(
             f"self.spec.roles.all(role, size(self.metadata.name) + size(role) <= {_HOST_NAME})",
-            f"the names of the job and of each role must have {_HOST_NAME} characters together at most: they make host names",
+            f"the names of the job and of each role together must have at most {_HOST_NAME} characters: they form host names",
         ),
     ]
     return _Looks(
@@ -164,7 +164,7 @@ def _bound_role(role: Schema) -> None:
         *(
             rule(
                 f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
-                f"{field} cannot be changed: a job is one run; make another",
+                f"{field} cannot be changed: a job is one run; create another",
             )
             for field in ("command", "script")
         ),
@@ -193,18 +193,18 @@ def _job_status() -> Schema:
     return schemas.status(
         {
             "phase": schemas.text("Pending, Starting, Running, Restarting, Stopping, Succeeded, Failed or Stopped."),
-            "reason": schemas.text("Why it is so, in one word."),
-            "message": schemas.text("Why it is so, in a sentence."),
-            "ready": schemas.text("Tasks that run, of all: 2/4."),
-            "replicas": schemas.integer("Tasks that there are."),
-            "readyReplicas": schemas.integer("Tasks that run."),
+            "reason": schemas.text("Reason for the phase, in one word."),
+            "message": schemas.text("Reason for the phase, in a sentence."),
+            "ready": schemas.text("Running tasks of all tasks: 2/4."),
+            "replicas": schemas.integer("Number of tasks."),
+            "readyReplicas": schemas.integer("Number of running tasks."),
             "selector": schemas.text("Labels of its pods, for `/scale`."),
             "attempt": schemas.integer("How often the gang was started."),
-            "restarts": schemas.integer("Failures that were forgiven."),
-            "gpus": schemas.text("GPUs that it holds."),
-            "progress": schemas.text("The last step and metrics that were reported."),
-            "tensorboard": schemas.text("Where its TensorBoard answers, inside the cluster; or why there is none."),
-            "startTime": schemas.text("When it first ran."),
+            "restarts": schemas.integer("Failures counted against `restart.max`."),
+            "gpus": schemas.text("Number of GPUs that it holds."),
+            "progress": schemas.text("The last reported step and metrics."),
+            "tensorboard": schemas.text("Address of its TensorBoard inside the cluster, or why there is none."),
+            "startTime": schemas.text("When it first started."),
             "finishTime": schemas.text("When it ended."),
         }
     )
@@ -228,7 +228,7 @@ def _model_service() -> _Looks:
         "minimum": 0,
         "maximum": 1000,
         "default": 0,
-        "description": "Never fewer replicas than this; the autoscaler goes above it. 0: no floor. `/scale` writes it.",
+        "description": "Minimum number of replicas; the autoscaler may add more. 0: no floor. Written by `/scale`.",
     }
     spec["x-kubernetes-validations"] = [
         rule(
@@ -264,15 +264,15 @@ def _service_status() -> Schema:
         {
             "phase": schemas.text("Ready, Starting, Releasing, Idle, Failing or Deleting."),
             "message": schemas.text("What is wrong, in a sentence."),
-            "serves": schemas.text("The model version that answers now, or the command."),
-            "revision": schemas.integer("Its number."),
-            "ready": schemas.text("Replicas that answer, of those wanted: 2/4."),
-            "replicas": schemas.integer("Replicas that there are."),
-            "readyReplicas": schemas.integer("Replicas that answer."),
+            "serves": schemas.text("The model version that serves now, or the command."),
+            "revision": schemas.integer("Number of the revision that serves now."),
+            "ready": schemas.text("Ready replicas of those requested: 2/4."),
+            "replicas": schemas.integer("Number of replicas."),
+            "readyReplicas": schemas.integer("Number of ready replicas."),
             "selector": schemas.text("Labels of its pods, for `/scale`."),
-            "rollout": schemas.text("Where a release is."),
-            "rule": schemas.text("Which rule set the number of replicas."),
-            "url": schemas.text("Where to ask."),
+            "rollout": schemas.text("State of the rollout."),
+            "rule": schemas.text("The rule that set the number of replicas."),
+            "url": schemas.text("URL of the service."),
         }
     )
 
@@ -306,16 +306,18 @@ def _job_queue() -> _Looks:
 def _queue_status() -> Schema:
     return schemas.status(
         {
-            "running": schemas.integer("Runs that hold something."),
-            "waiting": schemas.integer("Runs that wait."),
-            "used": {**schemas.amounts("What its runs hold together.")},
-            "share": schemas.text("The largest part that they hold of any resource."),
+            "running": schemas.integer("Number of runs that hold resources."),
+            "waiting": schemas.integer("Number of runs that wait."),
+            "used": {**schemas.amounts("Resources that its runs hold in total.")},
+            "share": schemas.text("The largest fraction of any resource that its runs hold."),
         }
     )
 
 
 def _gpu_node() -> _Looks:
-    schema = schemas.whole("The GPUs of a node, as its agent found them.", gpu_schema.spec(), gpu_schema.status(), required=False)
+    schema = schemas.whole(
+        "The GPUs of a node, as its agent reports them.", gpu_schema.spec(), gpu_schema.status(), required=False
+    )
     return _Looks(
         "gpunodes",
         ("gn",),
@@ -331,7 +333,7 @@ def _gpu_node() -> _Looks:
             ("Mode", ".spec.mode"),
             ("Driver", ".status.driver"),
             ("Memory", ".status.memory"),
-            ("Said", ".status.heartbeat", "date"),
+            ("Reported", ".status.heartbeat", "date"),
         ),
         (".spec.mode",),
     )

@@ -65,24 +65,29 @@ class Health:
         """Return the metrics in the text format of Prometheus."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         lines = [
-            *_metric("fairway_leading", "gauge", "Whether this process acts, or stands by (0).", {"": int(self.leader.leading)}),
-            *_metric("fairway_ready", "gauge", "Whether all that is followed is complete.", {"": int(not self.waits_for())}),
+            *_metric(
+                "fairway_leading",
+                "gauge",
+                "Whether this process is the leader (1) or stands by (0).",
+                {"": int(self.leader.leading)},
+            ),
+            *_metric(
+                "fairway_ready", "gauge", "Whether the copies of all watched kinds are complete.", {"": int(not self.waits_for())}
+            ),
             *_metric(
                 "fairway_mirrored_objects",
                 "gauge",
-                "Objects of the cluster that are followed.",
+                "Objects of the cluster that are watched, by kind.",
                 {f'{{kind="{mirror.resource.plural}"}}': len(mirror) for mirror in self.mirrors},
             ),
             *_metric(
                 "fairway_faults",
                 "gauge",
-                "Work that fails now and is tried again, by the object that it is done for.",
+                "Failed tries of work that is being retried, by its object.",
                 {f'{{subject="{fault.subject}",work="{fault.work}"}}': fault.tries for fault in self._failing()},
             ),
-            *_metric(
-                "process_cpu_seconds_total", "counter", "Processor time that was used.", {"": usage.ru_utime + usage.ru_stime}
-            ),
-            *_metric("process_peak_memory_bytes", "gauge", "The most memory that was held.", {"": usage.ru_maxrss * 1024}),
+            *_metric("process_cpu_seconds_total", "counter", "CPU time used, in seconds.", {"": usage.ru_utime + usage.ru_stime}),
+            *_metric("process_peak_memory_bytes", "gauge", "Peak memory use, in bytes.", {"": usage.ru_maxrss * 1024}),
         ]
         return "\n".join([*lines, ""])
 
@@ -102,12 +107,12 @@ async def answer(port: str, health: Health) -> None:
                 writer.write(_response(*health.answer(await _asked(reader))))
                 await writer.drain()
         except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            log.debug("somebody asked and did not wait for the answer: %s", error)
+            log.debug("a request was not answered: %s", error)
         finally:
             writer.close()
 
     server = await asyncio.start_server(take, sock=_listening(int(port)), limit=LONGEST)
-    log.info("answers /healthz, /readyz and /metrics on port %s", server.sockets[0].getsockname()[1])
+    log.info("serving /healthz, /readyz and /metrics on port %s", server.sockets[0].getsockname()[1])
     async with server:
         await server.serve_forever()
 
@@ -124,7 +129,7 @@ async def _asked(reader: asyncio.StreamReader) -> str:
     head = await reader.readuntil(b"\r\n\r\n")
     words = head.split(b"\r\n", 1)[0].split()
     if len(words) != 3 or words[0] not in (b"GET", b"HEAD"):
-        message = "this is no question that is answered here"
+        message = "not a GET or HEAD request"
         raise ValueError(message)
     return words[1].decode("ascii", "replace").partition("?")[0]
 

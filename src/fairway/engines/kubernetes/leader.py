@@ -141,8 +141,10 @@ class Leader:
                 return
             if not await self._try() and not self.leading:
                 holder = self._tenure.seen.spec.holder_identity if self._tenure.seen else ""
-                message = f"the lease {self._namespace}/{self._name} was not renewed in time; it is held by {holder or 'nobody'}"
-                raise LeadershipLostError(message, fix="nothing to do: another replica acts, and this one starts anew")
+                message = (
+                    f"the lease {self._namespace}/{self._name} was not renewed in time; it is held by {holder or 'no process'}"
+                )
+                raise LeadershipLostError(message, fix="nothing to do: another replica takes over, and this one restarts")
 
     async def _try(self) -> bool:
         """Take or renew the lease if that is possible now. Returns whether it succeeded."""
@@ -156,7 +158,7 @@ class Leader:
         except errors.ApiError:
             raise  # It will not pass by itself: permissions are missing, or the kind is.
         except Exception:  # Tried again all the same; a leader that keeps failing stops by itself.
-            log.exception("the lease %s/%s could not be read or written; it is tried again", self._namespace, self._name)
+            log.exception("the lease %s/%s could not be read or written; this is retried", self._namespace, self._name)
             self._reread = True
             return False
 
@@ -187,7 +189,7 @@ class Leader:
         try:
             await self._client.replace(LEASES, body, self._namespace)
         except Exception as problem:  # noqa: BLE001 - the lease expires by itself.
-            log.debug("the lease was not given back: %s", problem)
+            log.debug("the lease was not released: %s", problem)
 
 
 def micro_time(seconds: float) -> str:

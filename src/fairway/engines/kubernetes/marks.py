@@ -166,10 +166,10 @@ def _part(plain: dict[str, object]) -> PartMark:
     for name in ("size", "least", "most"):
         number = plain.get(name)
         if type(number) is not int or not 0 <= number <= MOST_PODS:
-            message = f"{name} is no number from 0 to {MOST_PODS}"
+            message = f"{name} is not a number from 0 to {MOST_PODS}"
             raise ValueError(message)
     if any(type(plain.get(name, False)) is not bool for name in ("together", "apart")):
-        message = "together and apart are true or false"
+        message = "together and apart must be true or false"
         raise TypeError(message)
     return PartMark(**plain)  # type: ignore[arg-type]
 
@@ -183,7 +183,7 @@ def _number(annotations: Mapping[str, str], name: str) -> float | None:
     except ValueError:
         number = None
     if number is None:
-        message = f"annotation {name} = {text[:SHOWN]!r} is no finite number"
+        message = f"annotation {name} = {text[:SHOWN]!r} is not a finite number"
         raise ValueError(message)
     return number
 
@@ -204,7 +204,7 @@ def miscounted(annotations: Mapping[str, str]) -> str:
     """Return a message about the first annotation that is no number within its bounds; empty when all are."""
     for name, (least, most) in COUNTS.items():
         if name in annotations and read_count(annotations[name], least - 1, least, most) < least:
-            return f"annotation {name} = {annotations[name][:SHOWN]!r} is no number from {least} to {most}"
+            return f"annotation {name} = {annotations[name][:SHOWN]!r} is not a number from {least} to {most}"
     return ""
 
 

@@ -50,15 +50,17 @@ class Neighbours:
         """Return messages about what their presence changes. `theirs`: whether the cluster places pods, and not Fairway."""
         words = []
         if self.queueing and theirs:
-            words.append(f"{self.queueing} is there: queueing and placing stay its own (--scheduler fairway takes them over)")
+            words.append(
+                f"{self.queueing} is installed: it keeps queueing and placing pods (--scheduler fairway makes Fairway do both)"
+            )
         elif self.queueing:
-            words.append(f"{self.queueing} is there; Fairway queues and places its own pods all the same, as was said")
+            words.append(f"{self.queueing} is installed; Fairway still queues and places its own pods, as requested")
         if self.prometheus:
-            words.append("a Prometheus operator is there: a PodMonitor tells it of our processes")
+            words.append("a Prometheus operator is installed: a PodMonitor makes it scrape Fairway")
         if self.cert_manager:
-            words.append("cert-manager is there; it is not needed")
+            words.append("cert-manager is installed; it is not needed")
         if self.metrics:
-            words.append("metrics-server is there; it is not needed")
+            words.append("metrics-server is installed; it is not needed")
         return words
 
 
@@ -147,7 +149,7 @@ def _of_kueue(conditions: Iterable[Mapping[str, Any]]) -> str:
         waits = condition.get("status") == ("True" if name == "Evicted" else "False")
         if waits and not (name == "Evicted" and by_type.get("Admitted", {}).get("status") == "True"):
             return f"Kueue: {condition.get('message') or condition.get('reason')}"
-    return "" if by_type else "Kueue has not looked at it yet"
+    return "" if by_type else "Kueue has not processed it yet"
 
 
 def _of_volcano(status: Mapping[str, Any]) -> str:

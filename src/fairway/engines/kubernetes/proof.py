@@ -60,14 +60,14 @@ class Proof:
     async def name_of(self, token: str) -> str:
         """Return the certificate name for the owner of this token. Raises `FairwayError` when the owner gets none."""
         if not token or len(token) > LONGEST:
-            raise _refused("no token of a pod was shown")
+            raise _refused("the request has no token of a pod")
         spec = {"token": token, "audiences": [AUDIENCE]}
         body = {"apiVersion": REVIEWS.api_version, "kind": REVIEWS.kind, "metadata": {}, "spec": spec}
         async with self._asking:
             status = (await self._client.create(REVIEWS, body)).get("status", {})
         # A server that does not support audiences returns none and would accept any token: that is no proof.
         if not status.get("authenticated") or AUDIENCE not in status.get("audiences", ()):
-            raise _refused("the API server does not know this token as one for the operator")
+            raise _refused("the API server does not accept this token as one for the operator")
         return self._named(status.get("user", {}))
 
     def _named(self, user: Mapping[str, Any]) -> str:
@@ -80,10 +80,10 @@ class Proof:
         namespace = account.removeprefix(_ACCOUNT).partition(":")[0] if account.startswith(_ACCOUNT) else ""
         name, uid = _only(extra, "pod-name"), _only(extra, "pod-uid")
         if not namespace or not name or not uid:
-            raise _refused("the token was not made for a pod")
+            raise _refused("the token was not issued for a pod")
         pod = self._pod(f"{namespace}/{name}")
         if pod is None or pod.metadata.uid != uid or marks.SERVICE not in pod.metadata.labels:
-            raise _refused(f"{namespace}/{name} is no pod of a service, or it is not seen yet")
+            raise _refused(f"{namespace}/{name} is not a pod of a service, or the operator has not seen it yet")
         return pod_name(uid)
 
 
@@ -93,4 +93,4 @@ def _only(extra: Mapping[str, Any], key: str) -> str:
 
 
 def _refused(message: str) -> DeniedError:
-    return DeniedError(message, fix="show the token that the pod's kubelet keeps for the operator")
+    return DeniedError(message, fix="send the token that the kubelet mounts into the pod for the operator")

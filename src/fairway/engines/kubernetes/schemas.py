@@ -26,23 +26,27 @@ def whole(description: str, spec: Schema, status_: Schema, *, required: bool = T
 def status(own: Schema) -> Schema:
     """Return the schema of a status: these fields, those that every status has, and unknown fields allowed."""
     condition = {
-        "type": text("What is told."),
-        "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Whether it is so."},
-        "reason": text("Why, in one word."),
-        "message": text("Why, in a sentence."),
-        "lastTransitionTime": {"type": "string", "format": "date-time", "description": "Since when."},
-        "observedGeneration": {"type": "integer", "format": "int64", "description": "Of which spec."},
+        "type": text("Type of the condition."),
+        "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Whether the condition holds."},
+        "reason": text("Reason, in one word."),
+        "message": text("Reason, in a sentence."),
+        "lastTransitionTime": {"type": "string", "format": "date-time", "description": "When the status last changed."},
+        "observedGeneration": {"type": "integer", "format": "int64", "description": "Generation of the spec that it describes."},
     }
     return {
         "type": "object",
-        "description": "What is; written by Fairway only.",
+        "description": "Observed state; written by Fairway only.",
         "x-kubernetes-preserve-unknown-fields": True,
         "properties": {
             **own,
-            "observedGeneration": {"type": "integer", "format": "int64", "description": "The spec that this is the status of."},
+            "observedGeneration": {
+                "type": "integer",
+                "format": "int64",
+                "description": "Generation of the spec that the status describes.",
+            },
             "conditions": {
                 "type": "array",
-                "description": "What is so, what is not, and since when.",
+                "description": "Conditions of the object.",
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["type"],
                 "items": {"type": "object", "required": ["type", "status"], "properties": condition},

@@ -137,7 +137,7 @@ class Rows(GrowingFile):
             self._seen = status.st_size, status.st_mtime_ns
             lines = read_regular(self.path, _LIMIT).decode("utf-8", "replace").splitlines(keepends=True)
         except OSError as error:
-            refuse("file", f"{self.path.name} is not read: {error.strerror or error}")
+            refuse("file", f"{self.path.name} cannot be read: {error.strerror or error}")
             return
         if lines and not lines[-1].endswith("\n"):
             lines.pop()

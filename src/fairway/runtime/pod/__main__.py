@@ -168,14 +168,14 @@ class Runner:
             return {}
         token = os.environ.get(TOKEN, "")
         if not token:
-            raise remote.RefusedError("ranks in other pods need the key of the run, and the operator gave none")
+            raise remote.RefusedError("ranks in other pods need the key of the run, but the operator did not provide it")
         key = remote.key_of(token, remote_order.attempt)
         start = self._order.starts[0]
         try:
             self._remote = Listener(remote_order.port, key, start.environment(given), self._order.cwd)
         except OSError as error:
             raise remote.RefusedError(
-                f"port {remote_order.port} is not free for other pods to start ranks here: {error}"
+                f"port {remote_order.port}, through which other pods start ranks here, is not free: {error}"
             ) from error
         self._processes.of_others = self._remote.reaped
         self._remote.start()
@@ -196,7 +196,7 @@ class Runner:
         if not missed:
             return 0, ""
         program = self._order.starts[0].argv[0]
-        message = f"{program} started no rank on {', '.join(missed)}, and said nothing: all ran on fewer hosts"
+        message = f"{program} started no rank on {', '.join(missed)} and reported no error: all ranks ran on fewer hosts"
         return CANNOT_RUN, f"{message}; does this MPI read the variables of Open MPI 4 or 5?"
 
     @property

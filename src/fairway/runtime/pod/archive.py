@@ -61,10 +61,10 @@ def unpack(source: IO[bytes], folder: str, limit: int | None = None, copies: boo
                 elif limit is not None and member.islnk():
                     size += entry.get("size", 0)
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise BadArchiveError(f"it broke off or is no archive ({error})") from error
+        raise BadArchiveError(f"it is truncated or not an archive ({error})") from error
     except OSError as error:
         if error.errno in _BAD_PATHS:
-            raise BadArchiveError(f"a path in it cannot be made ({error.strerror})") from error
+            raise BadArchiveError(f"a path in it cannot be created ({error.strerror})") from error
         raise
     _make_links(links, entries, folder)
     return sorted(entries.values(), key=lambda entry: str(entry["path"]))
@@ -74,7 +74,7 @@ def _make_links(linked: dict[str, str], found: dict[str, dict[str, Any]], folder
     for path in found:
         parts = path.split("/")
         if any("/".join(parts[:depth]) in linked for depth in range(1, len(parts))):
-            raise BadArchiveError(f"{path!r} in it lies below a link")
+            raise BadArchiveError(f"{path!r} in it is below a link")
     try:
         check_links(linked)
     except EscapeError as error:
@@ -88,7 +88,7 @@ def _taken(
 ) -> dict[str, Any]:
     path = checked_name(member.name)
     if path in seen:
-        raise BadArchiveError(f"{path!r} is in it twice")
+        raise BadArchiveError(f"it contains {path!r} twice")
     target = os.path.join(folder, path)
     if member.issym():
         if not stays_inside(path, member.linkname):
@@ -108,14 +108,14 @@ def _taken(
     mode = 0o755 if member.mode & 0o100 else 0o644
     digest, size = _written(content, target, mode)
     if size != member.size:
-        raise BadArchiveError(f"{path!r} broke off after {size} of {member.size} bytes")
+        raise BadArchiveError(f"{path!r} ends after {size} of {member.size} bytes")
     return {"path": path, "mode": mode, **({"size": size} if size else {}), "sha256": digest}
 
 
 def _copied(path: str, earlier: dict[str, Any], folder: str) -> dict[str, Any]:
     """Copy an earlier file of this archive; a hard link to any other file is rejected."""
     if "sha256" not in earlier:
-        raise BadArchiveError(f"{path!r} is a hard link to something that is no file of the archive")
+        raise BadArchiveError(f"{path!r} is a hard link to something that is not a file of the archive")
     target = os.path.join(folder, path)
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(os.path.join(folder, earlier["path"]), "rb") as content:
@@ -138,7 +138,7 @@ def checked_name(name: str) -> str:
     """Return the path of a member. Raises `BadArchiveError` if it leads out of its folder."""
     path = name[:-1] if name.endswith("/") else name
     if not path or "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise BadArchiveError(f"the path {name!r} leaves the folder")
+        raise BadArchiveError(f"the path {name!r} leads out of the folder")
     return path
 
 

@@ -84,9 +84,9 @@ class Carrying:
             self._send(path)
         except fetch.RefusedError as error:
             # Sent again, it would be rejected again; the next checkpoint may be accepted.
-            _say(f"the operator does not take checkpoint {path.name}: {error}")
+            _say(f"the operator rejected checkpoint {path.name}: {error}")
         except OSError as error:
-            _say(f"checkpoint {path.name} is not with the operator yet: {error}")
+            _say(f"checkpoint {path.name} has not been sent to the operator yet: {error}")
             return False
         self._sent.add(mark)
         return True
@@ -105,7 +105,7 @@ class Carrying:
         self._ended.set()
         self._thread.join()
         end = time.monotonic() + patience
-        failure = "" if _persist(self.send_newest, end, pause) else "the last checkpoint could not be brought to the operator"
+        failure = "" if _persist(self.send_newest, end, pause) else "the last checkpoint could not be sent to the operator"
         if not succeeded:
             return failure
         for name, folder in self._outputs.items():
@@ -129,7 +129,7 @@ class Carrying:
             sent = _persist(once, end, pause)
         except fetch.RefusedError as error:
             sent, reason = False, str(error)
-        return "" if sent else f"the output {name} could not be brought to the operator: {reason}"
+        return "" if sent else f"the output {name} could not be sent to the operator: {reason}"
 
 
 def _persist(attempt: Callable[[], bool], end: float, pause: Callable[[float], None]) -> bool:
@@ -161,7 +161,7 @@ def _restored(endpoint: str, token: str, root: str) -> str:
             archive.unpack(answer, str(temporary))
         manifest = folders.read_manifest(temporary)
         if manifest is None or not folders.matches(temporary, manifest, deep=True):
-            raise archive.BadArchiveError("the checkpoint came damaged")
+            raise archive.BadArchiveError("the checkpoint arrived damaged")
         name = contract.STEP_FOLDER.format(step=manifest["step"])
         target = Path(root) / name
         if target.exists():

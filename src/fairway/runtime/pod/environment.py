@@ -55,7 +55,7 @@ def _build(requirements: str, target: str) -> None:
         _run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", temporary], "venv", requirements)
         _see_packages_of_image(temporary)
         name, install = _installer(os.path.join(temporary, "bin", "python"))
-        _say(f"making an environment from {os.path.basename(requirements)} with {name}")
+        _say(f"creating an environment from {os.path.basename(requirements)} with {name}")
         _run([*install, "--requirement", requirements], name, requirements)
         move_in(temporary, target)
         try:
@@ -91,7 +91,7 @@ def _installer(python: str) -> tuple[str, list[str]]:
         if name and subprocess.run([name, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0:
             arguments = ["install", "--disable-pip-version-check", "--no-input", "--no-warn-script-location"]
             return "pip", [name, "-m", "pip", "--python", python, *arguments]
-    message = "environment.requirements needs uv or pip (22.3 or newer) in the image, and it has neither"
+    message = "environment.requirements needs uv or pip (22.3 or newer) in the image, but it has neither"
     raise CannotError(f"{message}; fix: choose an image that has one, or one that has these packages already")
 
 
@@ -104,7 +104,7 @@ def _run(argv: list[str], name: str, requirements: str) -> None:
     sys.stderr.write(completed.stdout)
     lines = [line.strip() for line in completed.stdout.splitlines() if line.strip()]
     output = " / ".join(lines[-4:])[-800:]
-    problem = f"no environment could be made from {os.path.basename(requirements)}"
+    problem = f"no environment could be created from {os.path.basename(requirements)}"
     fix = "correct the file, or choose an image that has the packages"
     raise CannotError(f"{problem}: {name} ended with exit code {completed.returncode}: {output}; fix: {fix}")
 
@@ -153,10 +153,10 @@ def activated(environment: dict[str, str], folder: str) -> dict[str, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Make the environment, and link to it."""
-    parser = argparse.ArgumentParser(prog="fairway-environment", description="Make a virtual environment from requirements.")
+    parser = argparse.ArgumentParser(prog="fairway-environment", description="Create a virtual environment from requirements.")
     parser.add_argument("--requirements", required=True)
     parser.add_argument("--cache", required=True)
-    parser.add_argument("--link", required=True, help="the folder for the link to it")
+    parser.add_argument("--link", required=True, help="the folder for the link to the environment")
     parser.add_argument("--salt", default="")
     options = parser.parse_args(arguments)
     try:

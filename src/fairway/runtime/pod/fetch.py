@@ -57,7 +57,7 @@ def patiently(attempt: Callable[[], Result], url: str, patience: float, pause: C
             return attempt()
         except (OSError, http.client.HTTPException, archive.BadArchiveError) as error:
             if time.monotonic() + wait > end:
-                message = f"{url} could not be brought here in {patience:.0f} s: {type(error).__name__}: {error}"
+                message = f"{url} could not be fetched within {patience:.0f} s: {type(error).__name__}: {error}"
                 raise OSError(message) from error
             sys.stderr.write(f"fairway: {url}: {type(error).__name__}: {error}; trying again\n")
         pause(wait)
@@ -75,7 +75,7 @@ def _fetch_once(url: str, token: str, into: str, digest: str) -> int:
         actual_digest = archive.digest_of(entries)
         if actual_digest != expected_digest:
             raise archive.BadArchiveError(
-                f"it came as {actual_digest[:12]}, and {expected_digest[:12] or 'nobody said what'} was meant"
+                f"its digest is {actual_digest[:12]}, but the expected digest is {expected_digest[:12] or 'missing'}"
             )
         for name in os.listdir(temporary):
             _move(os.path.join(temporary, name), os.path.join(into, name))
@@ -112,7 +112,7 @@ def refused(code: int, words: str, what: str) -> Exception:
 
 def main(arguments: list[str] | None = None) -> int:
     """Fetch the folder and print the result."""
-    parser = argparse.ArgumentParser(prog="fairway-fetch", description="Bring a folder from the operator into a pod.")
+    parser = argparse.ArgumentParser(prog="fairway-fetch", description="Fetch a folder from the operator into a pod.")
     parser.add_argument("--url", required=True)
     parser.add_argument("--into", required=True)
     parser.add_argument("--digest", default="")

@@ -47,7 +47,7 @@ class Printed:
         try:
             self._pattern = pattern.compile_pattern(expression) if expression else None
         except pattern.PatternError as error:
-            sys.stderr.write(f"fairway: metrics.pattern is not read: {error.message}; {error.fix}\n")
+            sys.stderr.write(f"fairway: metrics.pattern is ignored: {error.message}; {error.fix}\n")
 
     def hear(self, rank: int, data: bytes) -> None:
         """Process the next output of a process, in pieces of any size."""

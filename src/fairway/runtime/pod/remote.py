@@ -64,13 +64,13 @@ class Channel:
             return None
         size, kind = _HEAD.unpack(head)
         if size > MOST:
-            raise RefusedError(f"a frame of {size} bytes; {MOST} are the most")
+            raise RefusedError(f"a frame of {size} bytes; the limit is {MOST}")
         body = _read(self._connection, size + PROOF)
         if body is None:
             return None
         data = body[:size]
         if not hmac.compare_digest(body[size:], _sign(self._takes, self._taken, kind, data)):
-            raise RefusedError("a frame that the other side has not signed")
+            raise RefusedError("a frame with a wrong signature")
         self._taken += 1
         return kind, data
 
@@ -85,10 +85,10 @@ def accept(connection: socket.socket, key: bytes) -> Channel:
     connection.sendall(HELLO + own_nonce)
     answer = _read(connection, NONCE + PROOF)
     if answer is None:
-        raise RefusedError("the caller went away")
+        raise RefusedError("the caller closed the connection")
     peer_nonce, proof = answer[:NONCE], answer[NONCE:]
     if not hmac.compare_digest(proof, _prove(key, b"caller", own_nonce, peer_nonce)):
-        raise RefusedError("the caller has not this run's key")
+        raise RefusedError("the caller does not have this run's key")
     connection.sendall(_prove(key, b"listener", own_nonce, peer_nonce))
     return _channel(connection, key, own_nonce, peer_nonce, listens=True)
 
@@ -97,14 +97,14 @@ def call(connection: socket.socket, key: bytes) -> Channel:
     """Authenticate as the caller. Raises `RefusedError` if the listener does not have the run's key."""
     hello = _read(connection, len(HELLO) + NONCE)
     if hello is None:
-        raise RefusedError("the listener went away")
+        raise RefusedError("the listener closed the connection")
     if not hello.startswith(HELLO):
-        raise RefusedError("the listener speaks another language")
+        raise RefusedError("the listener uses another protocol")
     peer_nonce, own_nonce = hello[len(HELLO) :], os.urandom(NONCE)
     connection.sendall(own_nonce + _prove(key, b"caller", peer_nonce, own_nonce))
     proof = _read(connection, PROOF)
     if proof is None or not hmac.compare_digest(proof, _prove(key, b"listener", peer_nonce, own_nonce)):
-        raise RefusedError("the listener has not this run's key; is it of another run, or of an earlier attempt?")
+        raise RefusedError("the listener does not have this run's key; does it belong to another run, or to an earlier attempt?")
     return _channel(connection, key, peer_nonce, own_nonce, listens=False)
 
 

@@ -47,7 +47,7 @@ def place_of(host: str, known: dict[str, int]) -> tuple[str, int]:
         return host, known[host]
     matching = [name for name in known if name.split(".")[0] == host.split(".")[0]]
     if len(matching) != 1:
-        raise UnreachableError(f"{host} is no pod of this run; its pods are {', '.join(sorted(known)) or 'none'}")
+        raise UnreachableError(f"{host} is not a pod of this run; its pods are {', '.join(sorted(known)) or 'none'}")
     return matching[0], known[matching[0]]
 
 
@@ -60,7 +60,9 @@ def connect(address: tuple[str, int], key: bytes, patience: float = PATIENCE) ->
             break
         except OSError as error:
             if time.monotonic() >= until:
-                raise UnreachableError(f"nobody listens on {address[0]}:{address[1]} after {patience:g} s: {error}") from error
+                raise UnreachableError(
+                    f"no process listens on {address[0]}:{address[1]} after {patience:g} s: {error}"
+                ) from error
             time.sleep(PAUSE)
     remote.keep_alive(connection)
     try:

@@ -108,7 +108,7 @@ class Listener:
             if request is not None and request[0] == remote.START:
                 self._run(channel, json.loads(request[1])["command"])
         except (remote.RefusedError, OSError, ValueError, KeyError) as error:
-            sys.stderr.write(f"fairway: somebody who wanted to start a program here was turned away: {error}\n")
+            sys.stderr.write(f"fairway: a request of another pod to start a program here was rejected: {error}\n")
         finally:
             connection.close()
             self._room.release()
@@ -187,7 +187,7 @@ def _obey(session: Session) -> None:
             elif kind == remote.SIGNAL:
                 session.tell(data[0])
     except (remote.RefusedError, OSError) as error:
-        sys.stderr.write(f"fairway: a connection from another pod is given up: {error}\n")
+        sys.stderr.write(f"fairway: a connection from another pod was closed: {error}\n")
     session.end()
 
 

@@ -80,12 +80,12 @@ class Sending:
         except FileNotFoundError:
             return True  # The replica has deleted it to make room.
         except fetch.RefusedError as error:
-            _say(f"the operator does not take {name}: {error}")
+            _say(f"the operator rejected {name}: {error}")
             if error.missing:
                 return False  # The operator may not have seen this pod yet.
             self._unwanted.add(name)
         except OSError as error:
-            _say(f"{name} is not with the operator yet: {error}")
+            _say(f"{name} has not been sent to the operator yet: {error}")
             return False
         return True
 
@@ -94,7 +94,7 @@ def _blocks(file: BinaryIO, size: int) -> Iterator[bytes]:
     while size > 0:
         block = file.read(min(_BLOCK, size))
         if not block:
-            raise OSError("the file has become shorter")
+            raise OSError("the file became shorter while it was sent")
         size -= len(block)
         yield block
 
@@ -106,16 +106,16 @@ def _say(words: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Send files until a signal arrives."""
-    parser = argparse.ArgumentParser(prog="fairway-samples", description="Bring sampled requests to the operator.")
+    parser = argparse.ArgumentParser(prog="fairway-samples", description="Send sampled requests to the operator.")
     parser.add_argument("--folder", required=True)
-    parser.add_argument("--url", required=True, help="below it each file has its name")
+    parser.add_argument("--url", required=True, help="base URL; each file is sent to URL/NAME")
     options = parser.parse_args(arguments)
     # While blocked, a signal stays pending until `sigtimedwait`, so no transfer is interrupted.
     signal.pthread_sigmask(signal.SIG_BLOCK, _TO_END)
     sending = Sending(options.folder, options.url, fetch.token())
     if sending.run(lambda seconds: signal.sigtimedwait(_TO_END, seconds) is not None):
         return 0
-    _say("not all samples could be brought to the operator; what is left goes with the pod")
+    _say("not all samples could be sent to the operator; the remaining ones are lost with the pod")
     return 1
 
 

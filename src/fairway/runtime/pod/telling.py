@@ -123,4 +123,4 @@ class Telling:
         reasons = answer.decode(errors="replace").strip()
         if reasons and reasons not in self._complained and len(self._complained) < COMPLAINTS:
             self._complained.add(reasons)
-            sys.stderr.write(f"fairway: the operator left out what the task told: {reasons}\n")
+            sys.stderr.write(f"fairway: the operator rejected reports of the task: {reasons}\n")

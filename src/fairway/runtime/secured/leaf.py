@@ -74,7 +74,7 @@ class Leaf:
             try:
                 delay = await self.renew()
             except (OSError, http.client.HTTPException, ValueError) as error:
-                _say(f"no certificate from {self._url}: {error}; asked again")
+                _say(f"no certificate from {self._url}: {error}; retrying")
                 await asyncio.sleep(wait)
                 wait = min(LONGEST_WAIT, wait * 2)
             else:
@@ -107,10 +107,10 @@ class Leaf:
     def _ask(self) -> bytes:
         authority = self._trusted = self._authority()
         if not authority:
-            raise OSError(f"no authority to verify the operator by: {trust.AUTHORITY} is empty")
+            raise OSError(f"no authority to verify the operator with: {trust.AUTHORITY} is empty")
         request = urllib.request.Request(self._url, b"", {"Authorization": "Bearer " + self._token()}, method="POST")
         if request.type != "https":
-            raise ValueError(f"{self._url} is no https address: the key would cross the network in clear")
+            raise ValueError(f"{self._url} is not an https address: the key would cross the network unencrypted")
         try:
             with trust.urlopen(request, SILENCE, authority) as answer:
                 body: bytes = answer.read(_LARGEST)

@@ -95,9 +95,9 @@ async def serve(operator: str, port: int, replica: int) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the program."""
-    parser = argparse.ArgumentParser(prog="fairway-load", description="Say over TLS how busy a replica is.")
-    parser.add_argument("--operator", required=True, help="who gives the certificate (https)")
-    parser.add_argument("--port", type=int, required=True, help="where the operator asks")
+    parser = argparse.ArgumentParser(prog="fairway-load", description="Report the load of a replica over TLS.")
+    parser.add_argument("--operator", required=True, help="the operator that issues the certificate (https)")
+    parser.add_argument("--port", type=int, required=True, help="the port on which the operator requests the load")
     parser.add_argument("--replica", type=int, required=True, help="the port of the replica, in this pod")
     options = parser.parse_args(arguments)
     asyncio.run(serve(options.operator, options.port, options.replica))

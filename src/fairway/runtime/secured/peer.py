@@ -27,9 +27,9 @@ async def dial(
     host, _, text = peer.address.rpartition(":")
     port = int(text)
     if not 0 < port < 1 << 16:
-        raise ValueError(f"{text} is no port")
+        raise ValueError(f"{text} is not a port")
     if not peer.name:
         return await asyncio.open_connection(host.strip("[]"), port, limit=limit)
     if trusted is None:
-        raise OSError(f"{peer.address} speaks TLS, and there is no authority to verify it by")
+        raise OSError(f"{peer.address} uses TLS, but there is no authority to verify it with")
     return await asyncio.open_connection(host.strip("[]"), port, limit=limit, ssl=trusted, server_hostname=peer.name)

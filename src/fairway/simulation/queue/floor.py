@@ -28,7 +28,7 @@ class Nodes:
     def changed(self, add: int = 0, remove: int = 0) -> Nodes:
         """Return nodes with a changed count."""
         if self.count + add - remove < 1:
-            raise UsageError(f"{self.count} nodes and {add} more, less {remove}, leave none", fix="remove fewer")
+            raise UsageError(f"{self.count} nodes plus {add} minus {remove} leaves no nodes", fix="remove fewer")
         return Nodes(self.count + add - remove, self.gpus)
 
     @property

@@ -98,10 +98,10 @@ class Replay:
 
 def _check(entries: Sequence[Entry], nodes: Nodes) -> None:
     if not entries:
-        raise UsageError("the trace has no jobs", fix="give one with at least one line below its head")
+        raise UsageError("the trace has no jobs", fix="use a trace with at least one line below the header")
     largest = max(entries, key=lambda entry: entry.gpus)
     if nodes.whole(largest.gpus) > nodes.total:
         raise NeverFitsError(
-            f"a job of the trace asks for {largest.gpus} GPUs; {nodes.count} nodes with {nodes.gpus} each have {nodes.total}",
-            fix="give more nodes",
+            f"a job of the trace requests {largest.gpus} GPUs; {nodes.count} nodes with {nodes.gpus} each have {nodes.total}",
+            fix="use more nodes",
         )

@@ -46,7 +46,9 @@ class Scheduled:
 
     def runs(self, job: Active, hall: Hall) -> None:
         """Raise `UsageError`: a scheduler is restored from its memory, not from a running queue."""
-        raise UsageError("the scheduler cannot take over a queue that is on its way", fix="forecast with the policy timeshare")
+        raise UsageError(
+            "the scheduler cannot take over a queue that is already running", fix="use the policy timeshare to forecast"
+        )
 
     def ends(self, job: Active, hall: Hall) -> None:
         """Report the end of the job to the scheduler."""

@@ -27,10 +27,10 @@ def bench_page(view: BenchView) -> Page:
     charts = (
         Chart(
             title="Latency over throughput",
-            note="Each dot is a number of connections. Where the curve turns upwards is the knee: beyond it, load only waits.",
+            note="Each dot is a number of connections. The curve turns upwards at the knee: beyond it, load only adds waiting.",
             x=scales.linear(0.0, max(rates)),
             y=scales.linear(0.0, slowest),
-            x_title="answers a second",
+            x_title="answers per second",
             y_title="ms",
             lines=tuple(
                 Line(name, [(point.rate, getattr(point, field)) for point in answered])
@@ -39,17 +39,19 @@ def bench_page(view: BenchView) -> Page:
         ),
         Chart(
             title="Throughput over connections",
-            note="Good answers a second.",
+            note="Successful answers per second.",
             x=scales.linear(0.0, float(max(point.connections for point in view.points))),
             y=scales.linear(0.0, max(rates)),
             x_title="connections",
-            y_title="answers a second",
-            lines=(Line("answers a second", [(float(point.connections), point.rate) for point in answered]),),
+            y_title="answers per second",
+            lines=(Line("answers per second", [(float(point.connections), point.rate) for point in answered]),),
         ),
     )
     return Page(
         title=f"Load test of {view.url}",
-        summary=f"{view.seconds:g} seconds a point; {knee}.",
-        tables=(("In numbers", "Every connection asks again as soon as it has its answer.", (columns_of(titles), rows)),),
+        summary=f"{view.seconds:g} seconds per point; {knee}.",
+        tables=(
+            ("In numbers", "Every connection sends its next request as soon as it has the answer.", (columns_of(titles), rows)),
+        ),
         charts=charts if answered else (),
     )

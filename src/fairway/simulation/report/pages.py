@@ -25,28 +25,30 @@ def placement_page(results: Sequence[PlacementResult], facts: dict[str, str]) ->
     names = [result.policy for result in results]
     return Page(
         title=f"Placement: {side_by_side(names)}",
-        summary="Tasks arrive one by one and stay. Who does not fit is turned away: the later that begins, the better.",
+        summary="Tasks arrive one by one and stay. A task that does not fit is rejected; the later rejections begin, the better.",
         facts={**facts, "nodes": f"{results[0].nodes:,}", "GPUs": f"{results[0].gpus:,}", "mix": results[0].mix},
         tables=(
             (
                 "In numbers",
-                "GPUs allocated, in percent, when so many percent have been asked for.",
+                "Percent of GPUs allocated when this percent of GPUs has been requested.",
                 tables.placement_table(results),
             ),
-            ("Turned away", "By what a task asks for: how many of those that came found no place.", _turned_away(results)),
+            (
+                "Rejected",
+                "By the resources that a task requests: how many of the arrived tasks were rejected.",
+                _turned_away(results),
+            ),
         ),
         charts=(
-            _arrivals(
-                "GPUs allocated", "All of what arrives fits at first; the curve bends where it no longer does.", results, 0
-            ),
-            _arrivals("GPUs allocated, the last stretch", "The same, where the policies part.", results, CLOSE_FROM),
+            _arrivals("GPUs allocated", "At first every task fits; the curve bends where tasks no longer fit.", results, 0),
+            _arrivals("GPUs allocated at high load", "The same curves where the policies begin to differ.", results, CLOSE_FROM),
             Chart(
                 title="Fragmentation",
-                note="Of the GPUs that are idle, the part that a typical task could not use.",
+                note="The share of the idle GPUs that a typical task could not use.",
                 x=_arrived_axis(results, 0),
                 y=PERCENT,
-                x_title="GPUs asked for so far, percent of all",
-                y_title="idle and of no use",
+                x_title="GPUs requested so far, percent of all GPUs",
+                y_title="idle and unusable",
                 lines=tuple(Line(result.policy, sorted(result.fragmentation.items())) for result in results),
             ),
         ),
@@ -61,7 +63,7 @@ def _arrivals(title: str, note: str, results: Sequence[PlacementResult], since: 
         note=note,
         x=_arrived_axis(results, since),
         y=scales.linear(min(values), max(values), " %") if since else PERCENT,
-        x_title="GPUs asked for so far, percent of all",
+        x_title="GPUs requested so far, percent of all GPUs",
         y_title="allocated",
         lines=tuple(lines),
     )
@@ -78,16 +80,24 @@ def churn_page(results: Sequence[ChurnResult], facts: dict[str, str]) -> Page:
     longest = max((time for line in series for time, _ in line.points), default=WARM_UP)
     return Page(
         title=f"Placement under churn: {side_by_side([result.policy for result in results])}",
-        summary="Tasks come at random and leave after a while. Who does not fit when it comes is turned away.",
+        summary="Tasks arrive at random and leave after some time. A task that does not fit on arrival is rejected.",
         facts={**facts, "load": f"{results[0].load:g}", "seed": str(results[0].seed), "mix": results[0].mix},
         tables=(
-            ("In numbers", "GPUs allocated on average over time, and offered GPUs turned away.", tables.churn_table(results)),
-            ("Turned away", "By what a task asks for: how many of those that came found no place.", _turned_away(results)),
+            (
+                "In numbers",
+                "GPUs allocated on average over time, and requested GPUs that were rejected.",
+                tables.churn_table(results),
+            ),
+            (
+                "Rejected",
+                "By the resources that a task requests: how many of the arrived tasks were rejected.",
+                _turned_away(results),
+            ),
         ),
         charts=(
             Chart(
                 title="GPUs allocated over time",
-                note="Time is in mean lifetimes of a task; the first two, in which the cluster fills, are left out everywhere.",
+                note="Time is in mean lifetimes of a task; the first two, while the cluster fills, are excluded.",
                 x=scales.linear(WARM_UP, longest, exact=True),
                 y=scales.linear(min(values), max(values), " %"),
                 x_title="lifetimes",
@@ -111,33 +121,33 @@ def queue_page(results: Sequence[Outcome], facts: dict[str, str]) -> Page:
     nodes = f"{first.nodes} x {first.gpus_per_node} GPUs"
     return Page(
         title=f"Queue: {side_by_side([result.policy for result in results])}",
-        summary="The same jobs, coming when they came, under each policy. An interruption costs a job two minutes of its places.",
+        summary="The same jobs, submitted at the same times, by policy. A preemption costs a job two minutes on its GPUs.",
         facts={**facts, "jobs": f"{first.jobs:,}", "nodes": nodes},
-        tables=(("In numbers", "Hours from asking to the end, and what it took.", tables.queue_table(results)),),
+        tables=(("In numbers", "Hours from submission to the end, utilisation and preemptions.", tables.queue_table(results)),),
         charts=(
             Chart(
                 title="Time to completion",
-                note="The part of the jobs that were done so long after they were asked for. Higher and further left is better.",
+                note="The share of the jobs that completed within this time after submission. Higher and further left is better.",
                 x=scales.moments(min(completions), max(completions)),
                 y=PERCENT,
-                x_title="from asking to the end",
-                y_title="jobs done",
+                x_title="from submission to the end",
+                y_title="jobs completed",
                 lines=tuple(
                     Line(outcome.policy, distribution([record.completion for record in outcome.records])) for outcome in results
                 ),
             ),
             Chart(
                 title="Queueing",
-                note="The part of the jobs that waited no longer than that in all; on the left edge, those that never did.",
+                note="The share of the jobs that waited no longer than this in total; at the left edge, jobs that never waited.",
                 x=scales.moments(1.0, max(wait for result in results for wait in waits_of(result))),
                 y=PERCENT,
-                x_title="waited, or held up by interruptions",
+                x_title="waiting time, including delays by preemptions",
                 y_title="jobs",
                 lines=tuple(Line(outcome.policy, distribution(waits_of(outcome))) for outcome in results),
             ),
             Chart(
                 title="Utilisation",
-                note="GPUs that are held, over time.",
+                note="GPUs held by jobs over time.",
                 x=scales.linear(0.0, max(result.makespan_h for result in results) / 24.0, exact=True),
                 y=PERCENT,
                 x_title="days",

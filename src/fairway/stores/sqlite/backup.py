@@ -65,7 +65,7 @@ class Backups:
             self._copy(aside)
             problem, version, number = examine(aside)
             if problem:
-                message = f"the copy of {self._database} is not whole: {problem}"
+                message = f"the copy of {self._database} is damaged: {problem}"
                 raise UnavailableError(message, fix="fairway doctor")
             whole, part = divmod(now, 1)
             stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(whole))
@@ -96,7 +96,7 @@ class Backups:
         for backup in self.all():
             problem, version, number = examine(self.folder / backup.name)
             if problem or version > schema.VERSION:
-                log.warning("the backup %s is passed over: %s", backup.name, problem or f"format {version} is newer")
+                log.warning("skipping the backup %s: %s", backup.name, problem or f"format {version} is newer")
                 continue
             yield Backup(backup.name, backup.time, backup.size, version, number)
 
@@ -185,7 +185,7 @@ def examine(path: Path, *, deep: bool = True) -> tuple[str, int, int]:
     if not head:
         return "it is empty", 0, 0
     if head != b"SQLite format 3\0":
-        return "it is no database", 0, 0
+        return "it is not a database", 0, 0
     connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
     try:
         version = schema.version_of(connection)

@@ -43,9 +43,9 @@ def explain(problem: sqlite3.Error | OSError, path: Path) -> FairwayError:
         message = f"{path} cannot be read or written: {problem}"
         mount = disk.mount_of(str(path))
         return UnavailableError(
-            message, fix=f"look at the disk mounted at {mount} (`dmesg` tells of errors), or set FAIRWAY_HOME to another one"
+            message, fix=f"look at the disk mounted at {mount} (`dmesg` shows errors), or set FAIRWAY_HOME to another one"
         )
-    return BugError(f"the store did not understand itself: {problem}", fix="please report it")
+    return BugError(f"unexpected database error: {problem}", fix="please report it")
 
 
 def _code(problem: BaseException) -> int:

@@ -167,7 +167,7 @@ class Journal:
         with os.fdopen(descriptor, "wb") as file:
             file.write(rest)
         os.ftruncate(self._descriptor, self._size)
-        log.warning("the end of %s is not whole (%d bytes); it was moved to %s", self._path, len(rest), aside.name)
+        log.warning("the end of %s is incomplete (%d bytes); it was moved to %s", self._path, len(rest), aside.name)
 
     def _write(self, data: bytes, *, sync: bool) -> None:
         written = 0

@@ -35,7 +35,7 @@ def _cursor(text: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        message = f"before={text!r} is no cursor"
+        message = f"before={text!r} is not a cursor"
         raise UsageError(message, fix="take it from `next` of the page before, or leave it out to begin at the newest")
     return int(text)
 

@@ -34,6 +34,19 @@ from fairway.stores.sqlite.journal import Journal, Note
 
 _ACTIVE = tuple(phase.value for phase in JobPhase if phase not in JOB_OVER)
 _BUSY_MILLISECONDS = 5000
+_NEWEST_EVENTS = 2000
+"""Number of newest events, of all namespaces, in which the events of one are looked for first."""
+# The plus signs keep SQLite from using the index of runs: it reads from the newest event on, and stops at the limit.
+_NEWEST_IN = f"""
+SELECT time, subject, reason, message FROM event WHERE id > (SELECT MAX(id) FROM event) - {_NEWEST_EVENTS}
+    AND ((+run >= ? AND +run < ?) OR (+run >= ? AND +run < ?)) ORDER BY id DESC LIMIT ?
+"""
+_ALL_IN = """
+SELECT time, subject, reason, message FROM event WHERE id IN (
+    SELECT id FROM event WHERE run >= ? AND run < ? UNION ALL SELECT id FROM event WHERE run >= ? AND run < ?
+    ORDER BY id DESC LIMIT ?
+) ORDER BY id DESC
+"""
 
 
 class SqliteStore:
@@ -354,6 +367,16 @@ class SqliteStore:
         rows = self._rows(
             f"SELECT time, subject, reason, message FROM event {where} ORDER BY id DESC LIMIT ?", (*values, max(0, limit))
         )
+        return [Event(*row) for row in reversed(rows)]
+
+    def events_in(self, namespace: str, limit: int = 1000) -> list[Event]:
+        """Return events of the runs, tasks and services of a namespace; oldest first, the newest `limit`."""
+        limit = max(0, limit)
+        values = (f"{namespace}/", f"{namespace}0", f"service:{namespace}/", f"service:{namespace}0")  # '0' follows '/'.
+        # The newest events of all namespaces often suffice: then the cost does not grow with the events of this one.
+        rows = self._rows(_NEWEST_IN, (*values, limit))
+        if len(rows) < limit:
+            rows = self._rows(_ALL_IN, (*values, limit))
         return [Event(*row) for row in reversed(rows)]
 
     def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:

@@ -111,18 +111,18 @@ async def test_a_parameter_keeps_its_value_unless_the_job_started_again(place: A
 
 
 BAD_NUMBERS: list[tuple[str, str, str]] = [
-    ("step", "9223372036854775808", "no whole number of 64 bits"),
-    ("step", '"9223372036854775808"', "no whole number of 64 bits"),
-    ("step", "1.5", "no whole number of 64 bits"),
-    ("step", "1e300", "no whole number of 64 bits"),
-    ("step", "true", "no whole number of 64 bits"),
-    ("step", "[1]", "no whole number of 64 bits"),
-    ("step", '"' + "9" * 5000 + '"', "no whole number of 64 bits"),
-    ("value", "true", "no number"),
-    ("value", "{}", "no number"),
-    ("value", '"loss"', "no number"),
-    ("timestamp", "-1", "no time in milliseconds"),
-    ("timestamp", "1700000000000000000", "no time in milliseconds"),
+    ("step", "9223372036854775808", "not a 64-bit integer"),
+    ("step", '"9223372036854775808"', "not a 64-bit integer"),
+    ("step", "1.5", "not a 64-bit integer"),
+    ("step", "1e300", "not a 64-bit integer"),
+    ("step", "true", "not a 64-bit integer"),
+    ("step", "[1]", "not a 64-bit integer"),
+    ("step", '"' + "9" * 5000 + '"', "not a 64-bit integer"),
+    ("value", "true", "not a number"),
+    ("value", "{}", "not a number"),
+    ("value", '"loss"', "not a number"),
+    ("timestamp", "-1", "not a time in milliseconds"),
+    ("timestamp", "1700000000000000000", "not a time in milliseconds"),
 ]
 
 

@@ -25,5 +25,5 @@ def test_memory_is_bytes(text: str, ones: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "1 Gi", "1KiB", "--1", "1e"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no quantity"):
+    with pytest.raises(ValueError, match="is not a quantity"):
         amounts.whole(text)

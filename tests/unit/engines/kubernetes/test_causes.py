@@ -34,7 +34,7 @@ def unplaced(message: str) -> dict[str, Any]:
         (pod(waiting("InvalidImageName"), nodeName="a"), "image", "InvalidImageName: busybox:9"),
         (pod(waiting("CreateContainerConfigError", 'secret "x" not found'), nodeName="a"), "container", 'secret "x" not found'),
         (pod({"phase": "Failed", "reason": "OutOfcpu"}, nodeName="a"), "node", "node a had no cpu left when the pod arrived"),
-        (pod({"phase": "Failed", "reason": "NodeAffinity"}, nodeName="a"), "node", "its labels are not those"),
+        (pod({"phase": "Failed", "reason": "NodeAffinity"}, nodeName="a"), "node", "its labels do not match"),
         (pod(unplaced("pod has unbound immediate PersistentVolumeClaims")), "volume", "unbound immediate"),
         (pod(unplaced("0/1 nodes are available: 1 node(s) had untolerated taint {x: }.")), "taint", "untolerated taint"),
         (pod(unplaced("needs 2 CPUs; 1 of 1 is free")), "placement", "needs 2 CPUs"),
@@ -75,7 +75,7 @@ def test_events_tell_what_the_pod_does_not() -> None:
         (
             'pods "p" is forbidden: exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2',
             "namespace quota",
-            "quota small is used up: asked pods=1, used pods=2 of pods=2",
+            "quota small is used up: needs pods=1, used pods=2 of pods=2",
         ),
         ('pods "p" is forbidden: failed quota: small: must specify cpu', "namespace quota", "must specify cpu"),
         (

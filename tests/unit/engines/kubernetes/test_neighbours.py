@@ -25,7 +25,10 @@ def test_neighbours_are_known_by_their_groups() -> None:
     assert found({"kueue.x-k8s.io", "scheduling.volcano.sh"}).queueing == "kueue"
     rest = found({"cert-manager.io", "metrics.k8s.io"})
     assert (rest.cert_manager, rest.metrics, rest.prometheus) == (True, True, False)
-    assert rest.said(theirs=False) == ["cert-manager is there; it is not needed", "metrics-server is there; it is not needed"]
+    assert rest.said(theirs=False) == [
+        "cert-manager is installed; it is not needed",
+        "metrics-server is installed; it is not needed",
+    ]
 
 
 def test_where_nobody_queues_pods_are_as_they_were() -> None:
@@ -88,7 +91,7 @@ QUOTA = "couldn't assign flavors to pod set main: insufficient unused quota for 
             "Kueue: Preempted to accom",
         ),
         ("kueue", {"conditions": [condition("QuotaReserved", "True"), condition("Admitted", "True")]}, ""),
-        ("kueue", {}, "Kueue has not looked at it yet"),
+        ("kueue", {}, "Kueue has not processed it yet"),
         (
             "volcano",
             {"phase": "Inqueue", "conditions": [condition("Unschedulable", "True", "3/3 unready")]},

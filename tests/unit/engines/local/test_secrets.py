@@ -58,7 +58,7 @@ def test_every_missing_secret_is_named_at_once(store: FileSecrets) -> None:
 
 @pytest.mark.parametrize("name", ["", "../token", "a/b", "a-b", "1A", ".aside-0", "A\n", "A B"])
 def test_names_that_are_no_variables_are_refused(store: FileSecrets, name: str) -> None:
-    with pytest.raises(UsageError, match="is no variable name"):
+    with pytest.raises(UsageError, match="is not a valid variable name"):
         store.put(name, "v")
     with pytest.raises(UsageError):
         store.reveal([name])

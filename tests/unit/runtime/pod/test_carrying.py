@@ -115,7 +115,7 @@ def test_another_run_gets_nothing_of_it(server: Server, tmp_path: Path, monkeypa
     others = server.operator(namespace="other").token
     assert restore(server.endpoint, others, str(tmp_path / "theirs")) == ""
     gone = token_of(SECRET, Speaker("team", "gone-1"))
-    for token, words in (("no token", "no run's token"), (gone, "there is no run team/gone-1")):
+    for token, words in (("no token", "not the token of a run"), (gone, "there is no run team/gone-1")):
         with pytest.raises(fetch.RefusedError, match=words):
             Operator(server.endpoint, token).send(carrying.CHECKPOINTS + folder.name, str(folder))
     with pytest.raises(fetch.RefusedError, match="has no output 'rows'"):
@@ -249,14 +249,14 @@ def test_outputs_arrive_after_a_success_and_only_then(server: Server, tmp_path: 
     assert carries().finish(succeeded=True) == ""
     assert (server.carried.output("team", "mnist-1", "model") / "inner" / "model.onnx").read_bytes() == b"model"
     said = carries({"rows": str(tmp_path / "model")}).finish(succeeded=True)
-    assert "the output rows could not be brought to the operator" in said
+    assert "the output rows could not be sent to the operator" in said
     assert "it has model" in said
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = Operator(f"http://127.0.0.1:{taken.getsockname()[1]}", "token")
     away = Carrying(nobody, str(tmp_path / "checkpoints"), outputs)
     away.start()
     said = away.finish(succeeded=True, patience=0.0)
-    assert said.startswith("the output model could not be brought to the operator")
+    assert said.startswith("the output model could not be sent to the operator")
 
 
 def test_a_checkpoint_that_comes_back_damaged_is_not_begun_from(
@@ -269,7 +269,7 @@ def test_a_checkpoint_that_comes_back_damaged_is_not_begun_from(
     data[700] ^= 1
     kept.write_bytes(data)
     target = tmp_path / "target"
-    with pytest.raises(OSError, match="could not be brought here"):
+    with pytest.raises(OSError, match="could not be fetched within"):
         restore(server.endpoint, server.operator().token, str(target), patience=0.0)
     assert [path for path in target.iterdir() if not path.name.startswith(".trash")] == []
     shutil.rmtree(target)

@@ -81,7 +81,7 @@ def test_what_cannot_be_had_is_said_in_the_last_line(
     arguments = ["--cache", str(tmp_path / "cache"), "--link", str(tmp_path / "link")]
     assert environment.main(["--requirements", asked, *arguments]) == 1
     last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert last.startswith("no environment could be made from requirements.txt: ")
+    assert last.startswith("no environment could be created from requirements.txt: ")
     assert "no-such-package" in last
     assert "fix: " in last
     assert os.listdir(tmp_path / "cache") == [], "a build that failed leaves nothing"

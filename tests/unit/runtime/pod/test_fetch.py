@@ -102,13 +102,13 @@ def test_a_connection_that_is_cut_is_tried_again_and_nothing_half_is_left(
 
 def test_content_of_another_digest_is_refused(operator: Operator, packed: tuple[bytes, str], tmp_path: Path) -> None:
     operator.answers = [whole(packed[0], "0" * 64)]
-    with pytest.raises(OSError, match="and 000000000000 was meant"):
+    with pytest.raises(OSError, match="but the expected digest is 000000000000"):
         fetch.fetch(operator.url, "secret", str(tmp_path / "pod"), patience=0.0)
     operator.answers = [whole(*packed)]
-    with pytest.raises(OSError, match="and 111111111111 was meant"):
+    with pytest.raises(OSError, match="but the expected digest is 111111111111"):
         fetch.fetch(operator.url, "secret", str(tmp_path / "pod"), digest="1" * 64, patience=0.0)
     operator.answers = [whole(packed[0], "")]
-    with pytest.raises(OSError, match="nobody said what"):
+    with pytest.raises(OSError, match="but the expected digest is missing"):
         fetch.fetch(operator.url, "secret", str(tmp_path / "pod"), patience=0.0)
 
 
@@ -140,6 +140,6 @@ def test_what_the_command_says(
     assert operator.tokens == ["Bearer of-the-environment", "Bearer of-a-file"]
     operator.answers = [error(404, "there is no model mnist here")]
     assert fetch.main(command) == fetch.NOT_THERE
-    operator.answers = [error(401, "this is no run's token")]
+    operator.answers = [error(401, "this is not the token of a run")]
     assert fetch.main(command) == 1
     assert "there is no model mnist here" in capsys.readouterr().err

@@ -45,7 +45,7 @@ def test_an_expression_that_could_take_forever_is_not_tried_and_said(capsys: pyt
     printed = Printed("(a+)+b")
     printed.hear(0, b"a" * 60 + b"\n")
     assert printed.new_points() == []
-    assert "metrics.pattern is not read" in capsys.readouterr().err
+    assert "metrics.pattern is ignored" in capsys.readouterr().err
 
 
 def test_event_files_of_this_pod_are_read_and_those_of_others_are_not(tmp_path: Path) -> None:

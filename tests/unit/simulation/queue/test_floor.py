@@ -23,7 +23,7 @@ def test_what_is_not_nodes_is_refused(text: str) -> None:
 
 
 def test_some_node_must_be_left() -> None:
-    with pytest.raises(UsageError, match="leave none"):
+    with pytest.raises(UsageError, match="leaves no nodes"):
         Nodes(2, 8).changed(remove=2)
 
 

@@ -69,7 +69,7 @@ def test_a_page_is_well_formed_and_stands_alone(results: list, make) -> None:
 
 def test_a_page_has_the_plots_that_were_promised() -> None:
     titles = [chart.title for chart in placement_page([a_placement()], {}).charts]
-    assert titles == ["GPUs allocated", "GPUs allocated, the last stretch", "Fragmentation"]
+    assert titles == ["GPUs allocated", "GPUs allocated at high load", "Fragmentation"]
     assert [chart.title for chart in queue_page([a_queue()], {}).charts] == ["Time to completion", "Queueing", "Utilisation"]
 
 

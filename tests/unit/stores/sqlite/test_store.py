@@ -330,6 +330,7 @@ def _costs(store: SqliteStore) -> dict[str, int]:
         "tasks": lambda: store.tasks_of(middle),
         "events": lambda: store.events_of(str(middle)),
         "all events": lambda: store.events_of("", 20),
+        "events of a namespace": lambda: store.events_in("default", 20),
         "points": lambda: store.points_of(middle),
         "commit": lambda: store.commit(Changes(jobs=(job,), tasks=(make_task(job),))),
         "number": lambda: store.next_number("default", "mnist"),

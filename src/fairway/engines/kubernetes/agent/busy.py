@@ -50,7 +50,7 @@ class BusyServer:
         try:
             return "200 OK", json.dumps(await self._use()).encode()
         except Exception as problem:  # The failure is that of this response only.
-            log.exception("cannot say how busy the GPUs are")
+            log.exception("could not measure GPU usage")
             return "500 Internal Server Error", json.dumps({"error": repr(problem)}).encode()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -67,9 +67,9 @@ class BusyServer:
                 writer.write(head + f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            log.debug("a question was not answered: %s", error)
+            log.debug("a request was not answered: %s", error)
         except Exception:  # The next request is answered all the same.
-            log.exception("a question was not answered")
+            log.exception("a request was not answered")
         finally:
             writer.close()
 
@@ -108,5 +108,5 @@ async def ask(endpoint: str, token: str, name: str = "", trusted: ssl.SSLContext
         usage = json.loads(body) if head.split(b" ")[1:2] == [b"200"] else {}
         return {str(uuid): number for uuid, part in usage.items() if (number := finite(part)) is not None}
     except (OSError, TimeoutError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        log.debug("%s does not say how busy its GPUs are: %s", endpoint, error)
+        log.debug("could not read the GPU usage from %s: %s", endpoint, error)
         return {}

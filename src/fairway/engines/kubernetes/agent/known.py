@@ -65,7 +65,7 @@ class Known:
         try:
             status = (await self._client.create(REVIEWS, body)).get("status", {})
         except Exception as error:  # noqa: BLE001 - without a review the client is refused.
-            log.warning("could not learn who asks how busy GPUs are: %s", error)
+            log.warning("could not authenticate a request for GPU usage: %s", error)
             return False
         # A server that does not support audiences returns none and would accept any token: that is no proof.
         judged = bool(status.get("authenticated")) and AUDIENCE in status.get("audiences", ())

@@ -30,8 +30,8 @@ log = logging.getLogger("fairway.agent")
 
 MANAGER = "fairway-agent"
 AGENT = "agent"
-LOOK, DRIVER, RECALL, LISTEN, USE = "look at the GPUs", "read the driver", "recall", "listen", "measure use"
-SAY_GPUS = "say what GPUs there are"
+LOOK, DRIVER, RECALL, LISTEN, USE = "poll the GPUs", "read the driver", "recall", "listen", "measure GPU usage"
+SAY_GPUS = "report the GPUs"
 """Duties of the agent that may fail."""
 LEAST_REST = 1.0
 """Minimum seconds between two polls, however often our objects change."""
@@ -67,7 +67,7 @@ class AgentSettings:
         """Read the settings from environment variables."""
         node = given.get("FAIRWAY_AGENT_NODE", "")
         if not node:
-            message = "FAIRWAY_AGENT_NODE is not set: the agent does not know whose GPUs it looks at"
+            message = "FAIRWAY_AGENT_NODE is not set: the agent does not know its node"
             raise UsageError(message, fix="set it from spec.nodeName, as `fairway install kubernetes --plan` shows")
         return cls(
             node=node,
@@ -179,7 +179,7 @@ class Agent:
         if devices or self._failing() or (gpu_node is not None and gpu_node.status.faults):
             # First, because the scheduler must see an unhealthy device before other components do.
             await self._trying(lambda: self._tell_gpus(node, devices), SAY_GPUS)
-        await self._trying(lambda: self._tell_condition(node, devices), "say whether they work")
+        await self._trying(lambda: self._tell_condition(node, devices), "report whether they work")
         await self._trying(lambda: self._tell_taint(node, devices), "keep pods away from broken GPUs")
 
     async def _trying(self, work: Callable[[], Awaitable[None]], what: str) -> None:
@@ -189,7 +189,7 @@ class Agent:
             try:
                 await work()
             except errors.Conflict as error:
-                log.debug("could not %s: %s; the next look will", what, error)
+                log.debug("could not %s: %s; retried at the next poll", what, error)
 
     def _failing(self) -> tuple[str, ...]:
         """Return the current failures without their counts, so that repeated failures do not cause repeated writes."""
@@ -223,7 +223,7 @@ class Agent:
         try:
             self._nodes.put(await self._client.patch(kinds.NODES, node.metadata.name, "", operations))
         except errors.Invalid as error:
-            log.info("the taints of %s were changed by others meanwhile: %s", node.metadata.name, error)
+            log.info("another client changed the taints of %s: %s", node.metadata.name, error)
 
     async def _use(self) -> dict[str, float]:
         usage: dict[str, float] = {}

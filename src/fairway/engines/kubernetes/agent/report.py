@@ -49,7 +49,7 @@ def giver_of(node: Node, managed: bool) -> str:
     A plug-in has precedence, since it ignores our allocations.
     """
     if gpus.by_plugin(node):
-        return "a device plug-in" + ("; managed: true is not heeded until it is taken off this node" if managed else "")
+        return "a device plug-in" + ("; managed: true is ignored until the plug-in is removed from this node" if managed else "")
     return "Fairway" if managed else "nobody"
 
 

@@ -350,7 +350,7 @@ def _scale(resource: Resource[Any]) -> Resource[Scale]:
 
 def _unreadable(asked: str, error: msgspec.DecodeError) -> errors.ApiError:
     return errors.ApiError(
-        f"cannot {asked}: the answer is not what this API promises: {error}",
-        fix="check that the cluster is of a supported version, and report it",
+        f"cannot {asked}: the response does not match the API: {error}",
+        fix="check that the version of the cluster is supported, and report this error",
         asked=asked,
     )

@@ -62,7 +62,7 @@ class Kubeconfig:
             return entries[name]
         similar = suggest.nearest(name, tuple(entries))
         message = f"{self._files} has no {what} {name!r} ({where}); it has {_listed(entries)}"
-        raise NotFoundError(message, fix=f"did you mean {similar!r}?" if similar else f"name a {what} that is there")
+        raise NotFoundError(message, fix=f"did you mean {similar!r}?" if similar else f"name a {what} that exists")
 
     @property
     def _files(self) -> str:
@@ -79,7 +79,7 @@ def find(environ: Mapping[str, str], *, context: str = "", kubeconfig: str = "",
     if not named and not context and "KUBERNETES_SERVICE_HOST" in environ:
         return in_cluster(environ)
     message = f"there is no kubeconfig: {', '.join(map(str, files))} does not exist"
-    raise NotFoundError(message, fix="set KUBECONFIG to a file that is there, or use the local engine: `fairway use local`")
+    raise NotFoundError(message, fix="set KUBECONFIG to an existing file, or use the local engine: `fairway use local`")
 
 
 def read_kubeconfig(*files: Path) -> Kubeconfig:
@@ -120,10 +120,10 @@ def _yaml(file: Path) -> Entry:
         message = f"{file} cannot be read: {error.strerror}"
         raise NotFoundError(message, fix="check the path and its permissions") from error
     except yaml.YAMLError as error:
-        message = f"{file} is no YAML: {' '.join(str(error).split())}"
-        raise UsageError(message, fix="mend the file, or name another with KUBECONFIG") from error
+        message = f"{file} is not YAML: {' '.join(str(error).split())}"
+        raise UsageError(message, fix="correct the file, or name another with KUBECONFIG") from error
     if not isinstance(content, dict):
-        message = f"{file} is no kubeconfig: it holds {type(content).__name__}, not a map"
+        message = f"{file} is not a kubeconfig: it holds {type(content).__name__}, not a map"
         raise UsageError(message, fix="name a kubeconfig with KUBECONFIG")
     return content
 
@@ -142,7 +142,7 @@ def _entries(file: Path, content: Entry, section: str) -> list[tuple[str, Entry]
 def _target(name: str, context: _Named, cluster: _Named, user: User) -> Target:
     server = str(cluster.content.get("server") or "").rstrip("/")
     if not server.startswith(("https://", "http://")):
-        message = f"{cluster.file}: the cluster of context {name!r} has the server {server!r}, which is no URL"
+        message = f"{cluster.file}: the cluster of context {name!r} has the server {server!r}, which is not a URL"
         raise UsageError(message, fix="write for example server: https://10.0.0.1:6443")
     return Target(
         server=server,
@@ -207,7 +207,7 @@ def _material(entry: _Named, key: str, where: str) -> Material:
         try:
             return Material(data=base64.b64decode("".join(str(text).split()), validate=True))
         except ValueError as error:
-            message = f"{entry.file}: {key}-data of {where} is no base64: {error}"
+            message = f"{entry.file}: {key}-data of {where} is not base64: {error}"
             raise UsageError(message, fix="copy it again, or name a file with " + key) from error
     file = entry.path(key)
     if file and not file.exists():

@@ -234,7 +234,7 @@ def from_status(asked: str, said: Status, http: int = 0, retry_after: str = "") 
 
 def unreachable(asked: str, server: str, why: str, *, unknown: bool) -> Unavailable:
     """Return the exception for a request without a response."""
-    doubt = "; whether it was done is not known" if unknown else ""
+    doubt = "; the request may have been executed" if unknown else ""
     error = Unavailable(f"cannot {asked}: {server} does not answer: {why}{doubt}", fix=_FIXES[Unavailable], asked=asked)
     error.unknown = unknown
     return error

@@ -108,8 +108,8 @@ def tls_context(authority: bytes, certificate: bytes = b"", key: bytes = b"", *,
     try:
         context = ssl.create_default_context(cadata=authority.decode() if authority else None)
     except (ssl.SSLError, UnicodeDecodeError) as error:
-        message = f"the certificate authority of the cluster is no certificate in PEM: {error}"
-        raise UsageError(message, fix="copy certificate-authority-data again from whoever runs the cluster") from error
+        message = f"the certificate authority of the cluster is not a PEM certificate: {error}"
+        raise UsageError(message, fix="get certificate-authority-data again from the administrator of the cluster") from error
     # Go accepts authorities without the extensions that this flag requires. They work with kubectl, so they must work here.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if insecure:
@@ -129,7 +129,7 @@ def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         context.load_cert_chain(path)
     except ssl.SSLError as error:
         message = f"the client certificate and its key do not work together: {error}"
-        raise UsageError(message, fix="copy both again from whoever runs the cluster") from error
+        raise UsageError(message, fix="get both again from the administrator of the cluster") from error
     finally:
         Path(path).unlink()
 
@@ -139,14 +139,14 @@ def _text(file: Path) -> str:
         return file.read_text().strip()
     except OSError as error:
         message = f"the token file {file} cannot be read: {error.strerror}"
-        raise NotFoundError(message, fix="put a token there, or mend the kubeconfig") from error
+        raise NotFoundError(message, fix="put a token there, or correct the kubeconfig") from error
 
 
 async def _ask(plugin: ExecPlugin, target: Target) -> Mapping[str, Any]:
     """Run the plug-in and parse its output."""
     if plugin.interactive == "Always":
-        message = f"the credential program {plugin.command!r} of context {target.context!r} wants to ask somebody at a terminal"
-        raise DeniedError(message, fix="log in with kubectl first and use a context whose program asks nothing")
+        message = f"the credential program {plugin.command!r} of context {target.context!r} needs a terminal"
+        raise DeniedError(message, fix="log in with kubectl first and use a context whose program is not interactive")
     command = plugin.command
     if "/" in command and not command.startswith("/"):
         command = str(plugin.folder / command)
@@ -169,7 +169,7 @@ async def _ask(plugin: ExecPlugin, target: Target) -> Mapping[str, Any]:
         raise DeniedError(message, fix="run it by hand to see what it waits for") from None
     if process.returncode:
         message = f"the credential program {command!r} of context {target.context!r} ended with {process.returncode}"
-        raise DeniedError(message, fix="log in again; what it printed stands above")
+        raise DeniedError(message, fix="log in again; its output is shown above")
     return read_credential(printed, plugin, target.context)
 
 
@@ -194,6 +194,6 @@ def read_credential(printed: bytes, plugin: ExecPlugin, context: str) -> Mapping
         message = (
             f"the credential program {plugin.command!r} of context {context!r} printed no ExecCredential of {plugin.api_version}"
         )
-        raise DeniedError(message, fix="run it by hand and look at what it prints")
+        raise DeniedError(message, fix="run it by hand and check its output")
     result: Mapping[str, Any] = status
     return result

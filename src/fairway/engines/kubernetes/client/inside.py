@@ -92,7 +92,7 @@ def exit_code(asked: str, result: errors.Status | None) -> int:
     """Return the exit code from the last message of the protocol."""
     if result is None:
         message = f"cannot {asked}: the connection was lost before the program ended"
-        raise errors.Unavailable(message, fix="look whether it still runs, and run it again", asked=asked)
+        raise errors.Unavailable(message, fix="check whether it is still running, then run it again", asked=asked)
     if result.status == "Success":
         return 0
     causes = result.details.causes if result.details else ()

@@ -92,7 +92,7 @@ class Mirror(Generic[T]):
             try:
                 await self._follow()
             except Exception:  # noqa: BLE001 - a copy that is no longer updated would be taken for the truth.
-                _log.exception("following %s failed; it is followed anew in %g s", self.resource.plural, RESTART_AFTER)
+                _log.exception("the watch of %s failed; it restarts in %g s", self.resource.plural, RESTART_AFTER)
                 await asyncio.sleep(RESTART_AFTER)
 
     async def _follow(self) -> None:
@@ -129,7 +129,7 @@ class Mirror(Generic[T]):
     def _note(self, found: Unreadable) -> None:
         key = key_of(found.head)
         self.unreadable[key] = found
-        _log.warning("%s %s cannot be read and is left as it was: %s", self.resource.plural, key, found.cause)
+        _log.warning("%s %s cannot be read; its last readable state is kept: %s", self.resource.plural, key, found.cause)
         for call in self.noted:
             call(found)
 

@@ -42,7 +42,7 @@ class Resource(Generic[Model]):
             message = f"a {self.kind} without a name has no path"
             raise ValueError(message)
         if self.namespaced and not namespace:
-            message = f"the {self.kind} {name!r} lies in a namespace, and none is given"
+            message = f"the {self.kind} {name!r} is in a namespace, and none is given"
             raise ValueError(message)
         path = f"{self.collection(namespace)}/{segment(name)}"
         return f"{path}/{subresource}" if subresource else path
@@ -60,7 +60,7 @@ def part(resource: Resource[Any], subresource: str = "") -> str:
 def segment(name: str) -> str:
     """Return a name quoted as a single segment of a path, so that it cannot reach another path."""
     if name in (".", ".."):
-        message = f"{name!r} is no name of an object"
+        message = f"{name!r} is not the name of an object"
         raise ValueError(message)
     return quote(name, safe="")
 

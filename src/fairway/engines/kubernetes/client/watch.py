@@ -165,7 +165,7 @@ class _Reading(Generic[T]):
                 if whole:
                     results.append(whole)
         except msgspec.DecodeError as error:
-            message = f"cannot {self._asked}: an event is not what this API promises: {error}"
+            message = f"cannot {self._asked}: an event does not match the API: {error}"
             raise errors.ApiError(message, asked=self._asked) from error
         return [*results, tuple(changes)] if changes else results
 

@@ -55,7 +55,7 @@ def policy(namespace: str) -> list[Manifest]:
         "validations": [
             {
                 "expression": "variables.own != '' && variables.name == variables.own",
-                "messageExpression": "'an agent may write of its own node only: ' + variables.own + ', not ' + variables.name",
+                "messageExpression": "'an agent may only write to its own node: ' + variables.own + ', not ' + variables.name",
             },
             {
                 "expression": f"{of_node} || {_same_but('spec', 'taints', 'key', TAINT.key)}",

@@ -53,10 +53,10 @@ async def apply_all(client: Client, manifests: Sequence[Manifest], say: Say, lef
         try:
             changed = await _apply(client, manifest) or manifest in created
         except FairwayError as error:
-            message = f"{called(manifest)}: {error.message}; {number} of {len(manifests)} objects are as they should be"
+            message = f"{called(manifest)}: {error.message}; {number} of {len(manifests)} objects are applied"
             kind = UnavailableError if isinstance(error, UnavailableError) else RefusedError
-            raise kind(message, fix="mend that and say it again: it goes on where it stopped") from error
-        say(f"{called(manifest)} {'is there' if changed else 'was so already'}")
+            raise kind(message, fix="correct that and run the command again: it continues where it stopped") from error
+        say(f"{called(manifest)} {'applied' if changed else 'unchanged'}")
         if manifest["kind"] == DEFINITION:
             await _served(client, manifest["metadata"]["name"])
     names = {called(manifest) for manifest in manifests}
@@ -182,7 +182,7 @@ async def remove_each(client: Client, gone: Sequence[Manifest], say: Say) -> Non
         objects = await _objects_of(client, manifest) if manifest["kind"] == DEFINITION else 0
         if await client.delete(resource, manifest["metadata"]["name"], manifest["metadata"].get("namespace", "")):
             with_them = f" with {objects} object{'s' * (objects > 1)}" if objects else ""
-            say(f"{called(manifest)} {'goes' if manifest['kind'] in ENDING else 'is gone'}{with_them}")
+            say(f"{called(manifest)} {'is being deleted' if manifest['kind'] in ENDING else 'is deleted'}{with_them}")
 
 
 async def _objects_of(client: Client, definition: Manifest) -> int:
@@ -217,10 +217,12 @@ async def _until_gone(client: Client, one: Manifest, say: Say) -> None:
             if condition["status"] == "True" and condition["type"] not in SERVED
         ]
         why = f": {'; '.join(words)}" if words else ""
-        message = f"{called(one)} was asked to go and is still there after {END_PATIENCE:g} s{why}"
-        fix = f"it goes by itself when that is over: kubectl get {one['kind'].lower()} {one['metadata']['name']} -o yaml"
+        message = f"{called(one)} is being deleted and still exists after {END_PATIENCE:g} s{why}"
+        fix = (
+            f"it disappears by itself once that is finished: kubectl get {one['kind'].lower()} {one['metadata']['name']} -o yaml"
+        )
         raise UnavailableError(message, fix=fix) from error
-    say(f"{called(one)} is gone")
+    say(f"{called(one)} is deleted")
 
 
 async def _let_pods_go(client: Client, say: Say) -> None:
@@ -236,7 +238,7 @@ async def _let_pods_go(client: Client, say: Say) -> None:
             await client.patch(kinds.PODS, pod.metadata.name, pod.metadata.namespace, [test, change])
         except errors.NotFound:
             continue
-        say(f"Pod {pod.metadata.namespace}/{pod.metadata.name} is nobody's any more")
+        say(f"Pod {pod.metadata.namespace}/{pod.metadata.name} is released: its finalizers are removed")
 
 
 def called(one: Manifest) -> str:
@@ -262,5 +264,5 @@ async def _served(client: Client, name: str) -> None:
             while not (await client.get(kinds.DEFINITIONS, name)).established:
                 await asyncio.sleep(LOOK_EVERY)
     except TimeoutError as error:
-        message = f"the API server has not taken {name} within {PATIENCE:g} s"
+        message = f"the API server does not serve {name} after {PATIENCE:g} s"
         raise UnavailableError(message, fix=f"see `kubectl describe crd {name}`") from error

@@ -45,24 +45,24 @@ _TEMPLATES = {
 """Templates of placeholders that do not stand for the value of the same name."""
 
 _HELPERS = """\
-{{/* Helm merges what is given into what is default: a default volume would stay beside another. */}}
+{{/* Helm merges given values into the defaults: a default volume would remain beside a given one. */}}
 {{- define "fairway.runs" -}}
 {{ toJson (.Values.run_volume | default (dict "emptyDir" dict)) }}
 {{- end -}}
-{{/* What the operator reads: these values, and where they are installed. */}}
+{{/* The operator's settings: these values, and the namespace of the release. */}}
 {{- define "fairway.settings" -}}
 {{ $runs := include "fairway.runs" . | fromJson -}}
 {{ mustToPrettyJson (merge (dict "namespace" .Release.Namespace "run_volume" $runs) (omit .Values "global" "run_volume")) }}
 {{- end -}}
 """
 _NOTES = """\
-Fairway {{ .Chart.AppVersion }} is in {{ .Release.Namespace }}.
+Fairway {{ .Chart.AppVersion }} is installed in {{ .Release.Namespace }}.
 {{- if hasKey .Values.record "emptyDir" }}
 WARNING: the operator keeps its record in an emptyDir: history and models are lost with its pod.
 {{- end }}
 
 kubectl -n {{ .Release.Namespace }} get pods     # operator and scheduler
-kubectl get trainingjobs -A                      # everybody's jobs
+kubectl get trainingjobs -A                      # all jobs
 """
 
 
@@ -204,7 +204,7 @@ def _schema() -> dict[str, Any]:
     """Return the schema of the values: by it Helm refuses the same values as `fairway install` does."""
     schema = msgspec.json.schema(Installation)
     del schema["$defs"]["Installation"]["properties"]["namespace"]
-    schema["$defs"]["Installation"]["properties"]["global"] = {"description": "Helm's own."}
+    schema["$defs"]["Installation"]["properties"]["global"] = {"description": "Global values of Helm."}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

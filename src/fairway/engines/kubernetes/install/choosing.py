@@ -13,7 +13,7 @@ from fairway.errors import RefusedError
 LOST = "history and models are lost with the operator's pod"
 VOLUME_FIX = (
     "name a claim in the settings (`record: {persistentVolumeClaim: {claimName: NAME}}`), "
-    f"or say `record: {{emptyDir: {{}}}}`: {LOST} then"
+    f"or set `record: {{emptyDir: {{}}}}`, with which {LOST}"
 )
 
 
@@ -25,7 +25,7 @@ def choose(said: Installation, given: Collection[str], ground: Ground | None) ->
     Raises:
         RefusedError: the record would have no volume.
     """
-    messages = [f"warning: the record lies in an emptyDir: {LOST}"] if "emptyDir" in said.record else []
+    messages = [f"warning: the record is in an emptyDir: {LOST}"] if "emptyDir" in said.record else []
     if ground is None:
         return said, messages
     neighbours = ground.neighbours

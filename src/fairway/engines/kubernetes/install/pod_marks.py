@@ -51,8 +51,8 @@ def _policy(name: str, kinds: Mapping[str, tuple[str, ...]], place: str, makers:
         "validations": [
             {
                 "expression": f"{_said('object', place, mark)} == '' || {_before(place, mark)} == {_said('object', place, mark)}",
-                "message": f"the annotation {mark} is for pods that Fairway makes: leave it out, or submit a TrainingJob, "
-                "whose queue and priority are judged by who submits it",
+                "message": f"the annotation {mark} is reserved for pods that Fairway creates: remove it, or submit a "
+                "TrainingJob, whose queue and priority are checked against the rights of its user",
             }
             for mark in marks.TRUSTED
         ],

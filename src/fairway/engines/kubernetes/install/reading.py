@@ -29,7 +29,7 @@ _TYPES: dict[type[inspect.Type], tuple[type, str]] = {
     inspect.LiteralType: (str, "string_type"),
 }
 """The Python type of a plain value, and the kind of mistake when the value has another type."""
-_IMAGE_FIX = "write for example `image: registry.example/fairway:1`, or say --image"
+_IMAGE_FIX = "write for example `image: registry.example/fairway:1`, or pass --image"
 _RUNTIMES = (*(str(framework) for framework in Framework), "default", "tensorboard")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -168,16 +168,16 @@ def _quantity(value: str) -> Problem | None:
     try:
         amounts.exact(value)
     except ValueError:
-        return "is no amount", "write for example 10Gi"
+        return "is not an amount", "write for example 10Gi"
     return None
 
 
 def _absolute(value: str) -> Problem | None:
-    return None if value.startswith("/") else ("is no folder of a node", "begin it with /")
+    return None if value.startswith("/") else ("is not an absolute path", "begin it with /")
 
 
 def _namespace(value: str) -> Problem | None:
-    return None if _LABEL.fullmatch(value) else ("is no name of a namespace", "use small letters, digits and dashes")
+    return None if _LABEL.fullmatch(value) else ("is not a name of a namespace", "use small letters, digits and dashes")
 
 
 def _gateway(value: str) -> Problem | None:
@@ -190,12 +190,12 @@ def _runtime(name: str) -> Problem | None:
     if name in _RUNTIMES or name.startswith("serve-"):
         return None
     fix = suggest.did_you_mean(name, _RUNTIMES) or f"use one of {', '.join(_RUNTIMES)}, or serve-FORMAT"
-    return "is no framework", fix
+    return "is not a framework", fix
 
 
 def _process(name: str) -> Problem | None:
     fix = suggest.did_you_mean(name, PROCESS_RESOURCES) or f"use {' or '.join(PROCESS_RESOURCES)}"
-    return None if name in PROCESS_RESOURCES else ("is no process of ours", fix)
+    return None if name in PROCESS_RESOURCES else ("is not a process of Fairway", fix)
 
 
 _CHECKS: Mapping[str, Callable[[Any], Problem | None]] = {

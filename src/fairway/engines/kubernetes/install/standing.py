@@ -33,7 +33,7 @@ def of_deployment(found: Deployment) -> Standing:
     words = f"{ready} of {replicas} ready"
     old = status.replicas - status.updated_replicas
     if old > 0:
-        words += f", {old} of before still there"
+        words += f", {old} of the previous version still running"
     refused = condition(status.conditions, "ReplicaFailure")
     if refused is not None and refused.status == "True":
         words += f"; {causes.refusal(refused.message)}"
@@ -58,7 +58,7 @@ def of_api(found: dict[str, Any]) -> Standing:
     for item in found.get("status", {}).get("conditions", ()):
         if item.get("type") == "Available":
             return Standing(item.get("status") == "True", item.get("message") or item.get("reason", ""))
-    return Standing(False, "the API server has not looked for it yet")
+    return Standing(False, "the API server has not checked it yet")
 
 
 def newest(pods: Iterable[Pod]) -> list[Pod]:
@@ -92,7 +92,7 @@ def _of_claims(reason: str, events: Iterable[Event]) -> str:
     if reason != "volume":
         return ""
     notes = [event.note for event in events if event.regarding.kind == "PersistentVolumeClaim" and event.note]
-    return f"; of its claim: {notes[-1]}" if notes else ""
+    return f"; its claim: {notes[-1]}" if notes else ""
 
 
 def ended(status: ContainerStatus) -> str:

@@ -30,8 +30,8 @@ def vouching(namespace: str) -> list[Manifest]:
             {
                 # Removing the annotation is harmless: an object without a user has fewer rights.
                 "expression": f"{_said('object', name)} == '' || {_before(name)} == {_said('object', name)}",
-                "message": f"the annotation {name} says who asked for it, and Fairway's operator alone writes it: "
-                "leave it out, or submit the document with `fairway submit`",
+                "message": f"the annotation {name} names the submitter, and only Fairway's operator may write it: "
+                "remove it, or submit the document with `fairway submit`",
             }
             for name in VOUCHED
         ],

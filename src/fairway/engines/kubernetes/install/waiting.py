@@ -42,7 +42,7 @@ async def wait_until_up(client: Client, manifests: Sequence[Manifest], say: Say,
                 await asyncio.sleep(PAUSE)
     except TimeoutError:
         reasons = [f"{called(manifest)}: {await _why(client, manifest)}" for manifest in waiting]
-        message = "\n  ".join([f"everything is applied, and after {limit:g} s this is not up:", *reasons])
+        message = "\n  ".join([f"everything is applied, but this is not up after {limit:g} s:", *reasons])
         raise UnavailableError(message, fix=_fix(waiting)) from None
 
 
@@ -68,7 +68,7 @@ async def _standing(client: Client, one: Manifest) -> Standing:
         resource: Resource[dict[str, Any]] = await client.resource(one["apiVersion"], one["kind"])
         current = await client.get(resource, name, namespace)
     except errors.NotFound:
-        return Standing(False, "somebody has taken it away")
+        return Standing(False, "another client deleted it")
     return standing.of_daemon_set(current) if one["kind"] == "DaemonSet" else standing.of_api(current)
 
 
@@ -84,7 +84,7 @@ async def _why(client: Client, one: Manifest) -> str:
         for pod in standing.newest(await _pods(client, one))[:1]:
             words += await _last_words(client, pod)
     except FairwayError as error:
-        return f"it cannot be looked at: {error.message}"
+        return f"it cannot be read: {error.message}"
     return words
 
 
@@ -131,4 +131,4 @@ def _joined(words: str) -> str:
 def _fix(waiting: Sequence[Manifest]) -> str:
     namespaces = {manifest["metadata"]["namespace"] for manifest in waiting if "namespace" in manifest["metadata"]}
     shown = f"kubectl -n {min(namespaces)} get pods,events" if namespaces else "kubectl describe apiservice"
-    return f"mend that and say it again, or wait longer (--timeout); `{shown}` shows more"
+    return f"correct that and run the command again, or wait longer (--timeout); `{shown}` shows more"

@@ -15,7 +15,7 @@ from fairway.units import quantity
 MANAGER = "fairway-operator"
 FOREVER = "forever"
 NOTHING_SHARED = "none: pods share no volume on this cluster; an administrator may set `run_volume`"
-NO_IMAGE = "none: no image has it; an administrator may add `runtimes: {tensorboard: ...}`"
+NO_IMAGE = "none: no image contains TensorBoard; an administrator may add `runtimes: {tensorboard: ...}`"
 
 Owner = Callable[[JobKey], dict[str, object] | None]
 

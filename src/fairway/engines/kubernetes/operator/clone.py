@@ -41,10 +41,10 @@ def clone(url: str, ref: str, target: Path, protocols: str = PROTOCOLS) -> str:
 def check(url: str, ref: str) -> None:
     """Refuse a URL or ref that git could interpret as anything else. Pure: also called before a pod is created."""
     if url.startswith("-") or not _URL.fullmatch(url):
-        message = f"code.git.url is {url!r}, which is no https or ssh URL"
+        message = f"code.git.url is {url!r}, which is not an https or ssh URL"
         raise RefusedError(message, fix="write for example https://host/owner/name.git or git@host:owner/name.git")
     if not _REF.fullmatch(ref) or ".." in ref or "@{" in ref:
-        message = f"code.git.ref is {ref!r}, which is no branch, tag or commit"
+        message = f"code.git.ref is {ref!r}, which is not a branch, tag or commit"
         raise RefusedError(message, fix="write for example main, v1.2 or a commit's hexadecimal name")
 
 

@@ -170,7 +170,7 @@ class KubernetesEngine:
                 case EvictTask():
                     reports += await self._evict(action)
                 case NudgeTask():
-                    await self._trying(self._nudge(action.key), f"nudge {action.key}")
+                    await self._trying(self._nudge(action.key), f"request {action.key} to stop")
                 case ForgetJob():
                     await self._trying(self._forget(action.key), f"forget {action.key}")
                 case ForgetLogs():
@@ -241,7 +241,7 @@ class KubernetesEngine:
             grace = int(action.grace) + self._gangs.margin if action.grace else 1
             await self._client.delete(kinds.PODS, name, namespace, uid=uid, grace=grace)
         except FairwayError as error:
-            log.warning("could not end %s: %s; it is tried again", action.key, error)
+            log.warning("could not end %s: %s; this is retried", action.key, error)
         return []
 
     async def _nudge(self, key: TaskKey) -> None:
@@ -356,8 +356,8 @@ class KubernetesEngine:
     def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
         """Return the output of the run's tasks: of running pods from their nodes, of others from the record."""
         if query.timed:
-            message = f"when the lines of {job.key.name} were printed is not recorded on a cluster"
-            raise RefusedError(message, fix="leave --timestamps out; of a pod that is still there: kubectl logs --timestamps POD")
+            message = f"on a cluster, the times of the lines of {job.key.name} are not recorded"
+            raise RefusedError(message, fix="omit --timestamps; while the pod exists: kubectl logs --timestamps POD")
         if query.follow and not job.phase.over:
             return self._following.logs(job, query)
         return self._keeping.logs(job, by_task(self._pods.indexed(BY_RUN, str(job.key))), replace(query, follow=False))
@@ -387,7 +387,7 @@ class KubernetesEngine:
             # Its node is lost, and with it the kubelet that would confirm a deletion.
             deletion = self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=0)
             await self._trying(deletion, f"delete {task}")
-        await self._trying(self._keeping.let_go(pod), f"let go of {task}")
+        await self._trying(self._keeping.let_go(pod), f"release the pod of {task}")
 
     # Beside a task
 
@@ -422,7 +422,7 @@ def _never_started(key: TaskKey) -> TaskReport:
 
 
 def _vanished(key: TaskKey) -> TaskReport:
-    return TaskReport(key, TaskPhase.LOST, exit=Exit(disrupted="its pod was deleted, and nobody saw how it ended"))
+    return TaskReport(key, TaskPhase.LOST, exit=Exit(disrupted="its pod was deleted before its exit was observed"))
 
 
 def _not_here(key: TaskKey, why: str) -> ConflictError:

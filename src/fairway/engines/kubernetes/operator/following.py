@@ -196,7 +196,7 @@ class Following:
             async for data in self._source.stream(pod, query):
                 await show.some(data, self._source.now())
         except FairwayError as error:
-            log.debug("the log of %s broke off: %s", pod.metadata.name, error)
+            log.debug("the log stream of %s was interrupted: %s", pod.metadata.name, error)
         finally:
             show.again()
 

@@ -93,7 +93,7 @@ class Gangs:
         name = body["metadata"]["name"]
         existing = await self._there(run, name)
         if existing is not None and not _is_of(existing, run):
-            message = f"there is a Service {run.namespace}/{name} of somebody else's"
+            message = f"the Service {run.namespace}/{name} exists and does not belong to this run"
             raise ConflictError(message, fix="delete it, or give the job another name")
         await self._client.apply(kinds.SERVICES, body, manager=MANAGER)
 
@@ -196,7 +196,7 @@ class Gangs:
             existing = await self._client.get(kinds.PODS, name, namespace)
             if existing.metadata.labels.get(marks.RUN) == body["metadata"]["labels"][marks.RUN]:
                 return existing
-            message = f"there is a pod {namespace}/{name} of somebody else's"
+            message = f"the pod {namespace}/{name} exists and does not belong to this run"
             raise FairwayError(message, fix="delete it, or give the job another name") from None
 
 

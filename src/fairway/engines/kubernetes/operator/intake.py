@@ -35,7 +35,7 @@ log = logging.getLogger("fairway.operator")
 
 UID = f"{marks.DOMAIN}/uid"
 STATUS_MANAGER = "fairway-operator-status"
-UNNAMED = "nobody is named by an object that was made without Fairway: use `fairway submit`"
+UNNAMED = "an object that was created without Fairway names no user: use `fairway submit`"
 
 
 _OVER = frozenset(phase.value for phase in JobPhase if phase.over)
@@ -157,7 +157,7 @@ class Intake:
             roles = submission_of(found).document.spec.roles
         except FairwayError as error:
             # The API server accepted what our own checks refuse: the run continues unchanged.
-            log.info("a change of %s is left out: %s", known.key, error)
+            log.info("a change of %s is ignored: %s", known.key, error)
             return known
         sizes = {name: role.replicas for name, role in roles.items() if name in known.spec.roles}
         if all(known.spec.roles[name].replicas == size for name, size in sizes.items()):

@@ -73,7 +73,7 @@ class Keeping:
         followed = part.stat().st_size if part.exists() else 0
         chosen, other = (part, temporary) if followed > temporary.stat().st_size else (temporary, part)
         if why:
-            log.warning("the log of %s is not whole: %s", key, why)
+            log.warning("the log of %s is incomplete: %s", key, why)
             with chosen.open("ab") as file:
                 file.write(_lost(why))
         with crash.reach("engine.rename"):

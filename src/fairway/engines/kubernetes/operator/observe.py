@@ -21,17 +21,17 @@ TASK = "task"
 """The name of the container in which the task runs."""
 
 _DISRUPTED = {
-    "Evicted": "its node ran short and evicted it",
+    "Evicted": "its node ran short of resources and evicted it",
     "NodeLost": "its node was lost",
     "NodeShutdown": "its node shut down",
     "Terminated": "its node shut down",
     "Preempting": "its node made room for a critical pod",
-    "NodeAffinity": "its node no longer has the labels it asked for",
-    "UnexpectedAdmissionError": "its node could not give it the devices it was promised",
+    "NodeAffinity": "its node no longer has the labels that it requires",
+    "UnexpectedAdmissionError": "its node could not allocate the promised devices",
 }
 _STEPS = {
     "code": "code or data could not be brought into the pod",
-    "environment": "the environment could not be made",
+    "environment": "the environment could not be created",
 }
 _STEP = "a step before the task failed"
 _CANNOT_RUN = frozenset({126, 127})
@@ -145,8 +145,8 @@ def _wrong(record: dict[str, Any]) -> str:
         if value is None and name != "rank":
             continue
         if number is None or not least <= number <= most:
-            return f"{name} is {_shown(value)}, which is no number from {least} to {most}"
-    return "" if isinstance(record["words"], str) else f"words is {_shown(record['words'])}, which is no text"
+            return f"{name} is {_shown(value)}, which is not a number from {least} to {most}"
+    return "" if isinstance(record["words"], str) else f"words is {_shown(record['words'])}, which is not text"
 
 
 def _shown(value: object) -> str:
@@ -170,7 +170,7 @@ def disruption(pod: Pod) -> str:
     target = condition(pod.status.conditions, "DisruptionTarget")
     if target is not None and target.status == "True":
         return target.message or target.reason
-    return "its pod was deleted by somebody" if _was_deleted_first(pod) else ""
+    return "its pod was deleted by a user or another program" if _was_deleted_first(pod) else ""
 
 
 def _was_deleted_first(pod: Pod) -> bool:

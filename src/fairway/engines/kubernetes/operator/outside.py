@@ -44,7 +44,7 @@ class Outside:
             try:
                 discovered = await self._reading.resource(*neighbours.TELLING[self._queueing])
             except errors.ApiError as error:
-                log.warning("%s is not there: %s", self._queueing, error.message)
+                log.warning("%s is not available: %s", self._queueing, error.message)
                 await asyncio.sleep(LOOK_AGAIN)
                 continue
             resource = Resource(

@@ -52,10 +52,10 @@ HARMLESS = frozenset({"emptyDir", "configMap", "secret", "downwardAPI", "persist
 _NEVER = ("hostPID", "hostIPC", "hostUsers", "ephemeralContainers", "overhead", "priority", "schedulingGates", "resourceClaims")
 """Fields of a pod that reach the processes of others, or that only the cluster itself may set."""
 _INSTEAD = {
-    "nodeName": "use placement.nodes of the role: nobody passes by the queue",
-    "schedulerName": "the administrator decides who places",
+    "nodeName": "use placement.nodes of the role: every pod passes through the queue",
+    "schedulerName": "the administrator chooses the scheduler",
 }
-_NOT_YOURS = "it holds what belongs to other runs too; use another volume, the run's own folder is there already"
+_NOT_YOURS = "it also holds data of other runs; use another volume, the run's own folder is already mounted"
 _KINDS = ("containers", "initContainers")
 _HANDLERS = ("livenessProbe", "readinessProbe", "startupProbe")
 
@@ -81,7 +81,7 @@ def _misshapen(spec: dict[str, Any]) -> list[str]:
                 for name in ("env", "volumeMounts", "ports", "command", "args")
                 if container is not None and name in container and not isinstance(container[name], list)
             ]
-    return [f"kubernetes.pod.{name}: is no list; write one" for name in misshapen]
+    return [f"kubernetes.pod.{name}: is not a list; write one" for name in misshapen]
 
 
 def _of_pod(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
@@ -96,7 +96,7 @@ def _of_pod(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
     for name, instead in _INSTEAD.items():
         # A null in place of the scheduler's name would mean another scheduler.
         if name in spec:
-            yield f"kubernetes.pod.{name}: {spec[name]!r} is not for documents to say; {instead}"
+            yield f"kubernetes.pod.{name}: {spec[name]!r} cannot be set in a document; {instead}"
     yield from _of_classes(spec, allowed)
 
 
@@ -117,13 +117,13 @@ def _of_classes(spec: dict[str, Any], allowed: Allowed) -> Iterator[str]:
 def _of_volumes(spec: dict[str, Any], allowed: Allowed, given: Taken) -> Iterator[str]:
     for volume, place in _entries(spec, "volumes"):
         if volume is None:
-            yield f"kubernetes.pod.{place}: is no volume; write a mapping with a name"
+            yield f"kubernetes.pod.{place}: is not a volume; write a mapping with a name"
             continue
         if _is_taken(str(volume.get("name")), given):
             yield f"kubernetes.pod.{place}: Fairway's own volumes have this name; take another"
         sources = {name: value for name, value in volume.items() if name != "name"}
         if not sources or not all(isinstance(value, dict) for value in sources.values()):
-            yield f"kubernetes.pod.{place}: says not what it is; write for example emptyDir: {{}}"
+            yield f"kubernetes.pod.{place}: has no volume source; write for example emptyDir: {{}}"
             continue
         for kind, source in sources.items():
             yield from _of_source(f"{place}.{kind}", kind, source, allowed)
@@ -186,7 +186,7 @@ def _of_containers(spec: dict[str, Any], allowed: Allowed, given: Taken) -> Iter
     for kind in _KINDS:
         for container, place in _entries(spec, kind):
             if container is None:
-                yield f"kubernetes.pod.{place}: is no container; write a mapping with a name"
+                yield f"kubernetes.pod.{place}: is not a container; write a mapping with a name"
                 continue
             yield from _of_container(place, container, allowed)
             yield from _of_mounts(place, container, names, given)
@@ -197,7 +197,7 @@ def _of_mounts(place: str, container: dict[str, Any], own: set[str], given: Take
         fields = _mapping(mount)
         name = str(fields.get("name"))
         if name not in own or _is_taken(name, given):
-            yield f"kubernetes.pod.{place}.volumeMounts: {name!r} is no volume that the document adds; mount one of its own"
+            yield f"kubernetes.pod.{place}.volumeMounts: {name!r} is not a volume of the document; mount one that it adds"
         path = _folder(fields.get("mountPath") or fields.get("devicePath"))
         over = next(
             (reserved for reserved in given.paths if _contains(path, _folder(reserved)) or _contains(_folder(reserved), path)), ""

@@ -44,7 +44,7 @@ class Stuck:
             try:
                 await self.look()
             except FairwayError as error:
-                log.debug("could not ask why pods do not begin: %s", error)
+                log.debug("could not read why pods do not start: %s", error)
 
     async def look(self) -> None:
         """Read the Events of pods that take too long to start."""

@@ -94,7 +94,7 @@ def open_to_task(folder: Path) -> None:
 def _operator() -> str:
     endpoint = os.environ.get(contract.ENDPOINT, "")
     if not endpoint:
-        message = "the operator says nowhere where it listens"
+        message = "the operator's endpoint is not configured"
         raise FairwayError(message, fix="set FAIRWAY_OPERATOR_ENDPOINT in its Deployment: `fairway install kubernetes` does")
     return endpoint
 
@@ -108,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--digest", default="", help="code in the operator's blobs")
     parser.add_argument("--git", default="", help="code in a repository")
     parser.add_argument("--ref", default="HEAD")
-    parser.add_argument("--fetch", action="append", default=[], metavar="PATH=FOLDER", help="something else of the operator's")
+    parser.add_argument("--fetch", action="append", default=[], metavar="PATH=FOLDER", help="another download from the operator")
     parser.add_argument("--checkpoints", type=Path, help="the folder for the newest checkpoint of the run")
     options = parser.parse_args(arguments)
     try:

@@ -182,7 +182,7 @@ class CallersApplication(Application):
         deleted = await self._until(lambda: self.store.get_job(key) is None and key not in self.loop.snapshot.jobs)
         if not deleted:
             message = f"{key.name} is being deleted, and its pods take long to end"
-            raise UnavailableError(message, fix=f"`kubectl -n {key.namespace} get pods` shows what is left")
+            raise UnavailableError(message, fix=f"`kubectl -n {key.namespace} get pods` shows the remaining pods")
 
     # Queries
 
@@ -251,8 +251,8 @@ class CallersApplication(Application):
     def _check_means(submission: Submission) -> None:
         """Refuse what exists only on the caller's own machine."""
         if submission.document.spec.code.in_place:
-            message = f"{submission.document.metadata.name} would run in a folder of your machine, which a cluster has not"
-            raise RefusedError(message, fix="leave --in-place out: a copy of the folder goes along")
+            message = f"{submission.document.metadata.name} would run in a folder of your machine, which a cluster does not have"
+            raise RefusedError(message, fix="omit --in-place: then a copy of the folder is sent")
         if submission.files:
             message = "a Python function cannot be sent to a cluster"
             raise RefusedError(message, fix="submit its program: fairway submit -- python train.py")
@@ -283,7 +283,7 @@ class CallersApplication(Application):
                     return existing
                 reserved[place] = self._next_name(submission)
                 self._reserve(asked, reserved, once)
-        message = f"{_TRIES} runs of {meta.name} in {meta.namespace} are there that Fairway did not number"
+        message = f"the next {_TRIES} run names of {meta.name} in {meta.namespace} are taken by other objects"
         raise ConflictError(message, fix="choose another name")
 
     async def _made_before_by(self, once: Once, name: str, namespace: str) -> Custom | None:
@@ -308,8 +308,8 @@ class CallersApplication(Application):
             await self._client.delete(kinds.TRAINING_JOBS, key.name, key.namespace, uid=made.metadata.uid)
             raise RefusedError(refusal())
         if not decided:
-            message = f"{key.name} is made, and has not become a run within {PATIENCE:g} s"
-            raise UnavailableError(message, fix=f"`kubectl -n {key.namespace} describe trainingjob {key.name}` says more")
+            message = f"{key.name} was created, but did not become a run within {PATIENCE:g} s"
+            raise UnavailableError(message, fix=f"`kubectl -n {key.namespace} describe trainingjob {key.name}` shows more")
         return self.find(key.namespace, key.name)
 
     async def _suspend(self, key: JobKey, *, suspend: bool) -> None:

@@ -64,5 +64,5 @@ class Codes:
         return snapshot.take(folder, self._blobs, ignoring=False, remembering=False)
 
     def _too_large(self, size: int) -> RefusedError:
-        message = f"the code has more than {show_bytes(min(size, self._limit))}, which is the most"
+        message = f"the code has more than {show_bytes(min(size, self._limit))}, the limit"
         return RefusedError(message, fix="leave data out with .fairwayignore and name it under data:")

@@ -63,7 +63,7 @@ def _queue(found: Custom) -> Queue | None:
     try:
         document = read_data(plain, metadata.name)
     except FairwayError as error:
-        log.warning("the queue %s is none that can be read: %s", metadata.name, error)
+        log.warning("the queue %s cannot be read: %s", metadata.name, error)
         return None
     assert isinstance(document, JobQueue)
     return queue_of(document)

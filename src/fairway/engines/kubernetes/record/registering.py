@@ -53,6 +53,6 @@ class CallersDatasets(DatasetCommands):
 
 def _elsewhere(path: str) -> UsageError:
     """Return the error for a path or URI of a caller: the operator never reads one with its own rights."""
-    message = f"{path} is not read by the cluster"
+    message = f"the cluster does not read {path}"
     fix = "send its files (`fairway model register`, `fairway data add`), or name it under data: in a job"
     return UsageError(message, fix=fix)

@@ -98,7 +98,7 @@ class Rights:
         model = absolute.partition("@")[0]
         named = {place: text for place, (own, text) in versions_in(data).items() if own == kind}
         if not any(names.meant(text, namespace).partition("@")[0] == model for text in named.values()):
-            message = f"{reference} is none of the inputs"
+            message = f"{reference} is not one of the inputs"
             raise DeniedError(message, fix="name it in the document: under data, or as the model")
         if split(absolute)[0] != namespace and "/" in reference:
             await self._check(caller, Foreign(reference, kind, *split(model)))

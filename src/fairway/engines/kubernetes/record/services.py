@@ -89,8 +89,8 @@ class CallersServices(Services):
                 while self.is_kept(key):
                     await self.changed()
         except TimeoutError:
-            message = f"the service {key.name} is being deleted, and takes long to finish what it was asked"
-            raise UnavailableError(message, fix=f"`kubectl -n {key.namespace} get pods` shows what is left") from None
+            message = f"the service {key.name} is being deleted, but its requests take long to finish"
+            raise UnavailableError(message, fix=f"`kubectl -n {key.namespace} get pods` shows the remaining pods") from None
 
     def _asked_by(self, key: RequestKey | None) -> RequestKey | None:
         """Return the key with the caller that the API server authenticated."""

@@ -94,7 +94,7 @@ class Uploads:
                 await self._receive(body, user, part, held)
             if not await body.is_over():
                 message = "the request has more bytes than its parts"
-                raise UsageError(message, fix="say the length of each part")
+                raise UsageError(message, fix="send the length of each part")
             async with self._slots:
                 awaited = [part.awaited for part in parts]
                 standings = await asyncio.to_thread(self._arriving.settle, user, awaited, PATIENCE, held)
@@ -109,8 +109,10 @@ class Uploads:
         lacking = {part.awaited: part.size - self._arriving.standing(user, part.awaited, held).have for part in parts}
         needed, room = sum(lacking.values()), self._arriving.room() - SPARE
         if needed > room:
-            message = f"{show_bytes(needed)} are to come, and the operator's volume has room for {show_bytes(max(room, 0))}"
-            raise UnavailableError(message, fix="delete versions that nobody needs, or make the volume larger (record_size)")
+            message = (
+                f"{show_bytes(needed)} must still be sent, but the operator's volume has room for {show_bytes(max(room, 0))}"
+            )
+            raise UnavailableError(message, fix="delete unused versions, or make the volume larger (record_size)")
 
     async def _receive(self, body: _Body, user: str, part: Part, held: Held) -> None:
         at = part.offset
@@ -126,14 +128,14 @@ class Uploads:
             try:
                 remaining = await self.tidy()
             except OSError as error:
-                log.warning("what callers began to send and left could not be removed; it is tried again: %s", error)
+                log.warning("abandoned uploads could not be removed; this is retried: %s", error)
 
 
 def _read_head(line: bytes) -> list[Part]:
     try:
         parts = msgspec.json.decode(line, type=_Head).parts
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        message = f"the first line of what is sent is wrong: {error}"
+        message = f"the first line of the request is wrong: {error}"
         raise UsageError(message, fix="the command and the cluster may differ in version") from None
     total = sum(part.length for part in parts)
     if total > MOST_BYTES:
@@ -157,7 +159,7 @@ class _Body:
         """Read up to the end of the line."""
         while (end := self._rest.find(b"\n")) < 0:
             if len(self._rest) > LONGEST_LINE or not await self._more():
-                message = "what is sent does not begin with a line of JSON"
+                message = "the request does not begin with a line of JSON"
                 raise UsageError(message, fix="the command and the cluster may differ in version")
         line = bytes(self._rest[:end])
         del self._rest[: end + 1]
@@ -169,7 +171,7 @@ class _Body:
             size = min(length, _BLOCK)
             while len(self._rest) < size:
                 if not await self._more():
-                    message = "what is sent breaks off"
+                    message = "the request ends early"
                     raise UsageError(message, fix="send as many bytes as the parts have")
             yield bytes(self._rest[:size])
             del self._rest[:size]

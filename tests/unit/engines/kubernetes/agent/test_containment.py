@@ -172,7 +172,7 @@ class Case:
 CASES = [
     Case("create/gpunodes", process.SAY_GPUS, shown=False),
     Case("apply_status/gpunodes", process.SAY_GPUS, shown=False),
-    Case("apply_status/nodes", "say whether they work"),
+    Case("apply_status/nodes", "report whether they work"),
     Case("patch/nodes", "keep pods away from broken GPUs"),
     Case("devices", process.LOOK, owner=Gpus),
     Case("driver", process.DRIVER, owner=Gpus),

@@ -66,4 +66,4 @@ def test_who_hands_them_out_is_told() -> None:
     plugged = msgspec.convert({"status": {"capacity": {"nvidia.com/gpu": "1"}}}, Node)
     assert [report.giver_of(node(), managed) for managed in (True, False)] == ["Fairway", "nobody"]
     assert report.giver_of(plugged, managed=False) == "a device plug-in"
-    assert "not heeded until it is taken off this node" in report.giver_of(plugged, managed=True)
+    assert "ignored until the plug-in is removed from this node" in report.giver_of(plugged, managed=True)

@@ -84,9 +84,9 @@ def test_an_exec_plugin(tmp_path):
         ({"exec": {"command": "x", "apiVersion": "client.authentication.k8s.io/v1alpha1"}}, None, "v1alpha1"),
         ({"auth-provider": {"name": "gcp"}}, None, "auth-provider 'gcp'"),
         ({"client-certificate-data": base64.b64encode(b"x").decode()}, None, "no client-key"),
-        ({"client-key-data": "§"}, None, "no base64"),
+        ({"client-key-data": "§"}, None, "not base64"),
         ({"client-key": "gone.key"}, None, "gone.key, which does not exist"),
-        (None, {"server": "10.0.0.1"}, "'10.0.0.1', which is no URL"),
+        (None, {"server": "10.0.0.1"}, "'10.0.0.1', which is not a URL"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_file(tmp_path, user, cluster, words):

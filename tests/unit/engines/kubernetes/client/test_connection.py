@@ -74,7 +74,7 @@ async def test_it_gives_up_after_five(connection, server):
 
 async def test_a_write_that_may_have_been_done_is_not_repeated(connection, server):
     server[1].append(None)
-    with pytest.raises(errors.Unavailable, match="whether it was done is not known") as caught:
+    with pytest.raises(errors.Unavailable, match="the request may have been executed") as caught:
         await connection.call("create", "POST", "/", b"{}", repeat=Repeat.UNDONE)
     assert caught.value.unknown
     assert len(server[2]) == 1

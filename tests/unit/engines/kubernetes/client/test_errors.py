@@ -80,5 +80,5 @@ def test_only_a_missing_permission_sends_to_the_administrator():
 def test_nobody_answers():
     error = errors.unreachable("create Pod", "https://x", "refused", unknown=True)
     assert error.unknown
-    assert error.message == "cannot create Pod: https://x does not answer: refused; whether it was done is not known"
+    assert error.message == "cannot create Pod: https://x does not answer: refused; the request may have been executed"
     assert not errors.unreachable("create Pod", "https://x", "refused", unknown=False).unknown

@@ -155,7 +155,7 @@ async def test_an_event_that_nobody_can_read_is_trouble(world):
     script += [[event("ADDED", {"metadata": {"name": 7}})], [bookmark(5, END)]]
     told = []
     assert await collect(client, 1, trouble=told.append) == [[]]
-    assert "not what this API promises" in told[0].message
+    assert "does not match the API" in told[0].message
 
 
 BAD = {"metadata": {"name": "bad", "namespace": "t", "resourceVersion": "7"}, "status": {"phase": 4711}}

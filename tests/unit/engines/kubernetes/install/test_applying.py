@@ -79,10 +79,10 @@ async def test_all_is_taken_away_when_it_has_gone_and_not_when_it_was_asked_to_g
     monkeypatch.setattr(applying, "LOOK_EVERY", 0.0)
     server = ApiServer()
     assert await taken_away(server) == [
-        "CustomResourceDefinition jobs.fairway.dev goes with 2 objects",
-        "Namespace fairway-system goes",
-        "Namespace fairway-system is gone",
-        "CustomResourceDefinition jobs.fairway.dev is gone",
+        "CustomResourceDefinition jobs.fairway.dev is being deleted with 2 objects",
+        "Namespace fairway-system is being deleted",
+        "Namespace fairway-system is deleted",
+        "CustomResourceDefinition jobs.fairway.dev is deleted",
     ]
     assert server.read == ["/apis/fairway.dev/v1/jobs"]
     assert server.there == {}
@@ -96,6 +96,6 @@ async def test_what_does_not_go_is_told_with_the_reason_of_the_api_server(monkey
     with pytest.raises(UnavailableError) as told:
         await taken_away(server)
     assert told.value.message == (
-        "Namespace fairway-system was asked to go and is still there after 0.01 s: storage is (re)initializing"
+        "Namespace fairway-system is being deleted and still exists after 0.01 s: storage is (re)initializing"
     )
     assert told.value.fix.endswith("kubectl get namespace fairway-system -o yaml")

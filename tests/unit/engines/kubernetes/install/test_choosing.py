@@ -22,13 +22,13 @@ def test_alone_on_a_cluster_fairway_places() -> None:
 def test_beside_somebody_who_queues_it_stays_theirs() -> None:
     chosen, words = choose(ALONE, (), KUEUE)
     assert (chosen.scheduler, chosen.queueing) == ("", "kueue")
-    assert "kueue is there: queueing and placing stay its own (--scheduler fairway takes them over)" in words
+    assert "kueue is installed: it keeps queueing and placing pods (--scheduler fairway makes Fairway do both)" in words
 
 
 def test_what_was_said_stands() -> None:
     chosen, words = choose(ALONE, {"scheduler": "fairway"}, KUEUE)
     assert (chosen.scheduler, chosen.queueing) == ("fairway", "")
-    assert "Fairway queues and places its own pods all the same" in words[0]
+    assert "Fairway still queues and places its own pods" in words[0]
     theirs = Installation(image="fairway:1", scheduler="")
     assert choose(theirs, {"scheduler": ""}, KUEUE)[0].queueing == "kueue"
     assert choose(theirs, {"scheduler": "", "queueing": ""}, KUEUE)[0].queueing == ""
@@ -37,7 +37,7 @@ def test_what_was_said_stands() -> None:
 def test_prometheus_is_told_of_us_where_it_is() -> None:
     chosen, words = choose(ALONE, (), Ground(found({"monitoring.coreos.com"})))
     assert chosen.monitoring
-    assert "a Prometheus operator is there: a PodMonitor tells it of our processes" in words
+    assert "a Prometheus operator is installed: a PodMonitor makes it scrape Fairway" in words
     assert not choose(ALONE, {"monitoring": False}, Ground(found({"monitoring.coreos.com"})))[0].monitoring
 
 
@@ -51,7 +51,7 @@ def test_a_record_without_a_volume_is_refused_with_both_ways_out() -> None:
 def test_a_record_that_is_lost_is_said() -> None:
     chosen, words = choose(Installation(image="x", record={"emptyDir": {}}), {"record"}, Ground(makes_volumes=False))
     assert chosen.record == {"emptyDir": {}}
-    assert words == ["warning: the record lies in an emptyDir: history and models are lost with the operator's pod"]
+    assert words == ["warning: the record is in an emptyDir: history and models are lost with the operator's pod"]
 
 
 def test_without_a_cluster_nothing_is_decided() -> None:

@@ -25,7 +25,7 @@ def deployment(generation: int = 1, **status: Any) -> Deployment:
         (
             {"observedGeneration": 1, "replicas": 3, "updatedReplicas": 2, "availableReplicas": 3},
             False,
-            "2 of 2 ready, 1 of before still there",
+            "2 of 2 ready, 1 of the previous version still running",
         ),
     ],
 )
@@ -37,7 +37,7 @@ def test_pods_that_the_api_server_refuses_are_told_by_the_deployment() -> None:
     message = 'pods "a" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3'
     refused = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
     found = standing.of_deployment(deployment(observedGeneration=1, conditions=[refused]))
-    assert found.words == "0 of 2 ready; the namespace's quota small is used up: asked pods=1, used pods=3 of pods=3"
+    assert found.words == "0 of 2 ready; the namespace's quota small is used up: needs pods=1, used pods=3 of pods=3"
 
 
 @pytest.mark.parametrize(("wanted", "ready", "up"), [(0, 0, True), (2, 1, False), (2, 2, True), (30, 27, True), (30, 26, False)])
@@ -92,7 +92,7 @@ def test_a_missing_volume_is_told_with_what_was_said_of_its_claim() -> None:
     event = msgspec.convert({"regarding": claim, "type": "Warning", "reason": "ProvisioningFailed", "note": "disk full"}, Event)
     _, told = standing.trouble([pod("a", status=held)], [event])
     assert told.startswith(message)
-    assert told.endswith("; of its claim: disk full")
+    assert told.endswith("; its claim: disk full")
 
 
 def test_how_a_container_ended_is_told() -> None:

@@ -264,7 +264,7 @@ async def test_the_name_of_a_job_is_left_to_others_and_nothing_of_theirs_is_dele
     assert body["spec"]["subdomain"] == "m-1-run"
     await gangs.unreach(run)
     assert server.deleted == ["m-1-run"]
-    with pytest.raises(ConflictError, match="Service team/m-1-run of somebody else's"):
+    with pytest.raises(ConflictError, match="the Service team/m-1-run exists and does not belong to this run"):
         await gangs_on(Named(**{"m-1-run": ""})).reach(run, None)
 
 

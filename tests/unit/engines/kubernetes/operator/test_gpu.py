@@ -64,7 +64,7 @@ def test_labels_names_and_types_decide_where_both_are_there() -> None:
     ],
 )
 def test_what_a_plugin_cannot_give_is_refused_and_never_rounded_up(need: Need, placement: Placement, words: str) -> None:
-    with pytest.raises(RefusedError, match=f"asks for {words}, and GPUs of p are handed out by a device plug-in"):
+    with pytest.raises(RefusedError, match=f"requests {words}, and GPUs of p are handed out by a device plug-in"):
         giver(need, placement, those(plugged()), PLUGIN)
     with pytest.raises(RefusedError, match="the cluster's own scheduler"):
         giver(need, placement, those(managed()), THEIRS)

@@ -316,7 +316,7 @@ def test_an_end_without_our_words_is_read_from_the_exit_code() -> None:
     ("reason", "words"),
     [
         ("OutOfcpu", "had no room for it when it arrived"),
-        ("UnexpectedAdmissionError", "could not give it the devices"),
+        ("UnexpectedAdmissionError", "could not allocate the promised devices"),
         ("Evicted", "ran short"),
         ("NodeLost", "was lost"),
     ],
@@ -343,7 +343,7 @@ def test_who_ends_of_a_deletion_by_somebody_else_has_not_failed() -> None:
         plain["metadata"] |= {"deletionTimestamp": at, "deletionGracePeriodSeconds": 30}
         return msgspec.convert(plain, Pod)
 
-    assert observe.disruption(deleted("2026-01-01T00:01:20Z")) == "its pod was deleted by somebody"
+    assert observe.disruption(deleted("2026-01-01T00:01:20Z")) == "its pod was deleted by a user or another program"
     # The pod had ended a minute before its deletion was requested.
     assert observe.disruption(deleted("2026-01-01T00:02:30Z")) == ""
 
@@ -389,11 +389,11 @@ def test_a_pod_that_is_deleted_before_it_has_a_place_is_over() -> None:
     report = observe.report(KEY, msgspec.convert({"metadata": deleted, "status": {"phase": "Pending"}}, Pod))
     assert report.phase is TaskPhase.FAILED
     assert report.exit is not None
-    assert report.exit.disrupted == "its pod was deleted by somebody"
+    assert report.exit.disrupted == "its pod was deleted by a user or another program"
 
 
 def test_a_node_whose_clock_is_an_hour_behind_does_not_make_a_deletion_a_failure() -> None:
     metadata = {"name": "x", "deletionTimestamp": "2026-01-01T01:00:30Z", "deletionGracePeriodSeconds": 30}
     status = {"phase": "Failed", "containerStatuses": [ended(143)]}
     pod = msgspec.convert({"metadata": metadata, "spec": {"nodeName": "a"}, "status": status}, Pod)
-    assert observe.disruption(pod) == "its pod was deleted by somebody"
+    assert observe.disruption(pod) == "its pod was deleted by a user or another program"

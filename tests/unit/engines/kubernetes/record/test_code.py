@@ -77,5 +77,5 @@ async def test_what_leads_out_or_is_broken_is_refused_and_nothing_is_kept(tmp_pa
 
 async def test_too_much_is_refused_also_when_it_was_packed_small(tmp_path: Path) -> None:
     codes = Codes(open_blobs(tmp_path / "blobs", ""), tmp_path / "received", limit=10_000)
-    with pytest.raises(RefusedError, match="the most"):
+    with pytest.raises(RefusedError, match="the limit"):
         await codes.keep(pieces(archive(("zeros", bytes(20_000)))), "ann")

@@ -138,7 +138,7 @@ async def test_pods_get_what_their_document_names_and_its_user_may_read(tmp_path
         ("datasets", "team-a/rows@1"),
         ("models", "rows@1"),
     ):
-        with pytest.raises(DeniedError, match="is none of the inputs"):
+        with pytest.raises(DeniedError, match="is not one of the inputs"):
             await entitled(kind, reference)
     with pytest.raises(DeniedError, match='User "bob" cannot get'):
         await entitled("models", "team-a/mnist@3", BOB)

@@ -87,7 +87,7 @@ async def test_two_who_send_the_same_at_once_do_not_mix_their_bytes(uploads: Upl
         pytest.param(body(part(size=1 << 60)), "the first line", id="a size that nobody has"),
         pytest.param(body(part(more=1)), "the first line", id="a field of another version"),
         pytest.param(body(*[part()] * 5001), "the first line", id="too many parts"),
-        pytest.param(body(part(0, 10), data=b"short"), "breaks off", id="too few bytes"),
+        pytest.param(body(part(0, 10), data=b"short"), "ends early", id="too few bytes"),
         pytest.param(body(part(0, 4), data=b"\0\1\2\3longer"), "more bytes than its parts", id="too many bytes"),
     ],
 )

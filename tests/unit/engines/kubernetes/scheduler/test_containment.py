@@ -474,6 +474,6 @@ async def test_a_volume_whose_size_cannot_be_read_is_left_out_and_others_are_use
     house.guarded.hear("volume", "odd", None, named(PersistentVolume, "odd", spec={"capacity": {"storage": "much"}}))
     house.put(victim())
     assert await house.decide() == {VICTIM_POD: "a"}
-    assert house.causes() == ["volume:odd: read failed: ValueError: 'much' is no quantity"]
+    assert house.causes() == ["volume:odd: read failed: ValueError: 'much' is not a quantity"]
     house.guarded.hear("volume", "odd", named(PersistentVolume, "odd"), None)
     assert house.causes() == []

@@ -106,7 +106,7 @@ def test_a_running_pod_gives_the_replica_its_address() -> None:
     ("found", "phase", "word"),
     [
         (None, TaskPhase.LOST, "deleted"),
-        (pod("a", metadata=GOING), TaskPhase.LOST, "deleted by somebody"),
+        (pod("a", metadata=GOING), TaskPhase.LOST, "deleted by a user"),
         (pod("a", phase="Failed", reason="Evicted"), TaskPhase.LOST, "evicted"),
     ],
 )

@@ -190,7 +190,7 @@ def test_grep_takes_matching_lines_and_the_last_ones_of_them(run: Run) -> None:
 
 def test_a_bad_expression_is_refused(run: Run) -> None:
     run.write("worker-0", b"x\n")
-    with pytest.raises(UsageError, match="is no regular expression"):
+    with pytest.raises(UsageError, match="is not a regular expression"):
         run.read(LogQuery(grep="("))
 
 

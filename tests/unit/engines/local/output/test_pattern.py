@@ -53,7 +53,7 @@ def test_repeated_repetitions_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["[", "(", "*", "(?P<1>x)"])
 def test_broken_expressions_are_refused_in_words(text: str) -> None:
-    with pytest.raises(UsageError, match="is no regular expression"):
+    with pytest.raises(UsageError, match="is not a regular expression"):
         compile_pattern(text)
 
 

@@ -38,7 +38,7 @@ Find = Callable[[str], Version]
 
 def nowhere(reference: str) -> Version:
     """Refuse a reference, where there is no registry."""
-    message = f"there is no registry here that could have {reference}"
+    message = f"no registry is available to look up {reference}"
     raise NotFoundError(message, fix="name a claim or a URI")
 
 
@@ -89,11 +89,11 @@ def inputs(data: Mapping[str, str], allowed: Allowed, find: Find = nowhere, give
             _folder(result, name, value, allowed)
         else:
             fix = "name an absolute path that nodes have, pvc://CLAIM/PATH, a version such as mnist@3, or a URI"
-            result.refused.append(f"data.{name}: {value!r} is on no node of the cluster; {fix}")
+            result.refused.append(f"data.{name}: {value!r} is not on the nodes of the cluster; {fix}")
     for volume in result.volumes:
         name = volume["name"].removeprefix("data-")
         if any(reaches_shared(kind, source, given) for kind, source in volume.items() if kind != "name"):
-            words = "holds what belongs to other runs too; name another claim or folder, or a version of the registry"
+            words = "also holds data of other runs; name another claim or folder, or a version of the registry"
             result.refused.append(f"data.{name}: {data[name]!r} {words}")
     return result
 

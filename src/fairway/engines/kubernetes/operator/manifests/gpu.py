@@ -75,8 +75,8 @@ def _particular(need: Need, placement: Placement) -> str:
 
 def _refusal(particular: str, why: str) -> RefusedError:
     return RefusedError(
-        f"it asks for {particular}, and {why} gives out whole GPUs by their number only",
-        fix="ask for whole GPUs, or have an administrator let Fairway hand out those of a node (GpuNode `spec.managed: true`)",
+        f"it requests {particular}, and {why} only allocates whole GPUs, by their number",
+        fix="request whole GPUs, or have an administrator let Fairway allocate those of a node (GpuNode `spec.managed: true`)",
     )
 
 
