@@ -1,4 +1,4 @@
-"""The source tree as the architecture tests see it."""
+"""The source tree as the architecture tests read it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ PACKAGE = ROOT / "src" / "fairway"
 
 
 def modules(*packages: str) -> list[Path]:
-    """Every module of the package, or of some of its parts, in order."""
+    """Return every module of the package, or of the given sub-packages, in order."""
     places = [PACKAGE / name for name in packages] or [PACKAGE]
     return sorted(path for place in places for path in place.rglob("*.py"))
 
 
 @cache
 def tree(path: Path) -> ast.Module:
-    """The parsed module."""
+    """Return the parsed module."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
 def name_of(path: Path) -> str:
-    """`plan/job.py`: short, for messages and exceptions."""
+    """Return a path relative to the package, such as `plan/job.py`, for messages and exceptions."""
     return path.relative_to(PACKAGE).as_posix()
 
 
 def functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Every function of a module as (qualified name, lines without decorators)."""
+    """Yield every function of a module as (qualified name, lines without decorators)."""
 
     def walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:
         for child in ast.iter_child_nodes(node):

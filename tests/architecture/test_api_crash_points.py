@@ -1,6 +1,7 @@
-"""Every write to a Kubernetes API passes one named hook; operator, scheduler and agent die before and after each in some story.
+"""Every write to a Kubernetes API passes one named hook; the operator, scheduler and agent crash before and after each of them.
 
-The writes are found in the sources; the stories are those of `tests/kubernetes/test_faults_crashes.py` and its neighbour.
+The test finds the writes in the sources. The scenarios that crash at them are in
+`tests/kubernetes/test_faults_crashes.py` and the module beside it.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from fairway.engines.kubernetes.client.paths import Resource
 
 VERBS = {"create", "apply", "apply_status", "patch", "replace", "delete", "bind", "evict", "scale"}
 FIXED = {"bind": "pods/binding", "evict": "pods/eviction"}
-"""Verbs that are of one resource only."""
+"""Verbs that apply to a single resource, and that resource."""
 CLIENTS = ("client", "acting", "reading")
-"""How whoever writes is called, at the end of its name."""
+"""Suffixes of the names of objects that write to the API."""
 WHAT = {
     "engines/kubernetes/operator/outside.py resource": ("podgroups",),
     "engines/kubernetes/serving/controller.py resource": ("deployments", "services"),
     "engines/kubernetes/scheduler/queues.py kind": ("jobqueues",),
 }
-"""What is written where the sources name it by a variable."""
+"""The resources written where the sources name the resource by a variable."""
 PROCESSES = {
     "engines/kubernetes/operator/": ("operator",),
     "engines/kubernetes/record/": ("operator",),
@@ -40,11 +41,11 @@ PROCESSES = {
     "bootstrap/": ("operator",),
     "engines/kubernetes/install/": (),
 }
-"""Whose writes they are; nobody's where somebody gives a command and gives it again when it broke off."""
+"""Processes that make the writes of each module; none for a command, which the user runs again after it was interrupted."""
 
 
 def writes(module: ast.Module) -> Iterator[tuple[str, str]]:
-    """(verb, expression of what is written) for every call that writes."""
+    """Yield (verb, expression of the written resource) for every call that writes."""
     for node in ast.walk(module):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VERBS:
             owner = ast.unparse(node.func.value)
@@ -53,7 +54,7 @@ def writes(module: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def written(path: Path) -> Iterator[str]:
-    """The crash points that a module comes to."""
+    """Yield the crash points that a module passes."""
     for verb, expression in writes(tree(path)):
         for what in [FIXED[verb]] if verb in FIXED else _named(path, expression):
             yield f"api.{verb.removesuffix('_status')}/{what}{'/status' if verb == 'apply_status' else ''}"
@@ -67,11 +68,11 @@ def _named(path: Path, expression: str) -> list[str]:
     sides = [found.body, found.orelse] if isinstance(found, ast.IfExp) else [found]
     resources = [_resource(path, ast.unparse(side)) for side in sides]
     assert None not in resources, f"say in WHAT what {name_of(path)} writes by {expression!r}"
-    return [one.plural for one in resources if one is not None]
+    return [resource.plural for resource in resources if resource is not None]
 
 
 def _resource(path: Path, name: str) -> Resource[Any] | None:
-    """What the name means in the module; None when that is no resource."""
+    """Return the resource that the name refers to in the module; None if it is not a resource."""
     found: Any = importlib.import_module("fairway." + name_of(path).removesuffix(".py").replace("/", "."))
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -96,7 +97,7 @@ def test_every_write_has_a_story_or_a_reason() -> None:
 
 
 def test_nothing_is_written_but_through_the_hook() -> None:
-    """The connection is asked to write in one place, which is inside of the hook; all verbs go through that."""
+    """The connection sends writes from a single place, inside the hook; all verbs use it."""
     direct = [
         f"{name_of(path)}:{node.lineno}"
         for path in modules("engines/kubernetes", "bootstrap")

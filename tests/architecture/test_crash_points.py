@@ -1,4 +1,4 @@
-"""Every act of the daemon that a crash could cut in two is a named crash point, so that the fault tests can die there."""
+"""Every action of the daemon that a crash could interrupt is a named crash point, so that the fault tests can crash there."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ OUTSIDE: dict[str, str] = {
     "registry/blobs.py os.link": "into a folder that is renamed when it is whole, or under a name that is renamed",
     "registry/snapshot.py os.rename": "`_rename_folder`: whoever calls it has the point",
 }
-"""Acts that are not crash points where they stand, and why."""
+"""Actions that need no crash point where they are, with the reason."""
 
 KNOWN = {*crash.POINTS, *crash.SERVING_POINTS, *crash.RECOVERY_POINTS, *crash.API_POINTS}
 OTHER_PROCESSES = (
     *("serving/replica/", "serving/predict/", "serving/bench/"),
     *("serving/router/keeper.py", "serving/router/process.py", "serving/router/control.py"),
 )
-"""What of serving is not the daemon's; the tests kill these from outside."""
+"""Modules of serving that do not run in the daemon; the tests kill their processes from outside."""
 SPAWNS = {("os", "posix_spawn"), ("subprocess", "run"), ("subprocess", "Popen")}
-"""Looked for in serving alone: what engines spawn is prepared by programs that may be cut off anywhere."""
+"""Checked only in serving: the programs that prepare what engines spawn may be interrupted anywhere."""
 SIGNALS = {("os", "kill"), ("os", "killpg"), ("signal", "pidfd_send_signal")}
 RENAMES = {("os", "rename"), ("os", "replace"), ("os", "link"), ("shutil", "move")}
 
 
 def acts(module: ast.Module) -> Iterator[tuple[int, str]]:
-    """Renames, signals and commits outside of `with crash.reach(...)`, as (line, what)."""
+    """Yield renames, signals and commits outside of `with crash.reach(...)`, as (line, action)."""
 
     def walk(node: ast.AST, covered: bool) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.With | ast.AsyncWith):
@@ -67,9 +67,9 @@ def _act(call: ast.Call) -> str:
     if (owner, name) in SIGNALS | RENAMES | SPAWNS:
         return f"{owner}.{name}"
     if name in ("rename", "replace") and len(call.args) == 1 and not call.keywords and owner != "dataclasses":
-        return f"{owner}.{name}"  # a path's; that of a text takes two
+        return f"{owner}.{name}"  # `Path.rename` and `Path.replace` take one argument; `str.replace` takes two
     if name == "commit" and not owner.endswith("store"):
-        return f"{owner}.commit"  # `store.commit` is the port: the adapter behind it has the point
+        return f"{owner}.commit"  # `store.commit` is the port; the adapter behind it has the crash point
     if name == "execute" and call.args and isinstance(call.args[0], ast.Constant) and str(call.args[0].value).upper() == "COMMIT":
         return "COMMIT"
     return ""

@@ -1,4 +1,4 @@
-"""Links lead somewhere, examples are listed and tested, and pages speak of the project alone."""
+"""Links resolve, examples are listed and tested, and pages mention nothing outside the project."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 
 
 def anchors(page: Path) -> set[str]:
-    """The fragments that a page's headings make, as code hosts make them."""
+    """Return the fragments of a page's headings, as code hosts generate them."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(text))
     return {heading.strip().replace(" ", "-") for heading in plain}
 
 
 def broken_links(page: Path) -> list[str]:
-    """Links of a page to files or headings that are not there."""
+    """Return the links of a page to files or headings that do not exist."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     broken = []
     for target in LINK.findall(text):
@@ -80,7 +80,7 @@ BUILT = tuple(f"kind: {kind}" for kind in KINDS)
 
 
 def has_document(text: str) -> bool:
-    """Whether there is a document of a kind that can be read."""
+    """Return whether the text holds a document of a supported kind."""
     return any(kind in text for kind in BUILT)
 
 

@@ -54,7 +54,7 @@ def test_every_contract_is_kept(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def skeleton(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the tree to be spoilt."""
+    """A copy of the source tree for tests to break."""
     folder = tmp_path_factory.mktemp("skeleton")
     shutil.copytree(PACKAGE, folder / "fairway", ignore=shutil.ignore_patterns("__pycache__"))
     return folder

@@ -1,4 +1,4 @@
-"""Names that mean something, files and functions that fit on a screen or two, packages that say what they hold."""
+"""Names are specific, files and functions fit on a screen or two, and packages describe what they hold."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from source import PACKAGE, ROOT, functions, modules, name_of, tree
 
 FILE_LIMIT, FUNCTION_LIMIT = 600, 60
 LONG_FILES: dict[str, str] = {}
-"""Files over the limit, and why each is one thing."""
+"""Files over the limit, with the reason why each is not split."""
 LONG_FUNCTIONS: dict[str, str] = {}
-"""`plan/job.py:plan_job` -> why it reads better in one piece."""
+"""`plan/job.py:plan_job` -> why it reads better unsplit."""
 
 VAGUE = re.compile(r"(utils?|commons?|helpers?|misc|core|managers?|handlers?|base_.*|.*_lib|.*_(utils?|helpers?|manager))")
 
@@ -85,7 +85,7 @@ def test_nothing_is_left_for_later() -> None:
 
 
 def broad_excepts(module: ast.Module, lines: list[str]) -> list[int]:
-    """Lines of handlers that catch everything, do not raise it again, and give no reason in a comment."""
+    """Return the lines of handlers that catch everything without raising it again and without a comment that gives a reason."""
     return [
         node.lineno
         for node in ast.walk(module)

@@ -1,4 +1,4 @@
-"""Lint and types, as tests: one command tells all."""
+"""Linting and type checking, run as tests."""
 
 from __future__ import annotations
 

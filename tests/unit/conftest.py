@@ -1,4 +1,4 @@
-"""A home and a runtime folder of one's own, and a daemon that says what the test tells it to."""
+"""A separate home and runtime folder, and a daemon with canned answers."""
 
 from __future__ import annotations
 

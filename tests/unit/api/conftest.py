@@ -77,7 +77,7 @@ class Keeper:
 
 
 class TalkingEngine(FakeEngine):
-    """Its tasks print what a test says, when it says so."""
+    """An engine whose tasks print what the test puts into a queue, when it does."""
 
     def __init__(self, machine: FakeMachine, clock: ManualClock) -> None:
         super().__init__(machine, clock)
@@ -120,7 +120,7 @@ class Answer:
 
 
 class Exchange:
-    """One request on its way; a test may look at what came so far, or hang up."""
+    """A request in progress; a test may inspect the partial answer or disconnect."""
 
     def __init__(self, api: Any, method: str, target: str, body: bytes) -> None:
         self.answer = Answer()
@@ -188,7 +188,7 @@ class Client:
         return answer.json
 
     async def settled(self) -> None:
-        """Everything that can happen now has happened."""
+        """Let every task that can run now run, and take a turn of the loop."""
         for _ in range(3):
             await asyncio.sleep(0)
         async with self.app.loop.lock:

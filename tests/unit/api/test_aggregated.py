@@ -1,4 +1,4 @@
-"""What the API server passes on, as the daemon's routes get it."""
+"""Requests that the API server proxies, as the daemon's routes receive them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANN = [(b"x-remote-user", b"ann"), (b"x-remote-group", b"nlp")]
 
 
 class Inner:
-    """The daemon's routes: remembers what it is asked."""
+    """The daemon's routes: records the requests."""
 
     def __init__(self) -> None:
         self.path = self.query = self.user = ""

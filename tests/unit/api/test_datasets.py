@@ -1,4 +1,4 @@
-"""Datasets over the wire."""
+"""Datasets over the API."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ async def test_a_folder_becomes_a_version_and_the_same_content_again_does_not(cl
     source = tmp_path / "digits"
     source.mkdir()
     (source / "one.txt").write_text("1")
-    made = await client.post("/v1/datasets", {"name": "digits", "path": str(source)})
-    assert (made.status, made.json["version"], made.json["files"]) == (201, 1, 1)
+    answer = await client.post("/v1/datasets", {"name": "digits", "path": str(source)})
+    assert (answer.status, answer.json["version"], answer.json["files"]) == (201, 1, 1)
     assert (await client.post("/v1/datasets", {"name": "digits", "path": str(source)})).json["version"] == 1
     (source / "two.txt").write_text("2")
     assert (await client.post("/v1/datasets", {"name": "digits", "path": str(source)})).json["version"] == 2
@@ -60,8 +60,8 @@ async def test_versions_are_shown_and_compared(client: Any, tmp_path: Path) -> N
     (source / "a").write_text("longer")
     (source / "b").unlink()
     (source / "c").write_text("new")
-    made = await client.post("/v1/datasets", {"name": "digits", "path": str(source), "reference": True})
-    assert (made.json["version"], made.json["reference"]) == (2, str(source))
+    answer = await client.post("/v1/datasets", {"name": "digits", "path": str(source), "reference": True})
+    assert (answer.json["version"], answer.json["reference"]) == (2, str(source))
     told = (await client.get("/v1/datasets/digits@1/diff/digits")).json
     changes = [(each["path"], each["change"]) for each in told["changes"]]
     assert changes == [("a", "changed"), ("b", "removed"), ("c", "added")]

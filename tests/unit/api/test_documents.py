@@ -1,4 +1,4 @@
-"""Submitting, applying and rendering over the wire."""
+"""Submitting, applying and rendering over the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods get what is theirs, whole, by their own token: asked over real connections with the fetcher that pods have."""
+"""Pods fetch complete inputs of their own run with their own token, over real connections and with the fetcher of the pods."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class World:
     datasets: Datasets
     codes: dict[Speaker, tuple[str, ...]]
     refused: set[tuple[Speaker, str, str]]
-    """What a speaker may not have."""
+    """Requests that are denied, with the speaker."""
 
     def fetch(self, path: str, into: Path, speaker: Speaker = RUN, **more: str) -> int:
         return fetch.fetch(f"{self.address}{path}", token_of(SECRET, speaker), str(into), patience=0.0, **more)
@@ -140,7 +140,7 @@ def test_content_that_is_damaged_in_the_registry_never_becomes_a_folder(world: W
     place = world.blobs.path(next(entry.sha256 for entry in taken.manifest.entries if entry.path == "run.sh"))
     place.chmod(0o644)
     place.write_text("evil\n")
-    # Said at once and by name: to try again would change nothing.
+    # The error comes at once and names the file: a retry would change nothing.
     with pytest.raises(fetch.RefusedError, match=r"run\.sh is damaged"):
         world.fetch("/v1/given/code", tmp_path / "pod")
     assert list((tmp_path / "pod").iterdir()) == []

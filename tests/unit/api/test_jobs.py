@@ -1,4 +1,4 @@
-"""Runs over the wire."""
+"""Runs over the API."""
 
 from __future__ import annotations
 

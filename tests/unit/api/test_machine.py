@@ -1,4 +1,4 @@
-"""Health, nodes, secrets, and what goes wrong on the way."""
+"""Health, nodes, secrets, and errors of requests."""
 
 from __future__ import annotations
 

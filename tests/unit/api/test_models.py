@@ -1,4 +1,4 @@
-"""Models over the wire."""
+"""Models over the API."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ async def register(client: Any, source: Path, **more: object) -> Any:
 
 
 async def test_a_version_from_the_first_to_the_last_day(client: Any, source: Path, tmp_path: Path) -> None:
-    made = await register(client, source, metrics={"accuracy": 0.9}, tags={"team": "nlp"})
-    assert (made.status, made.json["version"], made.json["format"]) == (201, 1, "onnx")
+    version = await register(client, source, metrics={"accuracy": 0.9}, tags={"team": "nlp"})
+    assert (version.status, version.json["version"], version.json["format"]) == (201, 1, "onnx")
     assert (await register(client, source, metrics={"accuracy": 0.9}, tags={"team": "nlp"})).json["version"] == 1
     assert (await register(client, source, metrics={"accuracy": 0.95}, imported=True)).json["version"] == 2
     assert (await client.get("/v1/models?output=name&name=mnist")).text == "mnist@1\nmnist@2\n"
@@ -35,9 +35,9 @@ async def test_a_version_from_the_first_to_the_last_day(client: Any, source: Pat
     shown = (await client.get("/v1/models/mnist@champion")).json
     assert (shown["version"], shown["aliases"], shown["lineage"]["source"]) == (2, ["champion"], str(source))
     assert [each["path"] for each in shown["contents"]] == ["assets/labels.txt", "model.onnx"]
-    told = (await client.get("/v1/models/mnist@1/diff/mnist@2")).json
-    assert told["same_content"] is True
-    assert {each["what"] for each in told["differences"]} == {"metric", "source", "tag"}
+    answer = (await client.get("/v1/models/mnist@1/diff/mnist@2")).json
+    assert answer["same_content"] is True
+    assert {each["what"] for each in answer["differences"]} == {"metric", "source", "tag"}
     pulled = await client.post("/v1/models/mnist@1/pull", {"folder": str(tmp_path / "pulled")})
     assert pulled.json["version"] == 1
     assert (tmp_path / "pulled" / "model.onnx").exists()
@@ -112,8 +112,8 @@ async def test_a_pickle_is_refused_with_the_flag_that_would_allow_it(client: Any
     refused = await client.post("/v1/models", {"name": "x", "source": str(tmp_path / "m.pt")})
     assert refused.status == 409
     assert "--allow-pickle" in refused.json["error"]["fix"]
-    kept = await client.post("/v1/models", {"name": "x", "source": str(tmp_path / "m.pt"), "allow_pickle": True})
-    assert kept.json["format"] == "pickle"
+    answer = await client.post("/v1/models", {"name": "x", "source": str(tmp_path / "m.pt"), "allow_pickle": True})
+    assert answer.json["format"] == "pickle"
 
 
 async def test_text_for_people(client: Any, source: Path) -> None:
@@ -131,8 +131,8 @@ def lines(answer: Any) -> list[dict[str, Any]]:
 
 
 async def test_damaged_content_is_found_named_and_repaired(client: Any, source: Path, tmp_path: Path) -> None:
-    made = await register(client, source)
-    assert made.status == 201
+    version = await register(client, source)
+    assert version.status == 201
     whole = lines(await client.get("/v1/models/*/verify?output=table"))[-1]
     assert whole["end"] | {"size": 0} == {"versions": 1, "files": 2, "size": 0, "damaged": []}
     assert whole["shown"].startswith("1 version intact: 2 files, ")

@@ -1,4 +1,4 @@
-"""Queues over the wire: applied, planned, listed, refused, deleted."""
+"""Queues over the API: applied, planned, listed, refused, deleted."""
 
 from __future__ import annotations
 

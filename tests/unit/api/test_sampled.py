@@ -1,4 +1,4 @@
-"""Samples come from pods to the operator, each file once and only from the service's own: sent by what runs beside replicas."""
+"""The sidecar of a replica uploads samples to the operator: each file once, and only for its own service."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FIRST, SECOND = "requests-1700000000001-1-1.jsonl", "requests-1700000000002-1-2.
 
 
 class Server:
-    """The operator's side. Until it is started nobody listens at its place."""
+    """The operator's side. Its port refuses connections until the test starts it."""
 
     def __init__(self, folder: Path) -> None:
         self.kept = ReceivedSamples(folder)
@@ -86,16 +86,16 @@ class Server:
             return answer.status, answer.read().decode()
 
     def found(self) -> dict[str, str]:
-        """What is kept of the replica, by name in its dataset."""
+        """Return the stored samples of the replica, by file name in the dataset."""
         return {file.name: file.path.read_text() for file in self.kept.complete(RUN)}
 
 
 @pytest.fixture
 def away(tmp_path: Path) -> Iterator[Server]:
-    """One that is yet to start."""
-    found = Server(tmp_path / "samples")
-    yield found
-    found.stop()
+    """A server that is not started yet."""
+    server = Server(tmp_path / "samples")
+    yield server
+    server.stop()
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def sending(server: Server, folder: Path, pod: str = POD) -> Sending:
 
 
 def named(name: str) -> str:
-    """What a file is called in the dataset."""
+    """Return the name of a file in the dataset."""
     return f"{name.removesuffix('.jsonl')}-x2k4f-adds-r1-1.jsonl"
 
 
@@ -247,7 +247,7 @@ def test_a_body_without_a_length_is_cut_where_it_is_too_long(server: Server, mon
 
 @contextmanager
 def begun(server: Server, name: str) -> Iterator[socket.socket]:
-    """A message of three bytes of which none is sent yet, and that is being listened to."""
+    """Start an upload of three bytes that the server has accepted, without sending any of them."""
     head = f"PUT /v1/given/samples/{POD}/{name} HTTP/1.1\r\nHost: o\r\nAuthorization: Bearer {token_of(SECRET, ADDS)}\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(f"{head}Expect: 100-continue\r\nContent-Length: 3\r\n\r\n".encode())
@@ -258,7 +258,7 @@ def begun(server: Server, name: str) -> Iterator[socket.socket]:
 def test_what_breaks_off_on_the_way_leaves_nothing(server: Server) -> None:
     with begun(server, FIRST) as connection:
         connection.sendall(b"{}")
-    while server.put(SECOND)[0] == 503:  # It is told so until the other one is known to have gone.
+    while server.put(SECOND)[0] == 503:  # The server answers 503 until it has noticed that the other upload was disconnected.
         pass
     assert list(server.found()) == [named(SECOND)]
     assert list((server.kept._jobs / ".arriving").iterdir()) == []

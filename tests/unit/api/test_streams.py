@@ -1,4 +1,4 @@
-"""Logs and watch: what comes, when, and that nothing is left open."""
+"""Logs and watch: what they send, when, and that nothing stays open."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _lines(body: bytes) -> list[Any]:
 
 
 def _said(log: dict[str, str]) -> bytes:
-    """The bytes exactly: text, unless text cannot say them."""
+    """Return the exact bytes: sent as text, or as base64 if they are not valid text."""
     return base64.b64decode(log["base64"]) if "base64" in log else log["text"].encode()
 
 

@@ -1,4 +1,4 @@
-"""What pods tell of their tasks: by the token of their run, each message once, the best source of metrics."""
+"""Messages of pods about their tasks: accepted with the token of their run, each counted once, metrics from the best source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET = b"a secret of this operator"
 
 
 class Operator:
-    """Takes what is told."""
+    """Records the observations from messages."""
 
     def __init__(self) -> None:
         self.taken: list[Observation] = []
@@ -64,7 +64,7 @@ def operator() -> Operator:
 def test_a_message_that_comes_twice_counts_once_whatever_its_times(operator: Operator) -> None:
     assert operator.tell(message(1, point(5, moment=50.0))) == 204
     assert operator.tell(message(1, point(5, moment=50.0))) == 204
-    # Another process of the task was a little behind when it was read.
+    # The clock of another process of the task was a little behind when the point was read.
     assert operator.tell(message(2, point(4, rank=1, moment=49.9))) == 204
     assert operator.tell(message(1, point(5), sender="b")) == 204
     assert operator.points == [("worker-0", "report", 5), ("worker-0.1", "report", 4), ("worker-0", "report", 5)]

@@ -1,4 +1,4 @@
-"""Files of one's own machine become versions on a cluster: the client's verbs, through the API behind the API server."""
+"""Local files become versions on a cluster: the client's verbs, through the API behind the API server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PIECE = 1000
 
 
 class Ann(AsyncClient):
-    """Somebody with a laptop, whose requests the API server passes on."""
+    """A user with a laptop, whose requests the API server proxies."""
 
     def __init__(self, client: Any, folder: Path) -> None:
         self.on_cluster, self.namespace = True, "team"
@@ -49,10 +49,10 @@ class Ann(AsyncClient):
         self.app = make_aggregated(api, Codes(self.blobs, folder / "received"), uploads, self, lambda: Front("PEM"), "1.2.3")
         self.asked: list[Call] = []
         self.breaks_at = 0
-        """The request after which the connection is lost."""
+        """Number of the request after which the connection is lost."""
 
     async def held(self, _caller: Caller, _namespace: str) -> Held:
-        """She may read all versions that there are."""
+        """Allow her to read all versions in `default`."""
         return self.possession.held_in("default")
 
     def note_code(self, caller: Caller, namespace: str, digest: str) -> None:
@@ -60,7 +60,7 @@ class Ann(AsyncClient):
 
     @property
     def sent(self) -> list[int]:
-        """Bytes of the pieces that were sent."""
+        """Return the sizes of the chunks that were sent, in bytes."""
         return [len(call.body.partition(b"\n")[2]) for call in self.asked if call.path == uploading.BLOBS]
 
     async def ask(self, method: str, rest: str, body: bytes) -> tuple[int, Any]:
@@ -99,7 +99,7 @@ def ann(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ann:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A model with more files than fit into one piece, one of them larger than a piece."""
+    """A model with more files than fit into one chunk, one of them larger than a chunk."""
     folder = tmp_path / "laptop" / "model"
     (folder / "parts").mkdir(parents=True)
     (folder / "model.onnx").write_bytes(onnx_file())
@@ -125,7 +125,7 @@ async def test_a_model_of_the_laptop_becomes_a_version_as_it_would_there(ann: An
     assert isinstance(contents, tuple)
     files = {file.path: file.sha256 for file in contents}
     assert files["weights.bin"] == hashlib.sha256((model / "weights.bin").read_bytes()).hexdigest()
-    # As a registration on one machine does it.
+    # The digest equals that of a registration on one machine.
     store = client.app.models._store
     assert store.register("other", str(model), ModelFacts(), 1.0).digest == store.get("mnist").digest
 

@@ -1,4 +1,4 @@
-"""Over the wire: what a waiting run is told, commands that work as they are told, and moves."""
+"""Waiting runs over the API: their explanations, suggested commands that work as shown, and moves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ resources: {cpu: 4}
 
 
 async def paste(client: Any, command: str) -> Any:
-    """Do what the command line does with it, up to the wire."""
+    """Process the command as the command line does, up to the request."""
     again, stop = command.split(" && ")
     options = parse(COMMANDS[""], shlex.split(again)[2:])
     run = (await client.get(f"/v1/jobs/{options.text('like')}")).json
@@ -69,8 +69,8 @@ async def test_like_another_run_in_its_own_folder(client: Any) -> None:
     body = {"documents": FULL, "origin": {"user": "ana", "folder": "/home/ana", "interpreter": "/usr/bin/python3"}}
     await client.post("/v1/jobs", body)
     asked = {"like": "full", "document": {"spec": {"priority": 7}}, "origin": {"user": "bob", "folder": "/elsewhere"}}
-    made = (await client.post("/v1/jobs", {**asked, "environment": {"A": "1", "HF_HOME": "/hf"}})).json
-    assert (made["name"], made["priority"]) == ("full-2", 7)
+    answer = (await client.post("/v1/jobs", {**asked, "environment": {"A": "1", "HF_HOME": "/hf"}})).json
+    assert (answer["name"], answer["priority"]) == ("full-2", 7)
     kept = client.keeper.kept[-1]
     assert (kept.origin.user, kept.origin.folder, kept.origin.interpreter) == ("bob", "/home/ana", "/usr/bin/python3")
     assert kept.environment == {"HF_HOME": "/hf"}, "only a run in place gets all"

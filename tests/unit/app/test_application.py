@@ -1,4 +1,4 @@
-"""The use cases over a fake engine and a real store: also what a restart of the daemon leaves."""
+"""The use cases over a fake engine and a real store, and what remains after a restart of the daemon."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from fairway.testing.fake_engine import FakeEngine, FakeMachine
 
 
 class ManualClock:
-    """A clock that a test moves."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.time = 1_700_000_000.0
 
     def now(self) -> float:
-        """The time."""
+        """Return the time."""
         return self.time
 
 
@@ -39,25 +39,25 @@ class NoSecrets:
     """A secret store with one secret."""
 
     def names(self) -> list[str]:
-        """Which there are."""
+        """Return the names."""
         return ["HF_TOKEN"]
 
 
 class Keeper:
-    """Keeps nothing."""
+    """Stores nothing."""
 
     async def receive(self, submission: Submission) -> Origin:
-        """The origin as it is."""
+        """Return the origin unchanged."""
         return submission.origin
 
     async def missing(self, submission: Submission, port: int = 0) -> list[str]:
         return []
 
     def keep(self, key: JobKey, submission: Submission) -> None:
-        """Nothing to keep."""
+        """Store nothing."""
 
     async def fingerprint(self, job: Job) -> str:
-        """A digest for any folder."""
+        """Return the same digest for any folder."""
         return "abc"
 
 
@@ -71,14 +71,14 @@ class Desk:
     clock: ManualClock
 
     async def settled(self) -> None:
-        """Everything that can happen now has happened."""
+        """Take a turn of the loop."""
         async with self.app.loop.lock:
             await self.app.loop.turn()
 
 
 @asynccontextmanager
 async def desk(folder: Path, machine: FakeMachine | None = None, clock: ManualClock | None = None) -> AsyncIterator[Desk]:
-    """An application whose loop turns only when a test says so."""
+    """An application whose loop turns only when the test calls it."""
     machine, clock = machine or FakeMachine(), clock or ManualClock()
     store = SqliteStore(folder / "fairway.db")
     engine = FakeEngine(machine, clock)

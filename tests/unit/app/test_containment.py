@@ -1,4 +1,4 @@
-"""A failure is contained: an exception at any single place leaves an unrelated run alone and names its cause on its object."""
+"""A failure is contained: an exception in any single call leaves an unrelated run alone and is reported on its own object."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SERVICE = ServiceKey("default", "shop")
 
 
 class ManualClock:
-    """A clock that a test moves."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.time = 1_700_000_000.0
@@ -54,7 +54,7 @@ class ManualClock:
 
 
 class Edge:
-    """Secrets and submissions in one: everything is accepted."""
+    """Secrets and submissions in one object: everything is accepted."""
 
     def names(self) -> list[str]:
         return []
@@ -99,7 +99,7 @@ class Routes:
 
 
 class Eyes:
-    """A watch that sees every replica ready."""
+    """A watch that reports every replica as ready."""
 
     def __init__(self) -> None:
         self.targets: dict[str, Watched] = {}
@@ -116,7 +116,7 @@ class Eyes:
 
 
 class OneModel:
-    """Knows one model."""
+    """A registry with one model."""
 
     def get(self, reference: str) -> ModelVersion:
         return ModelVersion("mnist", 1, "0" * 64, "onnx", 1, 10, 0.0)
@@ -145,7 +145,7 @@ class Other:
 
 
 class House:
-    """An application over fakes and a real store, whose loop turns when the test says so."""
+    """An application over fakes and a real store, whose loop turns only when the test calls it."""
 
     def __init__(self, folder: Path, *, places: bool = True) -> None:
         self.places = places
@@ -202,16 +202,16 @@ class House:
 
 @dataclass(frozen=True)
 class Place:
-    """One place where an exception is raised."""
+    """A call in which an exception is raised."""
 
     target: str
-    """Attribute path from the house, or a module's name in `MODULES`."""
+    """Attribute path from the house, or the name of a module in `MODULES`."""
     name: str
     subject: str = str(VICTIM)
-    """The object that must name the cause."""
+    """The object that must report the cause."""
     only: Callable[..., bool] = lambda *_args, **_kwargs: True
     early: bool = False
-    """Whether it is raised before the victim is submitted: the failure is in its start."""
+    """Whether the exception is raised before the victim is submitted: its start fails."""
     restart: bool = False
     """Whether it is raised when the loop starts over an existing store."""
     ends: bool = True
@@ -228,7 +228,7 @@ MODULES = {"job_plan": job_plan, "seating": seating, "queue_plan": queue_plan, "
 
 
 def about_victim(*args: object, **_kwargs: object) -> bool:
-    """Whether a call is about the victim: its name stands in an argument."""
+    """Return whether a call concerns the victim: an argument contains its name."""
     return any(_names_victim(argument) for argument in args)
 
 
@@ -250,7 +250,7 @@ def _names_victim(value: object) -> bool:
 
 
 def acts(kind: str) -> Callable[..., bool]:
-    """Whether `perform` is called with an action of that kind for the victim."""
+    """Return a predicate: `perform` is called with an action of that kind for the victim."""
     return lambda actions: any(type(action).__name__ == kind and _names_victim(action) for action in actions)
 
 
@@ -330,12 +330,12 @@ ELSEWHERE = {
         "all_tracked": "called by one request, which gets the error",
     },
 }
-"""Methods of ports that no case below breaks, each with the reason."""
+"""Methods of ports that no case below breaks, with the reason."""
 
 
 @contextmanager
 def broken(house: House, place: Place) -> Iterator[list[int]]:
-    """Raise at the place for as long as this lasts; counts how often."""
+    """Raise an exception at the place within the block; yields a list with one entry per exception."""
     owner: Any = MODULES.get(place.target) or getattr(house, place.target)
     real = getattr(owner, place.name)
     hits: list[int] = []
@@ -368,7 +368,7 @@ def broken(house: House, place: Place) -> Iterator[list[int]]:
 
 
 async def reach(house: House, place: Place) -> None:
-    """Bring the house to where the failure is: the victim runs, unless its start is what fails."""
+    """Bring the house to the point of failure: the victim runs, unless its start is what fails."""
     await house.app.loop.start()
     if not place.early:
         await house.submit("victim", "stay")
@@ -378,7 +378,7 @@ async def reach(house: House, place: Place) -> None:
 
 
 async def provoke(house: House, place: Place) -> None:
-    """Go on while it is broken."""
+    """Continue while the call is broken."""
     if place.restart:
         await house.app.loop.start()
     if place.early:
@@ -396,7 +396,7 @@ BOTH = [pytest.param(place, True, id=str(place)) for place in PLACES] + [
     for place in PLACES
     if place.target not in ("seating", "memory") and place.subject != "scheduler"
 ]
-"""Every place where Fairway places runs, and where a cluster's scheduler does."""
+"""Every case, once where Fairway places runs and once where a cluster's scheduler does."""
 
 
 @pytest.mark.parametrize(("place", "places"), BOTH)
@@ -429,7 +429,7 @@ async def test_an_unrelated_run_goes_on_and_the_broken_object_names_the_cause(pl
 
 
 async def recovers(house: House) -> None:
-    """Without a restart, and within one longest back-off, nothing fails any more and the victim goes on."""
+    """Check that, without a restart and within the longest back-off, no failure remains and the victim continues."""
     house.clock.time += LONGEST_RETRY
     await house.turns(12, step=1.0)
     house.clock.time += LAPSE
@@ -470,7 +470,7 @@ async def test_a_run_is_stopped_while_or_after_the_failure(place: Place, places:
         await provoke(house, place)
         assert hits, "the failure was never reached"
         if place.target == "store" and place.restart:
-            # Its record cannot be read: the command fails with the cause instead of hanging.
+            # The run's record cannot be read: the command fails with the cause instead of hanging.
             with pytest.raises(RuntimeError, match=BOOM):
                 await house.app.stop(VICTIM)
         else:
@@ -515,7 +515,7 @@ async def test_what_a_run_holds_that_cannot_be_planned_is_not_given_away(tmp_pat
 
 
 async def test_another_turn_follows_a_retry_though_nothing_else_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that wakes the loop only when something changes on its side: what was repeated is seen in the next turn."""
+    """With an engine that wakes the loop only for its own changes, the next turn sees the result of the retry."""
     house = House(tmp_path, places=False)
     await house.app.loop.start()
     with broken(house, Place("engine", "perform", only=acts("BindGang"))) as hits:
@@ -568,16 +568,16 @@ async def test_a_queue_that_breaks_planning_holds_its_own_runs_alone(tmp_path: P
         return real(queue)
 
     monkeypatch.setattr(queue_plan, "QueueSet", fail)
-    held = await house.submit("victim", "stay", queue="bad")
+    job = await house.submit("victim", "stay", queue="bad")
     other = await house.submit("other", "exit", "0")
     await house.turns()
     assert house.phase(other.key) is JobPhase.SUCCEEDED
-    assert house.phase(held.key) is JobPhase.PENDING
+    assert house.phase(job.key) is JobPhase.PENDING
     assert any(cause.startswith("queue:bad: ") and BOOM in cause for cause in house.causes())
     monkeypatch.setattr(queue_plan, "QueueSet", real)
     house.clock.time += 61.0
     await house.turns()
-    assert house.phase(held.key) is JobPhase.RUNNING
+    assert house.phase(job.key) is JobPhase.RUNNING
     assert house.causes() == []
     await house.close()
 

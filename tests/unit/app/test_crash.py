@@ -1,4 +1,4 @@
-"""Crash points: where they kill, and that they are nothing otherwise."""
+"""Crash points: they kill the process where they are armed, and do nothing otherwise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairway.app import crash
 
 @pytest.fixture
 def kills(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
-    """The signals that would have been sent."""
+    """Record signals instead of sending them."""
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
     yield sent
@@ -21,7 +21,7 @@ def kills(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
 
 
 def pass_through(point: str, kills: list[tuple[int, int]]) -> tuple[int, int]:
-    """How many kills there had been when the act was done, and how many after it."""
+    """Return the number of kills at the end of the guarded action, and after the crash point."""
     with crash.reach(point):
         during = len(kills)
     return during, len(kills)

@@ -1,4 +1,4 @@
-"""What is told of a folder that cannot be written: which mount, which owner, how much room, and the fix."""
+"""Errors for a folder that cannot be written: they name the mount, the owner, the free space, and the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models over a fake engine and real stores: what runs leave behind, and what is refused."""
+"""Models over a fake engine and real stores: what runs register, and what is refused."""
 
 from __future__ import annotations
 
@@ -31,46 +31,46 @@ from fairway.testing.model_files import exported_file, onnx_file, pickled_file
 
 
 class ManualClock:
-    """A clock that a test moves."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.time = 1_700_000_000.0
 
     def now(self) -> float:
-        """The time, a little later with each look."""
+        """Return the time, a little later with each call."""
         self.time += 0.001
         return self.time
 
 
 class NoSecrets:
-    """No secret."""
+    """Has no secrets."""
 
     def names(self) -> list[str]:
-        """None."""
+        """Return no names."""
         return []
 
 
 class Keeper:
-    """Says what the code was."""
+    """Returns a fixed digest of the code."""
 
     async def receive(self, submission: Submission) -> Origin:
-        """An origin with a digest."""
+        """Return an origin with a digest."""
         return Origin(user="ana", interpreter="/venv/bin/python", code_digest="c" * 64)
 
     async def missing(self, submission: Submission, port: int = 0) -> list[str]:
         return []
 
     def keep(self, key: JobKey, submission: Submission) -> None:
-        """Nothing to keep."""
+        """Store nothing."""
 
     async def fingerprint(self, job: Job) -> str:
-        """Nothing."""
+        """Return an empty digest."""
         return ""
 
 
 @dataclass
 class Desk:
-    """An application with its parts."""
+    """An application and its parts."""
 
     app: Application
     machine: FakeMachine
@@ -78,19 +78,19 @@ class Desk:
     outputs: Path
 
     async def settled(self) -> None:
-        """Everything that can happen now has happened."""
+        """Let every task that can run now run, and take turns of the loop."""
         for _ in range(3):
             async with self.app.loop.lock:
                 await self.app.loop.turn()
 
     def leave(self, run: str, name: str = "model.onnx", content: bytes = b"") -> None:
-        """What a run leaves in its output."""
+        """Write a file into the output of a run."""
         folder = self.outputs / run
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content or onnx_file())
 
     def reasons(self, run: str) -> list[str]:
-        """The events of a run about models."""
+        """Return the events of a run about models."""
         return [f"{event.reason}: {event.message}" for event in self.app.events(f"default/{run}") if "egistered" in event.reason]
 
 
@@ -178,7 +178,7 @@ async def test_a_daemon_that_died_in_between_registers_once(tmp_path: Path) -> N
         await at.app.submit(ask())
         await at.settled()
         await at.app.models.catch_up()
-        # As if it had died after the registration and before anybody knew.
+        # As if the daemon had crashed after the registration and before it was recorded.
         at.store.expect("default/train-1")
     async with desk(tmp_path, machine) as at:
         assert [str(version) for version in await at.app.models.list()] == ["mnist@1"]
@@ -226,9 +226,9 @@ async def test_what_cannot_be_a_version_is_told_once(tmp_path: Path, name: str, 
         await at.app.submit(ask())
         await at.settled()
         assert await at.app.models.list() == await at.app.models.list() == []
-        (told,) = at.reasons("train-1")
-        assert told.startswith("NotRegistered: the output model is no version of mnist")
-        assert words in told
+        (reason,) = at.reasons("train-1")
+        assert reason.startswith("NotRegistered: the output model is no version of mnist")
+        assert words in reason
         assert at.store.expected() == []
         assert words in at.app.models.refusal(at.app.find("default", "train-1"))
 
@@ -274,14 +274,14 @@ async def test_a_delete_gives_back_the_space_while_others_register(tmp_path: Pat
     async with desk(tmp_path) as at:
         at.leave("mine")
         at.leave("mine", "large", b"x" * 2_000_000)
-        made = await at.app.models.register(Registration("mnist", str(tmp_path / "outputs" / "mine")))
+        version = await at.app.models.register(Registration("mnist", str(tmp_path / "outputs" / "mine")))
         blobs = Blobs(tmp_path / "blobs")
         with blobs.writing():
             await at.app.models.delete("mnist@1")
             await asyncio.sleep(0.05)
-            assert blobs.has(made.digest), "somebody writes"
+            assert blobs.has(version.digest), "somebody writes"
         await freed(at.store)
-        assert not blobs.has(made.digest)
+        assert not blobs.has(version.digest)
         assert sum(512 * path.stat().st_blocks for path in (tmp_path / "blobs").rglob("*")) < 200_000
 
 
@@ -298,19 +298,19 @@ async def test_a_start_gives_back_the_space_of_deleted_versions_and_leaves_what_
         at.leave("mine")
         at.leave("mine", "large", b"x" * 2_000_000)
         source = str(tmp_path / "outputs" / "mine")
-        made = await at.app.models.register(Registration("mnist", source))
+        version = await at.app.models.register(Registration("mnist", source))
         shared = at.app.datasets.add("same", source, 1.0)
         await at.app.models.delete("mnist@1")
     monkeypatch.setattr("fairway.app.models.FREE_AFTER", 0.0)
     async with desk(tmp_path) as at:
         await freed(at.store)
-        assert shared.digest == made.digest
-        assert Blobs(tmp_path / "blobs").has(made.digest)
-        made = await at.app.models.register(Registration("mnist", str(tmp_path / "outputs" / "mine" / "model.onnx")))
-        await at.app.models.delete(str(made))
+        assert shared.digest == version.digest
+        assert Blobs(tmp_path / "blobs").has(version.digest)
+        version = await at.app.models.register(Registration("mnist", str(tmp_path / "outputs" / "mine" / "model.onnx")))
+        await at.app.models.delete(str(version))
     async with desk(tmp_path) as at:
         await freed(at.store)
-        assert not Blobs(tmp_path / "blobs").has(made.digest)
+        assert not Blobs(tmp_path / "blobs").has(version.digest)
         assert (at.app.datasets.get("same").digest, at.store.freeable()) == (shared.digest, False)
 
 
@@ -343,8 +343,8 @@ async def test_a_registration_takes_over_the_last_and_the_best_values_of_a_run(t
         await at.app.loop.report(Observation(job.key, tuple(points)))
         at.leave("mine")
         source = str(tmp_path / "outputs" / "mine")
-        made = await at.app.models.register(Registration("mnist", source, run=job.key))
-        assert (made.metrics, made.best) == ({"loss": 0.4, "f1": 0.4}, {"loss": 0.2, "f1": 0.9})
+        version = await at.app.models.register(Registration("mnist", source, run=job.key))
+        assert (version.metrics, version.best) == ({"loss": 0.4, "f1": 0.4}, {"loss": 0.2, "f1": 0.9})
         given = await at.app.models.register(Registration("mnist", source, ModelFacts(metrics={"f1": 0.95}), job.key))
         assert (given.metrics, given.best) == ({"loss": 0.4, "f1": 0.95}, {"loss": 0.2}), "0.95 is no value of the run"
         assert await at.app.models.get("mnist@2") == given
@@ -355,8 +355,8 @@ async def test_a_registration_takes_over_what_is_known_of_a_run(tmp_path: Path) 
         job = await at.app.submit(ask(outputs={}))
         at.leave("mine")
         source = str(tmp_path / "outputs" / "mine")
-        made = await at.app.models.register(Registration("mnist", source, ModelFacts(metrics={"f1": 1.0}), job.key))
-        assert (made.lineage.run, made.metrics) == ("default/train-1", {"f1": 1.0})
+        version = await at.app.models.register(Registration("mnist", source, ModelFacts(metrics={"f1": 1.0}), job.key))
+        assert (version.lineage.run, version.metrics) == ("default/train-1", {"f1": 1.0})
         imported = await at.app.models.register(Registration("mnist", source, imported=True))
         assert (imported.lineage.source, imported.lineage.run) == (source, "")
         with pytest.raises(NotFoundError, match="no run gone-1"):

@@ -1,4 +1,4 @@
-"""What an engine saw, before it is folded."""
+"""Observations of an engine, before they are folded into a run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_what_a_run_tells_through_mlflow_silences_what_is_detected() -> None:
     spoken = Spoken()
     detected = Observation(KEY, (point("auto"),))
     assert spoken.counting(detected) == detected
-    told = Observation(KEY, (point("mlflow"),))
-    assert spoken.counting(told) == told
+    observation = Observation(KEY, (point("mlflow"),))
+    assert spoken.counting(observation) == observation
     assert spoken.counting(detected) == Observation(KEY)
     assert spoken.counting(Observation(KEY, (point("auto"), point("report")))).points == (point("report"),)
     assert spoken.counting(Observation(JobKey("default", "other-1"), (point("auto"),))).points == (point("auto"),)

@@ -1,4 +1,4 @@
-"""Queues over a fake engine and a real store: what they admit, fill in, refuse, and outlive."""
+"""Queues over a fake engine and a real store: what they admit, default and refuse, and what survives a restart."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NoSecrets:
 
 
 class Keeper:
-    """Keeps nothing; a test may do something while a submission is received."""
+    """Stores nothing; a test may act while a submission is received."""
 
     def __init__(self) -> None:
         self.meanwhile: list[Application] = []
@@ -57,7 +57,7 @@ PEOPLE = FakePeople(ann=("nlp", "staff"), bob=("staff",))
 
 @asynccontextmanager
 async def desk(folder: Path, keeper: Keeper | None = None) -> AsyncIterator[Application]:
-    """An application whose loop turns only when a test says so."""
+    """An application whose loop turns only when the test calls it."""
     store, clock = SqliteStore(folder / "fairway.db"), StillClock()
     engine = FakeEngine(FakeMachine(), clock)
     app = Application(store, engine, clock, NoSecrets(), keeper or Keeper(), None, PEOPLE)  # type: ignore[arg-type]

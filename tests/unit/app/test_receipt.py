@@ -1,4 +1,4 @@
-"""Requests with a key are done once: also at the same time, and after a restart."""
+"""Requests with an idempotency key are executed once: also when sent at the same time, and after a restart."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ KEY = RequestKey("build-1", "default", "ann")
 
 @dataclass
 class ManualClock:
-    """A clock that a test moves."""
+    """A clock that the test advances."""
 
     time: float = 1_700_000_000.0
 
     def now(self) -> float:
-        """The time."""
+        """Return the time."""
         return self.time
 
 
 class NoSecrets:
-    """None are kept."""
+    """Has no secrets."""
 
     def names(self) -> list[str]:
-        """Which there are."""
+        """Return no names."""
         return []
 
 
 @dataclass
 class Keeper:
-    """Keeps nothing; lets a test look while something is received."""
+    """Stores nothing; lets a test act while a submission is received."""
 
     received: int = 0
     slowly: asyncio.Event | None = None
     kept: list[JobKey] = field(default_factory=list)
 
     async def receive(self, submission: Submission) -> Origin:
-        """The origin as it is."""
+        """Return the origin unchanged."""
         self.received += 1
         if self.slowly is not None:
             await self.slowly.wait()
@@ -63,28 +63,28 @@ class Keeper:
         return []
 
     def keep(self, key: JobKey, submission: Submission) -> None:
-        """Note the name."""
+        """Record the name."""
         self.kept.append(key)
 
     async def fingerprint(self, job: Job) -> str:
-        """None."""
+        """Return an empty digest."""
         return ""
 
 
 @dataclass
 class Desk:
-    """An application whose loop turns only when a test says so."""
+    """An application whose loop turns only when the test calls it."""
 
     app: Application
     clock: ManualClock
     keeper: Keeper
 
     def total(self) -> int:
-        """How many runs there are."""
+        """Return the number of runs."""
         return self.app.store.list_jobs(JobFilter()).total
 
     async def settled(self) -> None:
-        """Everything that can happen now has happened."""
+        """Take a turn of the loop."""
         async with self.app.loop.lock:
             await self.app.loop.turn()
 
@@ -166,8 +166,8 @@ async def test_two_requests_at_the_same_time_make_one_run(tmp_path: Path) -> Non
         while not at.keeper.received:
             await asyncio.sleep(0)
         at.keeper.slowly.set()
-        found = await asyncio.gather(*requests)
-        assert {job.key.name for (job,) in found} == {"mnist-1"}
+        results = await asyncio.gather(*requests)
+        assert {job.key.name for (job,) in results} == {"mnist-1"}
         assert (at.total(), at.keeper.received) == (1, 1)
 
 
@@ -216,7 +216,7 @@ async def test_an_apply_with_a_key_says_again_what_it_did(tmp_path: Path) -> Non
         assert [(job.key.name, made) for job, made in first] == [("a-1", True), ("b-1", False), ("c-1", True)]
         await at.settled()
         await at.settled()
-        # The failed run would be made anew by another apply; the same request again changes nothing.
+        # Another apply would create a new run for the failed one; the same request again changes nothing.
         again = await at.app.apply(documents, queues, "ann", KEY)
         assert [(job.key.name, made) for job, made in again] == [("a-1", True), ("b-1", False), ("c-1", True)]
         assert at.total() == 3

@@ -1,4 +1,4 @@
-"""Another size for a run: what changes in its document, and whether it must start again for it."""
+"""Resizing a run: what changes in its document, and whether it must restart."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def tasks(workers: int, attempt: int = 0) -> list[Task]:
 
 
 def test_only_the_sizes_that_are_named_change() -> None:
-    found = resized(SPEC, {"worker": Replicas(min=3, max=3)})
-    assert (found.roles["worker"].replicas, found.roles["ps"]) == (Replicas(min=3, max=3), SPEC.roles["ps"])
-    assert found.roles["worker"].command == SPEC.roles["worker"].command
+    job_spec = resized(SPEC, {"worker": Replicas(min=3, max=3)})
+    assert (job_spec.roles["worker"].replicas, job_spec.roles["ps"]) == (Replicas(min=3, max=3), SPEC.roles["ps"])
+    assert job_spec.roles["worker"].command == SPEC.roles["worker"].command
     assert resized(SPEC, {"worker": Replicas(min=2, max=4)}) == SPEC
 
 

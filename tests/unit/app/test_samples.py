@@ -1,4 +1,4 @@
-"""Sampled requests become versions of a dataset: at the right times, each once, and not without end."""
+"""Sampled requests become versions of a dataset: on time, each once, and within a limit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Clock:
 
 
 class House:
-    """Replicas that write, and who gathers what they have written."""
+    """Replicas that write samples, and the collector of these samples."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.clock, self.store = root, Clock(), MemoryStore()
@@ -44,7 +44,7 @@ class House:
         self.open()
 
     def open(self) -> None:
-        """Begin anew, as after the death of the daemon."""
+        """Create everything anew, as after the death of the daemon."""
         self.loop = Loop(self.store, FakeEngine(FakeMachine(), self.clock), self.clock)
         commands = DatasetCommands(self.loop, self.datasets)
         self.samples = Samples(self.loop, SampleFolders(self.root / "jobs"), self.datasets, commands)

@@ -1,4 +1,4 @@
-"""API keys: made, listed, revoked; what is wrong is said at once."""
+"""API keys: created, listed, revoked; mistakes are reported at once."""
 
 from __future__ import annotations
 

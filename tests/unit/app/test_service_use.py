@@ -1,4 +1,4 @@
-"""What replicas use, of what they were given."""
+"""What replicas use of their resources."""
 
 import asyncio
 from dataclasses import replace
@@ -22,7 +22,7 @@ def running(**fields):
 
 
 class Engine:
-    """Says what it is told to, when it is let."""
+    """Returns a fixed usage, or raises an error, once the test releases it."""
 
     def __init__(self):
         self.asked, self.let, self.error = [], asyncio.Event(), None

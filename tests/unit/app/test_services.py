@@ -1,4 +1,4 @@
-"""Services in the loop: replicas are runs, routes follow readiness, nothing is lost by a restart."""
+"""Services in the loop: replicas are runs, routes follow readiness, and a restart loses nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEY = ServiceKey("default", "mnist")
 
 
 class Routes:
-    """A router that only remembers what it was told."""
+    """A router that only records the calls."""
 
     def __init__(self) -> None:
         self.plans: dict[str, RoutePlan] = {}
@@ -61,7 +61,7 @@ class Routes:
 
 
 class Eyes:
-    """A watch that sees what the test says."""
+    """A watch that reports what the test sets."""
 
     def __init__(self) -> None:
         self.targets: dict[str, Watched] = {}
@@ -100,7 +100,7 @@ class Models:
 
 
 class ManualClock:
-    """A clock that a test moves."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.time = 1_700_000_000.0
@@ -110,14 +110,14 @@ class ManualClock:
 
 
 class OneSecret:
-    """Knows one secret."""
+    """A secret store with one secret."""
 
     def names(self) -> list[str]:
         return ["HF_TOKEN"]
 
 
 class AsItIs:
-    """Takes code as it is."""
+    """Accepts code unchanged."""
 
     async def receive(self, submission: Submission) -> Origin:
         return submission.origin
@@ -127,7 +127,7 @@ class AsItIs:
 
 
 class House:
-    """A loop with services, that can be thrown away and made anew over the same store, machine and router."""
+    """A loop with services that can be discarded and recreated over the same store, machine and router."""
 
     def __init__(self) -> None:
         self.clock, self.store, self.machine = ManualClock(), MemoryStore(), FakeMachine()
@@ -143,7 +143,7 @@ class House:
         await self.loop.start()
 
     async def settle(self, rounds: int = 6, step: float = 1.1) -> None:
-        """Let some turns pass; every replica that runs answers."""
+        """Take some turns; every running replica becomes ready."""
         for _ in range(rounds):
             async with self.loop.lock:
                 await self.loop.turn()
@@ -199,7 +199,7 @@ async def test_what_is_asked_with_a_key_is_done_once(house: House) -> None:
     assert (await house.services.apply(ask("mnist@2"), second))[1] == "changed"
     await house.settle(90)
     assert house.services.find(KEY).service.stable == 2
-    # The answer to the first comes again, and the version that came after it stays.
+    # The answer to the first request is repeated, and the later version stays.
     assert (await house.services.apply(ask("mnist@1"), first))[1] == "created"
     assert (await house.services.apply(ask("mnist@2"), second))[1] == "changed"
     await house.settle()
@@ -276,7 +276,7 @@ async def test_a_restart_of_the_daemon_changes_nothing(house: House) -> None:
 
 
 async def test_a_wall_clock_that_went_back_with_a_boot_stops_nothing(house: House) -> None:
-    """A replica that failed is replaced, and a release goes on, as if the recorded times were now."""
+    """A failed replica is replaced and a release continues, as if the recorded times were now."""
     await house.apply()
     await house.settle()
     house.models.aliases["champion"] = 2
@@ -360,7 +360,7 @@ async def test_a_promotion_starts_a_release_where_it_is_followed_and_only_once(h
 
 
 async def test_an_alias_that_comes_back_to_what_serves_is_noted_once_at_most(house: House) -> None:
-    """As after a release that was sent back: the person promotes the version before again."""
+    """As after a release that was rolled back: the user promotes the previous version again."""
     await house.apply(follow=True)
     await house.settle()
     house.models.aliases["champion"] = 2
@@ -393,12 +393,12 @@ async def test_an_alias_that_comes_back_in_mid_release_ends_the_release(house: H
 
 
 def followed(house: House) -> list[str]:
-    """The moments at which the service followed its model."""
+    """Return the messages of the events in which the service followed its model."""
     return [event.message for event in house.store.events_of(f"service:{KEY}") if event.reason == "Followed"]
 
 
 def renamed(house: House) -> None:
-    """The second version has another name for its input."""
+    """Give the second version another input name."""
     for number, name in ((1, "image"), (2, "pixels")):
         inputs = (TensorSpec(name, "FP32", (-1, 784)),)
         house.models.signatures[number] = Signature(inputs, (TensorSpec("logits", "FP32", (-1, 10)),))

@@ -1,4 +1,4 @@
-"""The clock: what a machine does to its own time must not fire timeouts, nor hold them back; and who belongs where."""
+"""The clock: changes of the machine's time must neither fire timeouts nor delay them; and the groups of users."""
 
 from __future__ import annotations
 

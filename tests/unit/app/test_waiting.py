@@ -1,4 +1,4 @@
-"""What a waiting run is told, over a fake engine: the truth of now, kept as long as it is true; and moves that are asked for."""
+"""Explanations of waiting runs over a fake engine: current, kept as long as they hold; and requested moves."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ class Desk:
         return self.app.find(job.key.namespace, job.key.name)
 
     async def save(self, job: Job, step: int) -> None:
-        """The run saves a checkpoint."""
+        """Report a checkpoint of the run."""
         self.clock.time += 2.0
-        seen = Observation(job.key, (), checkpoint_step=step, checkpoint_time=self.clock.time)
-        self.engine.machine.observations.append(seen)
+        observation = Observation(job.key, (), checkpoint_step=step, checkpoint_time=self.clock.time)
+        self.engine.machine.observations.append(observation)
         await self.settled()
 
     async def end(self, job: Job) -> None:

@@ -1,4 +1,4 @@
-"""The verbs for a beginning: a first job, completion for the shell, and what this machine has."""
+"""Commands for new users: a first job, shell completion, and what this machine has."""
 
 from __future__ import annotations
 

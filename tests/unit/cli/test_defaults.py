@@ -1,4 +1,4 @@
-"""Flags win over the environment, the environment over fairway.toml; a mistake in that file is told."""
+"""Flags take precedence over the environment, the environment over fairway.toml; a mistake in that file is reported."""
 
 from __future__ import annotations
 

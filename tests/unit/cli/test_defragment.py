@@ -1,4 +1,4 @@
-"""`fairway defragment` and `fairway submit --like`: what they ask and what they say."""
+"""`fairway defragment` and `fairway submit --like`: their requests and their output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command lines as people type them, and what is said when they cannot be meant."""
+"""Command lines as users type them, and the errors for invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fairway install` and `uninstall` before any cluster is asked: settings, plans and the chart."""
+"""`fairway install` and `uninstall` without a cluster: settings, plans and the chart."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_wrong_settings_are_said_with_their_place(
 
 
 def test_a_plan_needs_no_cluster_and_is_printed_in_three_ways(capfd: pytest.CaptureFixture[str]) -> None:
-    wanted = json.loads(json.dumps(manifests(Installation(image="fairway:1"))))
+    data = json.loads(json.dumps(manifests(Installation(image="fairway:1"))))
     plan = ["install", "kubernetes", "--image", "fairway:1", "--plan"]
     assert main(plan) == 0
     told = capfd.readouterr()
-    assert list(yaml.safe_load_all(told.out)) == wanted
+    assert list(yaml.safe_load_all(told.out)) == data
     assert "the cluster could not be inspected" in told.err
     assert main([*plan, "-o", "json"]) == 0
-    assert json.loads(capfd.readouterr().out)["items"] == wanted
+    assert json.loads(capfd.readouterr().out)["items"] == data
     assert main([*plan, "-o", "name"]) == 0
     assert "Deployment fairway-system/fairway-operator\n" in capfd.readouterr().out
 
@@ -84,8 +84,8 @@ def test_half_of_a_chart_is_asked_for_in_vain(words: list[str], capsys: pytest.C
 
 def test_what_would_be_taken_away_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["uninstall", "kubernetes", "--plan"]) == 0
-    told = capsys.readouterr().err
-    assert "Deployment fairway-system/fairway-operator would be deleted, if it exists" in told
-    assert "CustomResourceDefinition" not in told
+    stderr = capsys.readouterr().err
+    assert "Deployment fairway-system/fairway-operator would be deleted, if it exists" in stderr
+    assert "CustomResourceDefinition" not in stderr
     assert main(["uninstall", "kubernetes", "--plan", "--all"]) == 0
     assert "CustomResourceDefinition trainingjobs.fairway.dev would be deleted" in capsys.readouterr().err

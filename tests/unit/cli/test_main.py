@@ -1,4 +1,4 @@
-"""From words to verbs, and from errors to exit codes."""
+"""From arguments to commands, and from errors to exit codes."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ def test_errors_of_the_daemon_become_exit_codes(
 ) -> None:
     daemon.answers["GET /v1/jobs/mnist"] = error
     assert main(["get", "mnist"]) == code
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     if isinstance(error, errors.SpecError):
-        assert said == f"{error}\nfairway: the document was refused; nothing was changed\n"
+        assert stderr == f"{error}\nfairway: the document was refused; nothing was changed\n"
     else:
-        assert said == f"fairway: {error}\n"
+        assert stderr == f"fairway: {error}\n"
 
 
 def test_debug_shows_where_it_came_from(daemon: FakeDaemon) -> None:

@@ -1,4 +1,4 @@
-"""`fairway model` and `fairway data`: what they ask, what they print, and what they refuse."""
+"""`fairway model` and `fairway data`: their requests, their output, and what they refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fairway predict`: the job that it makes of a model and rows, here and on a cluster."""
+"""`fairway predict`: the job that it creates from a model and rows, locally and on a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TORCH = {"name": "adds", "version": 3, "format": "torch-export"}
 
 
 class Cluster:
-    """What a session on a cluster answers, and what it was sent."""
+    """A session on a cluster: canned answers, and what was sent."""
 
     def __init__(self, *typed: str) -> None:
         self.options = parse(predict.COMMANDS[""], ["adds", *typed])
@@ -36,8 +36,8 @@ class Cluster:
 
 
 def made(cluster: Cluster, model: dict[str, Any], rows: str) -> dict[str, Any]:
-    wanted = predict.make_job(cluster.options, "team", model, rows)
-    spec: dict[str, Any] = predict.for_cluster(cluster, wanted, model)["spec"]  # type: ignore[arg-type]
+    job = predict.make_job(cluster.options, "team", model, rows)
+    spec: dict[str, Any] = predict.for_cluster(cluster, job, model)["spec"]  # type: ignore[arg-type]
     return spec
 
 

@@ -1,4 +1,4 @@
-"""The output of one task is left alone; lines of several never mix."""
+"""The output of a single task is printed unchanged; lines of several tasks never mix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far something is that takes a while."""
+"""Progress of operations that take a while."""
 
 from __future__ import annotations
 

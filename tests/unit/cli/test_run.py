@@ -1,4 +1,4 @@
-"""`run` and `submit`: what is sent, what is printed, and with which exit code it ends."""
+"""`run` and `submit`: their requests, their output, and their exit codes."""
 
 from __future__ import annotations
 
@@ -322,9 +322,9 @@ def test_several_documents_are_followed_one_after_the_other(
     fake.answers["POST /v1/jobs"] = {"jobs": [job(), job(name="eval-1")]}
     fake.answers["GET /v1/jobs/eval-1/watch"] = [line(end=job(name="eval-1", phase="Failed"))]
     assert main(["run", "job.yaml"]) == 1
-    said = capsys.readouterr().err
-    assert "train-1 succeeded" in said
-    assert "eval-1 failed" in said
+    stderr = capsys.readouterr().err
+    assert "train-1 succeeded" in stderr
+    assert "eval-1 failed" in stderr
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])

@@ -1,4 +1,4 @@
-"""Output above, status below: what a terminal shows after what was written."""
+"""Output above, status below: what a terminal shows after a series of writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairway.cli.screen import Screen, cut
 
 
 class Terminal:
-    """Understands what the screen uses: new lines, carriage returns, cursor up, erase below, colours."""
+    """Interprets what the screen uses: new lines, carriage returns, cursor up, erase below, colours."""
 
     def __init__(self) -> None:
         self.rows = [""]

@@ -1,4 +1,4 @@
-"""Runs chosen by label, order and age, and the question before many of them go."""
+"""Selecting runs by label, order and age, and the confirmation before many are deleted."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def test_filters_are_about_runs_only(daemon: FakeDaemon, capsys: Shown) -> None:
 
 def test_an_unknown_order_names_the_flag(capsys: Shown) -> None:
     assert main(["list", "--sort", "-durations"]) == 2
-    said = capsys.readouterr().err
-    assert "--sort -durations" in said
-    assert "did you mean duration?" in said
+    stderr = capsys.readouterr().err
+    assert "--sort -durations" in stderr
+    assert "did you mean duration?" in stderr
 
 
 def test_stop_and_wait_by_label(daemon: FakeDaemon, capsys: Shown) -> None:
@@ -81,9 +81,9 @@ def test_deleting_many_needs_a_yes(daemon: FakeDaemon, capsys: Shown) -> None:
         )
     for words in (["delete", "-l", "stage=test"], ["delete", "--all"]):
         assert main(words) == 2
-        said = capsys.readouterr().err
-        assert "2 runs: a-1, b-2 would be deleted" in said
-        assert "add -y" in said
+        stderr = capsys.readouterr().err
+        assert "2 runs: a-1, b-2 would be deleted" in stderr
+        assert "add -y" in stderr
     assert not [asked for asked in daemon.asked if asked.method == "DELETE" and not asked.query.get("plan")]
     assert main(["delete", "-l", "stage=test", "-y"]) == 0
     assert capsys.readouterr().out == "a-1\nb-2\n"
@@ -140,9 +140,9 @@ class TestPrune:
 
     def test_a_plan_deletes_nothing(self, runs: FakeDaemon, capsys: Shown) -> None:
         assert main(["prune", "--older-than", "30d", "--plan", "-o", "json"]) == 0
-        found = json.loads(capsys.readouterr().out)
-        assert (found["would_delete"], found["deleted"]) == (["old-1"], [])
-        assert found["bytes"] >= 100_000
+        data = json.loads(capsys.readouterr().out)
+        assert (data["would_delete"], data["deleted"]) == (["old-1"], [])
+        assert data["bytes"] >= 100_000
         assert runs.asked[0].query["phase"] == "succeeded,failed,stopped"
         assert not [asked for asked in runs.asked if asked.method == "DELETE"]
 
@@ -183,7 +183,7 @@ def test_watching_without_a_terminal_prints_a_block_a_change_and_ends_with_0(
     looks = 0
 
     def answer(asked: Asked) -> str | dict[str, object]:
-        # Time passes in every look; the phase changes in the third.
+        # Time advances with every request; the phase changes in the third.
         phase = "Pending" if looks < 2 else "Running"
         return f"{phase}\n" if asked.query.get("output") else {"phase": phase, "duration": looks}
 
@@ -231,8 +231,8 @@ def test_watching_on_a_terminal_draws_it_again_until_interrupted(home: str) -> N
 @pytest.mark.parametrize("verb", ["status", "kill", "launch", "login", "squeue"])
 def test_a_verb_of_another_tool_gets_a_hint(capsys: Shown, verb: str) -> None:
     assert main([verb, "x"]) == 2
-    said = capsys.readouterr().err
-    assert "fairway " in said.partition("fix:")[2]
+    stderr = capsys.readouterr().err
+    assert "fairway " in stderr.partition("fix:")[2]
 
 
 class TestRoles:
@@ -278,7 +278,7 @@ class TestRoles:
 
 
 class TestFlagsInErrors:
-    """A mistake that a flag made names the flag."""
+    """An error caused by a flag names the flag."""
 
     @pytest.mark.parametrize(
         ("words", "said"),
@@ -315,7 +315,7 @@ class TestFlagsInErrors:
         assert main(["submit", flag, value, "--", "./a"]) == 2
         shown = capsys.readouterr().err
         assert f"{said}'v' is wrong; mend it\nfairway: nothing was changed" in shown
-        # What no flag said is the document's own.
+        # An error in a field that no flag set names the field of the document.
         assert main(["submit", "--", "./a"]) == 2
         assert f"{path}: 'v' is wrong" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""What commands send to a cluster."""
+"""What commands upload to a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reply:
 
 
 class Moody:
-    """A cluster that is away for the first so many requests, and has nothing."""
+    """A cluster that is unreachable for the first `away` requests, and has no content."""
 
     def __init__(self, away: int = 0) -> None:
         self.away = away

@@ -1,4 +1,4 @@
-"""What `serve` prints of a service that was made."""
+"""What `serve` prints about a new service."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ URLESS = {"name": "adds", "url": "", "example": ""}
 def printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], found: dict[str, Any], *more: str
 ) -> tuple[str, list[str]]:
-    """What goes to stdout, and the lines of stderr."""
+    """Return what goes to stdout, and the lines of stderr."""
     monkeypatch.setattr(Session, "announce", lambda _: None)
     monkeypatch.setattr(Session, "send", lambda *_: {"name": "adds"})
     monkeypatch.setattr(Session, "fetch", lambda *_: found)
     command = serve.COMMANDS[""]
     assert serve.serve(parse(command, ["adds@1", "--detach", *more])) == 0
-    said = capsys.readouterr()
-    return said.out, said.err.splitlines()
+    captured = capsys.readouterr()
+    return captured.out, captured.err.splitlines()
 
 
 def test_a_service_that_listens_gives_its_url(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

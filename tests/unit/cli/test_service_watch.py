@@ -1,4 +1,4 @@
-"""What a wait for a service says, and when it is given up."""
+"""The output of a wait for a service, and when the wait ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def seen(**more: Any) -> dict[str, Any]:
 
 
 class Session:
-    """A daemon that tells one state after the other, the last for ever."""
+    """A daemon that returns one state after the other, and keeps returning the last."""
 
     def __init__(self, *states: dict[str, Any], logs: str = "") -> None:
         self._states = list(states)

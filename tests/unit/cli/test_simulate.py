@@ -1,4 +1,4 @@
-"""`fairway simulate`: what it reads, what it prints, and what it says to whoever gave the wrong thing."""
+"""`fairway simulate`: its input, its output, and its errors for wrong arguments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MARKS = ("95", "100", "110", "120", "130")
 
 @pytest.fixture
 def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small cluster with what may run on it, and a small queue."""
+    """A small cluster with pods for it, and a small queue."""
     with (tmp_path / "nodes.csv").open("w", newline="") as file:
         lines = csv.writer(file)
         lines.writerow(["sn", "cpu_milli", "memory_mib", "gpu", "model"])
@@ -60,11 +60,11 @@ QUEUE = ["simulate", "queue", "--trace", "jobs.csv", "--nodes", "2x8"]
 def test_placement_as_json(capsys: Shown) -> None:
     assert main([*PLACE, "--order", "order.json", "--policy", "best-fit", "-o", "json"]) == 0
     shown = capsys.readouterr()
-    found = json.loads(shown.out)
+    data = json.loads(shown.out)
     assert shown.err == ""
-    assert {"policy", "curve", "decisions_per_second", "p99_us"} <= set(found)
-    assert (found["policy"], found["nodes"], found["gpus"], found["mix"]) == ("best-fit", 6, 24, "given")
-    assert found["curve"]["75"] == pytest.approx(75.0, abs=1.0)
+    assert {"policy", "curve", "decisions_per_second", "p99_us"} <= set(data)
+    assert (data["policy"], data["nodes"], data["gpus"], data["mix"]) == ("best-fit", 6, 24, "given")
+    assert data["curve"]["75"] == pytest.approx(75.0, abs=1.0)
 
 
 @pytest.mark.usefixtures("traces")
@@ -85,9 +85,9 @@ def test_policies_side_by_side(capsys: Shown) -> None:
 def test_other_nodes_and_an_order_that_is_drawn(capsys: Shown) -> None:
     asked = [*PLACE, "--policy", "random", "--seed", "7", "-o", "json"]
     assert main([*asked, "--add-nodes", "2x4", "--remove-nodes", "1"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["nodes"], found["gpus"], found["policy"]) == (7, 28, "random:7")
-    assert max(map(int, found["curve"])) >= 105
+    data = json.loads(capsys.readouterr().out)
+    assert (data["nodes"], data["gpus"], data["policy"]) == (7, 28, "random:7")
+    assert max(map(int, data["curve"])) >= 105
     assert main([*PLACE, "--order", "order.json", "--add-nodes", "1", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["nodes"] == 7
 
@@ -97,9 +97,9 @@ def test_pods_that_come_and_go(capsys: Shown, monkeypatch: pytest.MonkeyPatch) -
     few = runs.churn.churn
     monkeypatch.setattr(runs.churn, "churn", lambda *given, **named: few(*given, **{**named, "count": 500}))
     assert main([*PLACE, "--churn", "1.2", "--seed", "3", "-o", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["policy"], found["load"], found["seed"]) == ("fairway", 1.2, 3)
-    assert 50 < found["allocation"] <= 100
+    data = json.loads(capsys.readouterr().out)
+    assert (data["policy"], data["load"], data["seed"]) == ("fairway", 1.2, 3)
+    assert 50 < data["allocation"] <= 100
     assert main([*PLACE, "--churn", "1.2", "--report", "churn.html"]) == 0
     assert "GPUs allocated over time" in Path("churn.html").read_text()
 
@@ -107,14 +107,14 @@ def test_pods_that_come_and_go(capsys: Shown, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.usefixtures("traces")
 def test_a_queue_as_json_and_with_more_nodes(capsys: Shown) -> None:
     assert main([*QUEUE, "--policy", "fifo", "-o", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    data = json.loads(capsys.readouterr().out)
     wanted = {"policy", "average_jct_h", "median_jct_h", "p99_jct_h", "average_wait_h", "utilisation", "preemptions"}
-    assert wanted <= set(found)
-    assert (found["jobs"], found["nodes"], found["gpus_per_node"]) == (50, 2, 8)
+    assert wanted <= set(data)
+    assert (data["jobs"], data["nodes"], data["gpus_per_node"]) == (50, 2, 8)
     assert main([*QUEUE, "--policy", "fifo", "--add-nodes", "6", "-o", "json"]) == 0
     more = json.loads(capsys.readouterr().out)
     assert more["nodes"] == 8
-    assert more["average_jct_h"] < found["average_jct_h"]
+    assert more["average_jct_h"] < data["average_jct_h"]
 
 
 @pytest.mark.usefixtures("traces")
@@ -185,9 +185,9 @@ def test_a_history_of_ones_own_is_played(
     )
     daemon.answers["GET /v1/nodes"] = here
     assert main(["simulate", "queue", "--history", "--policy", "fifo", "-o", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["jobs"], found["nodes"], found["gpus_per_node"]) == (2, 1, 4)
-    assert found["average_jct_h"] == pytest.approx(300 / 3600, abs=1e-4)
+    data = json.loads(capsys.readouterr().out)
+    assert (data["jobs"], data["nodes"], data["gpus_per_node"]) == (2, 1, 4)
+    assert data["average_jct_h"] == pytest.approx(300 / 3600, abs=1e-4)
     first, second = daemon.of("GET", "/v1/jobs")
     assert first.query["namespace"] == "*"
     assert second.query["before"] == "cursor"
@@ -203,9 +203,9 @@ def test_a_history_without_gpus_says_so(
     job = msgspec.structs.replace(job_view(a_job(), [], 0.0, tasks_too=False), started=1.0, finished=2.0)
     daemon.answers["GET /v1/jobs"] = msgspec.json.encode(JobList((job,), "", 1))
     assert main(["simulate", "queue", "--history"]) == 2
-    said = capsys.readouterr().err
-    assert "left out: 1 runs without a GPU" in said
-    assert "no finished run of this home asked for a GPU" in said
+    stderr = capsys.readouterr().err
+    assert "left out: 1 runs without a GPU" in stderr
+    assert "no finished run of this home asked for a GPU" in stderr
 
 
 @pytest.mark.parametrize("typed", [["--help"], ["simulate", "--help"], ["simulate", "queue", "--help"]])

@@ -1,4 +1,4 @@
-"""How a run goes, in a few lines; and the last words about it."""
+"""The status of a run in a few lines, and the final lines about it."""
 
 from __future__ import annotations
 

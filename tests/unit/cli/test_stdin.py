@@ -1,4 +1,4 @@
-"""The caller's standard input is handed out once, and only where there is one."""
+"""The caller's standard input is passed on once, and only where there is one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fairway.engines.local.supervision import stdin
 
 @pytest.fixture
 def becomes_stdin() -> Iterator[Callable[[int], None]]:
-    """Makes a descriptor the standard input of this process, for one test."""
+    """Return a function that makes a descriptor the standard input of this process, for one test."""
     before = os.dup(0)
 
     def become(descriptor: int) -> None:
@@ -33,7 +33,7 @@ def becomes_stdin() -> Iterator[Callable[[int], None]]:
 
 
 def fetch_from(door: Door) -> int | None:
-    """What a supervisor gets that knocks at the door."""
+    """Return what a supervisor receives that connects to the socket."""
     found: list[int | None] = []
     asking = threading.Thread(target=lambda: found.append(stdin.fetch(door.name)))
     asking.start()
@@ -51,13 +51,13 @@ def test_a_pipe_is_handed_over_whole_and_once(becomes_stdin: Callable[[int], Non
     door = open_door()
     assert door is not None
     os.write(write_end, b"data")
-    found = fetch_from(door)
-    assert found is not None
-    assert os.read(found, 10) == b"data"
+    descriptor = fetch_from(door)
+    assert descriptor is not None
+    assert os.read(descriptor, 10) == b"data"
     assert not door.is_open
     assert stdin.fetch(door.name) is None
     assert os.read(0, 10) == b""
-    os.close(found)
+    os.close(descriptor)
     with pytest.raises(BrokenPipeError):
         os.write(write_end, b"nobody reads this")
     os.close(write_end)
@@ -70,10 +70,10 @@ def test_a_file_keeps_its_place(becomes_stdin: Callable[[int], None], tmp_path: 
     becomes_stdin(opened)
     door = open_door()
     assert door is not None
-    found = fetch_from(door)
-    assert found is not None
-    assert os.read(found, 100) == b"second\n"
-    os.close(found)
+    descriptor = fetch_from(door)
+    assert descriptor is not None
+    assert os.read(descriptor, 100) == b"second\n"
+    os.close(descriptor)
 
 
 def test_a_socket_will_do(becomes_stdin: Callable[[int], None]) -> None:
@@ -82,10 +82,10 @@ def test_a_socket_will_do(becomes_stdin: Callable[[int], None]) -> None:
     door = open_door()
     assert door is not None
     ours.sendall(b"over ssh")
-    found = fetch_from(door)
-    assert found is not None
-    assert os.read(found, 100) == b"over ssh"
-    os.close(found)
+    descriptor = fetch_from(door)
+    assert descriptor is not None
+    assert os.read(descriptor, 100) == b"over ssh"
+    os.close(descriptor)
     ours.close()
 
 
@@ -113,15 +113,15 @@ def test_whoever_hangs_up_while_it_waits_does_not_take_it_along(becomes_stdin: C
         hasty.connect(f"\0{door.name}")
     door.answer()
     assert door.is_open
-    found = fetch_from(door)
-    assert found is not None
-    os.close(found)
+    descriptor = fetch_from(door)
+    assert descriptor is not None
+    os.close(descriptor)
     os.close(write_end)
 
 
 @needs_root
 def test_users_who_crowd_the_address_do_not_keep_the_task_out(becomes_stdin: Callable[[int], None]) -> None:
-    """Abstract addresses are seen by all users; one of them connects as often as it can, and reads nothing."""
+    """All users see abstract addresses; one of them connects as often as it can, and reads nothing."""
     read_end, write_end = os.pipe()
     becomes_stdin(read_end)
     door = open_door()

@@ -1,4 +1,4 @@
-"""Where commands act."""
+"""Which cluster and namespace commands use."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fairway.cli.sending import with_code
 
 @pytest.fixture(autouse=True)
 def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home, a kubeconfig of two contexts and a folder of one's own."""
+    """A separate home, a kubeconfig with two contexts, and a separate working directory."""
     monkeypatch.setenv("FAIRWAY_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     monkeypatch.delenv("FAIRWAY_CONTEXT", raising=False)
     monkeypatch.delenv("FAIRWAY_NAMESPACE", raising=False)
     monkeypatch.chdir(tmp_path)
-    # Nobody listens on port 1.
+    # Port 1 refuses connections.
     content = {
         "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
         "users": [{"name": "u", "user": {"token": "x"}}],
@@ -89,13 +89,13 @@ def test_without_a_kubeconfig_a_context_is_not_found(own_place: Path, capsys: py
 
 def test_what_only_this_machine_could_show_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--context", "lab", "tensorboard", "mnist"]) == 5
-    told = capsys.readouterr().err
-    assert "the event files are with the run's pods" in told
-    assert "tensorboard: {serve: true}" in told
+    stderr = capsys.readouterr().err
+    assert "the event files are with the run's pods" in stderr
+    assert "tensorboard: {serve: true}" in stderr
 
 
 class Sent:
-    """A session that only takes code."""
+    """A session that accepts only code."""
 
     namespace = "team"
 

@@ -1,4 +1,4 @@
-"""The verbs that ask and show: what they ask, what they print, and their exit codes."""
+"""The commands that query and show: their requests, their output, and their exit codes."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_runs_and_queues_are_deleted_by_address(daemon: FakeDaemon, capsys: Show
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("mnist-1\nresearch\n", "on local / default\n1 run and 1 queue are deleted\n")
     assert main(["rm", "mnist-1"]) == 0
-    # Only of a bare name does the daemon ask whether a queue has it too.
+    # Only for a bare name does the daemon check whether a queue has the same name.
     assert [asked.query.get("bare") for asked in daemon.of("DELETE", "/v1/jobs/mnist-1")] == [None, "true"]
     assert main(["delete", "queue/research"]) == 0
     assert "1 queue is deleted" in capsys.readouterr().err
@@ -339,14 +339,14 @@ def test_render_and_schema(daemon: FakeDaemon, tmp_path: Path, capsys: Shown) ->
 
 def test_the_daemons_status(home: str, capsys: Shown) -> None:
     assert main(["daemon", "status", "-o", "json"]) == 4
-    known = json.loads(capsys.readouterr().out)
-    assert (known["running"], known["pid"], known["version"]) == (False, None, None)
+    data = json.loads(capsys.readouterr().out)
+    assert (data["running"], data["pid"], data["version"]) == (False, None, None)
     with FakeDaemon(home) as fake:
         fake.answers["GET /v1/health"] = {"version": "1.2.3", "pid": 42, "home": home}
         assert main(["daemon", "status", "-o", "json"]) == 0
-        known = json.loads(capsys.readouterr().out)
-        assert (known["running"], known["pid"], known["version"], known["home"]) == (True, 42, "1.2.3", home)
-        assert known["socket"].endswith(".sock")
+        data = json.loads(capsys.readouterr().out)
+        assert (data["running"], data["pid"], data["version"], data["home"]) == (True, 42, "1.2.3", home)
+        assert data["socket"].endswith(".sock")
         assert main(["daemon", "status"]) == 0
         assert "running  yes\n" in capsys.readouterr().out
         assert main(["daemon", "stop", "--plan"]) == 0

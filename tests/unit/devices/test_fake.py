@@ -1,4 +1,4 @@
-"""Pretended devices."""
+"""Simulated devices."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fairway.errors import UsageError
 
 
 def test_counts_types_and_memory() -> None:
-    found = parse("4xA100-80GB, 2xT4,H200", "pool")
-    assert [(device.index, device.type, device.memory // 10**9) for device in found] == [
+    devices = parse("4xA100-80GB, 2xT4,H200", "pool")
+    assert [(device.index, device.type, device.memory // 10**9) for device in devices] == [
         (0, "A100", 80), (1, "A100", 80), (2, "A100", 80), (3, "A100", 80), (4, "T4", 16), (5, "T4", 16), (6, "H200", 141),
     ]  # fmt: skip
-    assert all(device.healthy and not device.busy_with for device in found)
+    assert all(device.healthy and not device.busy_with for device in devices)
 
 
 def test_devices_of_one_pool_are_the_same_for_everybody() -> None:

@@ -1,5 +1,5 @@
 """NVIDIA devices from recorded answers of NVML."""
-# ruff: noqa: N802  the names are those of the library that is stood in for
+# ruff: noqa: N802  the names are those of the library that this replaces
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ GIB = 2**30
 
 
 class NVMLError(Exception):
-    """What pynvml raises for everything: not supported, lost, no permission."""
+    """The exception that pynvml raises for everything: not supported, lost, no permission."""
 
 
 class Recorded:
-    """A stand-in for the module `pynvml`, with what an H200 and an older T4 answered."""
+    """A replacement for the module `pynvml`, with the recorded answers of an H200 and an older T4."""
 
     NVMLError = NVMLError
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1

@@ -1,4 +1,4 @@
-"""Which probe a machine gets."""
+"""The choice of a machine's probe."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fairway.errors import UsageError
 
 
 def test_pretended_devices_where_asked_for(tmp_path: Path) -> None:
-    found = pick_probe("2xT4", tmp_path)
-    assert isinstance(found, FakeProbe)
-    assert found.devices(lambda _: False) == pick_probe("2xT4", tmp_path).devices(lambda _: False)
-    assert found.devices(lambda _: False) != pick_probe("2xT4", tmp_path / "other").devices(lambda _: False)
+    probe = pick_probe("2xT4", tmp_path)
+    assert isinstance(probe, FakeProbe)
+    assert probe.devices(lambda _: False) == pick_probe("2xT4", tmp_path).devices(lambda _: False)
+    assert probe.devices(lambda _: False) != pick_probe("2xT4", tmp_path / "other").devices(lambda _: False)
 
 
 def test_a_text_that_is_wrong_is_refused_at_once(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Shares of devices, with a service that a script stands in for."""
+"""Shares of devices, with a script in place of the sharing service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds gangs as data: every member has its own ports, so that a mixed-up port shows."""
+"""Builds gangs as data: each member has its own ports, so that a mix-up of ports is visible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FOLDERS = Folders(
 
 
 def member(role: str, index: int, place: int, **fields: Any) -> Member:
-    """`worker-1` as the third task of the gang has ports from 20020 on."""
+    """Return a member: `worker-1` as the third task of the gang has ports from 20020 on."""
     ports = tuple(range(20000 + 10 * place, 20000 + 10 * place + ports_needed(fields.get("processes", 1))))
     host = fields.get("host", "127.0.0.1").format(index=index)
     return Member(role, index, host, ports, **{name: value for name, value in fields.items() if name != "host"})
@@ -33,7 +33,7 @@ def member(role: str, index: int, place: int, **fields: Any) -> Member:
 
 @pytest.fixture
 def launch() -> Callable[..., dict[str, Launch]]:
-    """What each task of a gang is made of, by name: `launch({"worker": 2}, framework="jax", roles={"worker": {...}})`."""
+    """Return the launch of each task by name: `launch({"worker": 2}, framework="jax", roles={"worker": {...}})`."""
 
     def make(
         sizes: dict[str, int],

@@ -31,7 +31,7 @@ def test_several_processes_a_task_leave_tensorflow_out(launch):
 def test_one_worker_gets_the_same_variables_as_many(launch):
     one = launch({"worker": 1})["worker-0"].processes[0].env
     many = launch({"worker": 2})["worker-0"].processes[0].env
-    assert set(many) - set(one) <= {"ACCELERATE_USE_CPU", "OMP_NUM_THREADS"}  # those are about several ranks on one machine
+    assert set(many) - set(one) <= {"ACCELERATE_USE_CPU", "OMP_NUM_THREADS"}  # these matter only for several ranks on one machine
     assert (one["RANK"], one["WORLD_SIZE"], one["LOCAL_RANK"], one["LOCAL_WORLD_SIZE"]) == ("0", "1", "0", "1")
     assert (one["JAX_NUM_PROCESSES"], one["JAX_COORDINATOR_ADDRESS"]) == ("1", "127.0.0.1:20002")
     assert json.loads(one["TF_CONFIG"]) == {"cluster": {"worker": ["127.0.0.1:20000"]}, "task": {"type": "worker", "index": 0}}
@@ -52,15 +52,15 @@ def test_alone_a_program_may_start_ranks_by_itself(launch, members, starters):
 def test_lightning_with_peers_is_one_of_them(launch):
     env = launch({"worker": 2}, starters={"worker": LIGHTNING})["worker-1"].processes[0].env
     assert (env["RANK"], env["TORCHELASTIC_RUN_ID"]) == ("1", "mnist-7")
-    # A worker is a node to it: `Trainer(num_nodes=2, devices=1)` has one device.
+    # Lightning treats a worker as a node: `Trainer(num_nodes=2, devices=1)` has one device.
     assert (env["LOCAL_RANK"], env["GROUP_RANK"]) == ("0", "1")
 
 
 def test_roles_of_mxnet_are_known_by_default(launch):
-    made = launch({"scheduler": 1, "server": 1, "worker": 2})
-    env = made["server-0"].processes[0].env
+    launches = launch({"scheduler": 1, "server": 1, "worker": 2})
+    env = launches["server-0"].processes[0].env
     assert (env["DMLC_ROLE"], env["DMLC_PS_ROOT_PORT"], env["DMLC_NUM_WORKER"]) == ("server", "20000", "2")
-    assert "DMLC_TRACKER_URI" not in made["worker-0"].processes[0].env
+    assert "DMLC_TRACKER_URI" not in launches["worker-0"].processes[0].env
 
 
 def test_workers_of_xgboost_find_their_tracker(launch):

@@ -30,8 +30,8 @@ def test_variables(launch):
     ],
 )
 def test_devices_are_split_between_the_processes_of_a_task(launch, processes, devices, ids):
-    made = launch({"worker": 2}, members={"worker": {"processes": processes, "devices": devices}}, framework="jax")
-    assert [process.env.get("JAX_LOCAL_DEVICE_IDS") for process in made["worker-1"].processes] == ids
+    launches = launch({"worker": 2}, members={"worker": {"processes": processes, "devices": devices}}, framework="jax")
+    assert [process.env.get("JAX_LOCAL_DEVICE_IDS") for process in launches["worker-1"].processes] == ids
 
 
 def test_roles_without_ranks_get_nothing(launch):

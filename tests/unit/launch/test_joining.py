@@ -1,4 +1,4 @@
-"""Launchers that a document calls: found in commands, scripts and script files, and refused where they cannot join."""
+"""Launchers called by a document: found in commands, scripts and script files, and refused where they cannot join."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def spec_of(command="", replicas=2, script="", gpu=None, **more):
 
 
 def reads(**files: str):
-    """Files by name, a dot written as two underscores."""
+    """Return a reader of these files; in a keyword, a dot is written as two underscores."""
 
     def read(file: ScriptFile) -> str | None:
         return files.get(file.path.removeprefix("./").replace(".", "__"))

@@ -27,12 +27,14 @@ def test_a_script_of_workers_goes_behind_mpiexec_as_a_whole(launch):
 
 def test_a_launcher_uses_the_workers_slots(launch):
     roles = {"launcher": {"command": ("mpirun", "python", "train.py")}, "worker": {"command": ("sleep", "infinity")}}
-    made = launch({"launcher": 1, "worker": 2}, members={"worker": {"slots": 2, "processes": 2}}, framework="mpi", roles=roles)
-    assert made["launcher-0"].files == {"hostfile": "127.0.0.1 slots=4\n"}
-    assert made["launcher-0"].processes[0].argv == ("mpirun", "python", "train.py")
-    assert made["launcher-0"].processes[0].env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] == "1"
-    assert made["worker-0"].files == {}
-    assert {process.argv for process in made["worker-0"].processes} == {("sleep", "infinity")}
+    launches = launch(
+        {"launcher": 1, "worker": 2}, members={"worker": {"slots": 2, "processes": 2}}, framework="mpi", roles=roles
+    )
+    assert launches["launcher-0"].files == {"hostfile": "127.0.0.1 slots=4\n"}
+    assert launches["launcher-0"].processes[0].argv == ("mpirun", "python", "train.py")
+    assert launches["launcher-0"].processes[0].env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] == "1"
+    assert launches["worker-0"].files == {}
+    assert {process.argv for process in launches["worker-0"].processes} == {("sleep", "infinity")}
 
 
 def test_mpi_gets_room_root_and_loopback_and_the_users_settings_stay(launch):
@@ -45,8 +47,8 @@ def test_mpi_gets_room_root_and_loopback_and_the_users_settings_stay(launch):
 
 def test_on_several_machines_the_first_worker_reaches_the_others_by_the_agent(launch):
     members = {"worker": {"host": "pod-{index}", "slots": 2}}
-    made = launch({"worker": 3}, members=members, framework="mpi", folders={"agent": "agent --now"})
-    first, *others = [made[f"worker-{index}"] for index in range(3)]
+    launches = launch({"worker": 3}, members=members, framework="mpi", folders={"agent": "agent --now"})
+    first, *others = [launches[f"worker-{index}"] for index in range(3)]
     (only,) = first.processes
     assert only.argv == ("mpiexec", "-n", "6", "python", "train.py")
     assert only.env["OMPI_MCA_plm_rsh_agent"] == only.env["PRTE_MCA_plm_ssh_agent"] == "agent --now"

@@ -7,10 +7,10 @@ import pytest
 
 @pytest.mark.parametrize("servers", ["ps", "server"])
 def test_variables(launch, servers):
-    made = launch({"scheduler": 1, servers: 2, "worker": 3}, framework="mxnet")
+    launches = launch({"scheduler": 1, servers: 2, "worker": 3}, framework="mxnet")
     found = {
         name: {key: value for key, value in each.processes[0].env.items() if key.startswith("DMLC_")}
-        for name, each in made.items()
+        for name, each in launches.items()
     }
     common = {
         "DMLC_PS_ROOT_URI": "127.0.0.1",

@@ -8,8 +8,8 @@ CPU_FLAGS = ("accelerate", "launch", "--cpu", "train.py")
 
 
 def test_rank_variables_of_a_gang(launch):
-    made = launch({"worker": 2}, members={"worker": {"processes": 2}}, attempt=1, framework="pytorch", restart={"max": 5})
-    last = made["worker-1"].processes[1].env
+    launches = launch({"worker": 2}, members={"worker": {"processes": 2}}, attempt=1, framework="pytorch", restart={"max": 5})
+    last = launches["worker-1"].processes[1].env
     wanted = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "20001",
@@ -26,22 +26,22 @@ def test_rank_variables_of_a_gang(launch):
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     assert {name: last.get(name) for name in wanted} == wanted
-    # A launcher that the process calls itself sees as many nodes as there are processes.
+    # A launcher that the process starts itself sees as many nodes as there are processes.
     assert (last["PET_NNODES"], last["PET_NODE_RANK"], last["PET_NPROC_PER_NODE"]) == ("4", "3", "1")
     assert (last["PET_MASTER_PORT"], last["PET_RDZV_BACKEND"]) == ("20001", "static")
 
 
 @pytest.mark.parametrize("framework", ["auto", "pytorch"])
 def test_a_launcher_that_a_script_calls_joins(launch, framework):
-    """Started once a worker, with the worker's ranks; what the script does besides finds its rank too."""
-    made = launch(
+    """The task is started once per worker, with the worker's ranks; other commands of the script get a rank too."""
+    launches = launch(
         {"worker": 2},
         members={"worker": {"processes": 1, "slots": 2}},
         roles={"worker": {"command": ("bash", "train.sh")}},
         starters={"worker": "torchrun"},
         framework=framework,
     )
-    (only,) = made["worker-1"].processes
+    (only,) = launches["worker-1"].processes
     wanted = {"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_NPROC_PER_NODE": "2", "RANK": "2", "WORLD_SIZE": "4"}
     assert {name: only.env[name] for name in wanted} == wanted
     assert not [name for name in only.env if name.startswith("TORCHELASTIC_") and name != "TORCHELASTIC_ERROR_FILE"]
@@ -56,8 +56,8 @@ def test_deepspeed_gets_a_port_of_its_own(launch):
 
 
 def test_ranks_are_distinct_and_cover_the_world(launch):
-    made = launch({"master": 1, "worker": 3}, members={"worker": {"processes": 2}}, framework="pytorch")
-    processes = [process for each in made.values() for process in each.processes]
+    launches = launch({"master": 1, "worker": 3}, members={"worker": {"processes": 2}}, framework="pytorch")
+    processes = [process for each in launches.values() for process in each.processes]
     assert sorted(int(process.env["RANK"]) for process in processes) == list(range(7))
     assert {process.env["WORLD_SIZE"] for process in processes} == {"7"}
     assert {process.env["MASTER_PORT"] for process in processes} == {"20001"}
@@ -152,7 +152,7 @@ def test_accelerate_without_gpus_runs_once_a_rank(launch, given, made):
     tasks = launch(
         {"worker": 2}, members={"worker": {"slots": 2}}, framework="pytorch", roles={"worker": {"command": given, "processes": 2}}
     )
-    processes = [process for each in tasks.values() for process in each.processes]
+    processes = [process for task in tasks.values() for process in task.processes]
     assert [process.argv for process in processes] == [made] * 4
     assert [process.env["RANK"] for process in processes] == ["0", "1", "2", "3"]
     assert {process.env["ACCELERATE_USE_CPU"] for process in processes} == {"true"}
@@ -160,10 +160,10 @@ def test_accelerate_without_gpus_runs_once_a_rank(launch, given, made):
 
 def test_accelerate_with_gpus_gets_the_flags_that_the_user_left_out(launch):
     roles = {"worker": {"command": ("accelerate", "launch", "--main-process-port", "99", "train.py")}}
-    made = launch(
+    launches = launch(
         {"worker": 2}, members={"worker": {"slots": 4, "devices": ("a", "b", "c", "d")}}, framework="pytorch", roles=roles
     )
-    (only,) = made["worker-1"].processes
+    (only,) = launches["worker-1"].processes
     assert only.argv == (
         "accelerate", "launch", "--multi_gpu", "--num_processes", "8", "--num_machines", "2", "--machine_rank", "1",
         "--main_process_ip", "127.0.0.1", "--main-process-port", "99", "train.py",

@@ -1,4 +1,4 @@
-"""What every process gets, whatever its framework."""
+"""What every process gets, for every framework."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def test_every_framework_has_an_adapter():
 
 
 def test_contract_of_each_process(launch):
-    made = launch({"chief": 1, "ps": 1, "worker": 2}, members={"worker": {"processes": 2, "attempt": 3}}, framework="command")
-    second = made["worker-1"].processes[1]
+    launches = launch({"chief": 1, "ps": 1, "worker": 2}, members={"worker": {"processes": 2, "attempt": 3}}, framework="command")
+    second = launches["worker-1"].processes[1]
     assert {name: value for name, value in second.env.items() if name.startswith("FAIRWAY_")} == {
         "FAIRWAY_JOB": "mnist-7",
         "FAIRWAY_NAMESPACE": "default",
@@ -55,18 +55,18 @@ def test_roles_that_do_not_compute_have_no_rank_but_know_the_world(launch):
 
 
 def test_chief_has_rank_0_wherever_the_document_names_it(launch):
-    made = launch({"worker": 2, "chief": 1}, framework="command")
-    assert [made[name].processes[0].env[contract.RANK] for name in ("chief-0", "worker-0", "worker-1")] == ["0", "1", "2"]
+    launches = launch({"worker": 2, "chief": 1}, framework="command")
+    assert [launches[name].processes[0].env[contract.RANK] for name in ("chief-0", "worker-0", "worker-1")] == ["0", "1", "2"]
 
 
 def test_role_variables_win_over_the_jobs_and_both_over_the_frameworks(launch):
-    made = launch(
+    launches = launch(
         {"worker": 2},
         framework="pytorch",
         env={"A": "job", "B": "job", "MASTER_PORT": "1"},
         roles={"worker": {"env": {"B": "role"}}},
     )
-    env = made["worker-0"].processes[0].env
+    env = launches["worker-0"].processes[0].env
     assert (env["A"], env["B"], env["MASTER_PORT"]) == ("job", "role", "1")
 
 
@@ -76,7 +76,7 @@ def test_a_document_cannot_change_the_contract(launch):
 
 
 def test_macros_are_replaced_in_words_and_variables_per_process(launch):
-    made = launch(
+    launches = launch(
         {"ps": 1, "worker": 2},
         members={"worker": {"processes": 2}},
         framework="command",
@@ -95,7 +95,7 @@ def test_macros_are_replaced_in_words_and_variables_per_process(launch):
             }
         },
     )
-    last = made["worker-1"].processes[1]
+    last = launches["worker-1"].processes[1]
     assert last.argv == ("run", "--ps_hosts=127.0.0.1:20000", "--task=1", "3", "/data/train", "a b;20020")
     assert last.env["WHO"] == "worker/1 of mnist-7"
 

@@ -1,4 +1,4 @@
-"""Local ranks: counted over a node where no device depends on them, over a task where one does."""
+"""Local ranks: counted per node where no device depends on them, per task where one does."""
 
 from __future__ import annotations
 

@@ -17,29 +17,29 @@ def config(process):
 
 
 def test_parameter_servers(launch):
-    made = launch({"chief": 1, "ps": 1, "worker": 2, "evaluator": 1}, framework="tensorflow")
+    launches = launch({"chief": 1, "ps": 1, "worker": 2, "evaluator": 1}, framework="tensorflow")
     cluster = {"chief": ["127.0.0.1:20000"], "worker": ["127.0.0.1:20020", "127.0.0.1:20030"], "ps": ["127.0.0.1:20010"]}
-    assert {name: config(each.processes[0]) for name, each in made.items()} == {
+    assert {name: config(each.processes[0]) for name, each in launches.items()} == {
         "chief-0": {"cluster": cluster, "task": {"type": "chief", "index": 0}},
         "ps-0": {"cluster": cluster, "task": {"type": "ps", "index": 0}},
         "worker-0": {"cluster": cluster, "task": {"type": "worker", "index": 0}},
         "worker-1": {"cluster": cluster, "task": {"type": "worker", "index": 1}},
         "evaluator-0": {"cluster": cluster, "task": {"type": "evaluator", "index": 0}},
     }
-    assert made["ps-0"].processes[0].env["GRPC_FAIL_FAST"] == "use_caller"
+    assert launches["ps-0"].processes[0].env["GRPC_FAIL_FAST"] == "use_caller"
 
 
 def test_workers_only_are_a_mirrored_gang(launch):
-    made = launch({"worker": 2}, framework="tensorflow")
-    assert config(made["worker-1"].processes[0]) == {
+    launches = launch({"worker": 2}, framework="tensorflow")
+    assert config(launches["worker-1"].processes[0]) == {
         "cluster": {"worker": ["127.0.0.1:20000", "127.0.0.1:20010"]},
         "task": {"type": "worker", "index": 1},
     }
 
 
 def test_every_process_of_a_task_is_a_worker_with_its_own_port(launch):
-    made = launch({"worker": 2}, members={"worker": {"processes": 2}}, framework="tensorflow")
-    found = [config(process) for each in made.values() for process in each.processes]
+    launches = launch({"worker": 2}, members={"worker": {"processes": 2}}, framework="tensorflow")
+    found = [config(process) for each in launches.values() for process in each.processes]
     assert [each["task"]["index"] for each in found] == [0, 1, 2, 3]
     assert found[0]["cluster"]["worker"] == ["127.0.0.1:20000", "127.0.0.1:20003", "127.0.0.1:20010", "127.0.0.1:20013"]
 
@@ -52,6 +52,6 @@ def test_too_few_ports_are_the_engines_mistake():
 
 
 def test_a_role_that_tensorflow_does_not_know_gets_nothing_and_is_no_part(launch):
-    made = launch({"worker": 1, "loader": 1}, framework="tensorflow")
-    assert "TF_CONFIG" not in made["loader-0"].processes[0].env
-    assert set(config(made["worker-0"].processes[0])["cluster"]) == {"worker"}
+    launches = launch({"worker": 1, "loader": 1}, framework="tensorflow")
+    assert "TF_CONFIG" not in launches["loader-0"].processes[0].env
+    assert set(config(launches["worker-0"].processes[0])["cluster"]) == {"worker"}

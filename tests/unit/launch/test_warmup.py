@@ -1,4 +1,4 @@
-"""What may be imported ahead is read from a program's text."""
+"""Modules that may be imported ahead are found in a program's source."""
 
 from __future__ import annotations
 

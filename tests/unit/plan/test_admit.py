@@ -1,4 +1,4 @@
-"""What can never run is refused, with the reason."""
+"""Requests that can never run are refused, with the reason."""
 
 from __future__ import annotations
 

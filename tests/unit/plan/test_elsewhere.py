@@ -1,4 +1,4 @@
-"""Where another scheduler places: runs are handed over whole, and what it says comes back."""
+"""Runs placed by another scheduler: they are handed over whole, and its results are processed."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ PEER = "RuntimeError: [1] Connection closed by peer [10.1.0.7]:4711"
 
 
 def gone(world: World, key: JobKey, name: str, node: str) -> None:
-    """The loss of a node is seen."""
+    """Report a task as lost with its node."""
     world.end(next(task for task in world.tasks(key, alive=True) if task.key.task == name), TaskPhase.LOST, Exit(disrupted=node))
     world.turn()
 

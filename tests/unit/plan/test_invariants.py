@@ -1,4 +1,4 @@
-"""Whatever happens, in whatever order: room is never given twice, gangs are whole, nothing starts twice, nothing is forgotten."""
+"""For any sequence of events: no resource is given twice, gangs are whole, nothing starts twice, and nothing is forgotten."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHAPES = st.builds(
 
 
 class Planning(RuleBasedStateMachine):
-    """Random users, random misfortunes."""
+    """Random commands of users, and random failures."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,13 +47,13 @@ class Planning(RuleBasedStateMachine):
 
     @rule(shape=SHAPES, priority=st.integers(-1, 1))
     def submit(self, shape: dict[str, object], priority: int) -> None:
-        """Somebody submits a run."""
+        """Submit a run."""
         spec = JobSpec.model_validate({**shape, "priority": priority})
         self.keys.append(self.world.submit(f"job-{len(self.keys) + 1}", spec))
 
     @rule(pick=st.integers(0, 1000), code=st.sampled_from([0, 0, 0, 1, 75, -9]))
     def a_task_ends(self, pick: int, code: int) -> None:
-        """Some running task ends somehow."""
+        """End a running task in some way."""
         running = [(key, task) for key in self.keys for task in self.world.tasks(key, alive=True)]
         if running:
             key, task = running[pick % len(running)]
@@ -61,7 +61,7 @@ class Planning(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 1000))
     def a_task_is_lost(self, pick: int) -> None:
-        """A supervisor is killed."""
+        """Kill a supervisor."""
         running = [(key, task) for key in self.keys for task in self.world.tasks(key, alive=True)]
         if running:
             key, task = running[pick % len(running)]
@@ -69,21 +69,21 @@ class Planning(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 1000))
     def somebody_stops_a_run(self, pick: int) -> None:
-        """A run is stopped by its user."""
+        """Stop a run as a user does."""
         active = [key for key in self.keys if not self.world.over(key)]
         if active:
             self.world.stop(active[pick % len(active)])
 
     @rule(pick=st.integers(0, 1000))
     def a_run_saves(self, pick: int) -> None:
-        """A checkpoint is written: the run can resume."""
+        """Write a checkpoint, so that the run can resume."""
         running = [key for key in self.keys if self.world.job(key).phase is JobPhase.RUNNING]
         if running:
             self.world.checkpoint(running[pick % len(running)], step=pick)
 
     @rule(seconds=st.floats(0.1, 100))
     def time_goes_by(self, seconds: float) -> None:
-        """Nothing happens for a while."""
+        """Let time pass without events."""
         self.world.pass_time(seconds)
 
     @invariant()
@@ -101,7 +101,7 @@ class Planning(RuleBasedStateMachine):
 
     @invariant()
     def gangs_are_whole(self) -> None:
-        """A running gang has at least its minimum; what runs below is only what is being ended."""
+        """A running gang has at least its minimum; a smaller one is being ended."""
         for key in self.keys:
             job = self.world.job(key)
             if job.phase is JobPhase.RUNNING and job.spec.restart.scope != "task":
@@ -110,7 +110,7 @@ class Planning(RuleBasedStateMachine):
 
     @invariant()
     def what_is_over_holds_nothing(self) -> None:
-        """A run that has ended has no task left, and says how it ended."""
+        """A run that has ended has no live task, and records how it ended."""
         for key in self.keys:
             job = self.world.job(key)
             if job.phase.over:
@@ -128,7 +128,7 @@ class Planning(RuleBasedStateMachine):
 
     @invariant()
     def the_same_snapshot_gives_the_same_plan(self) -> None:
-        """Planning is a function. (That what it remembers of the last look changes nothing but its speed, the world checks.)"""
+        """Planning is a function. (`World` checks that what it remembers between turns affects only its speed.)"""
         assert plan(self.world.snapshot, self.world.now) == plan(self.world.snapshot, self.world.now)
 
 
@@ -137,7 +137,7 @@ TestPlanning = Planning.TestCase
 
 
 def test_what_was_kept_for_one_that_is_stopped_is_free_for_a_planner_that_begins_anew() -> None:
-    """Found by the machine above: the one that remembers started the third at once, a new one kept a place for it first."""
+    """Found by the test above: a planner with memory started the third run at once, a new one first reserved its place."""
     state = Planning()
     for workers, most, cpu, gpu, priority in ((1, 2, 0.5, 2, 0), (2, 4, 1, 1, 1), (1, 1, 2, 0, 0)):
         resources = {"cpu": str(cpu), "gpu": str(gpu)} if gpu else {"cpu": str(cpu)}

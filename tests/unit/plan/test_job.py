@@ -1,4 +1,4 @@
-"""The life of a run, as data: what the plan makes of what happens."""
+"""The life of a run, as data: how the plan reacts to events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that make room: for the more urgent, for the owner of what they borrowed, by going on smaller; and coming again."""
+"""Preemption: for more urgent runs, for the owner of borrowed resources, by shrinking; and restarts afterwards."""
 
 from __future__ import annotations
 

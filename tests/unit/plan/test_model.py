@@ -1,4 +1,4 @@
-"""What is decided about models."""
+"""Decisions about models."""
 
 from __future__ import annotations
 

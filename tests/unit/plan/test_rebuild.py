@@ -1,4 +1,4 @@
-"""A run's record made anew is one that planning goes on from: nothing is started again, and nothing is forgotten."""
+"""Planning continues from a rebuilt record of a run: nothing is started again, and nothing is forgotten."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def key(index: int, attempt: int = 0) -> TaskKey:
 
 def rebuilt(job: Job, *reports: TaskReport) -> tuple[Job, Snapshot]:
     attempts = [Attempt(report.key, "here", ("GPU-1",)) for report in reports]
-    made = rebuild.tasks(job, attempts, {report.key: report for report in reports}, 8.0)
-    assert {task.key for task in made} == {report.key for report in reports}
-    job = rebuild.job(job, made)
+    tasks = rebuild.tasks(job, attempts, {report.key: report for report in reports}, 8.0)
+    assert {task.key for task in tasks} == {report.key for report in reports}
+    job = rebuild.job(job, tasks)
     snapshot = Snapshot()
     snapshot.nodes = (Node("here", 8.0, 1 << 34),)
     snapshot.put_job(job)
-    for task in made:
+    for task in tasks:
         snapshot.put_task(task)
     return job, snapshot
 

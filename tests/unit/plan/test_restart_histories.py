@@ -1,4 +1,4 @@
-"""Restart decisions on scripted histories: what each attempt came to, and what must follow."""
+"""Restart decisions on scripted histories: how each attempt ended, and what must follow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SILENT = Exit(1)
 
 @dataclass
 class Attempt:
-    """One attempt: how it ended, how long it ran, what it had reported and saved, and what must follow."""
+    """One attempt: how it ended, how long it ran, what it reported and saved, and what must follow."""
 
     exit: Exit | None
     then: str
@@ -49,7 +49,7 @@ class Attempt:
 
 @dataclass
 class History:
-    """A run."""
+    """A run and its attempts."""
 
     name: str
     attempts: list[Attempt]
@@ -137,7 +137,7 @@ HISTORIES = [
 
 
 def play(history: History) -> list[str]:
-    """What the plan does after each attempt."""
+    """Return what the plan does after each attempt."""
     world = World()
     role = {"replicas": {"min": 1, "max": 1}, "command": ["x"]}
     key = world.submit("mnist-1", {"roles": {"worker": role}, "restart": history.restart})
@@ -164,7 +164,7 @@ def _after(world: World, key: JobKey, attempt: Attempt) -> str:
 
 
 def _wait_out(world: World, key: JobKey) -> float:
-    """Let the back-off pass; how long it was."""
+    """Let the back-off pass; return how long it was."""
     wait = max(0.0, (world.job(key).not_before or 0.0) - world.now)
     world.pass_time(wait)
     return wait

@@ -1,4 +1,4 @@
-"""How long things stay."""
+"""How long data is kept."""
 
 from __future__ import annotations
 

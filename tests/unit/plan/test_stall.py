@@ -1,4 +1,4 @@
-"""Whether a run seems to hang, as data."""
+"""Detecting runs that hang, as data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairway.views import phrases
 
 
 def looks(**cores: float) -> stall.Trace:
-    """Two hours of looks every 15 s; each rank uses so many cores, and printed last at 100."""
+    """Return two hours of samples every 15 s; each rank uses this many cores, and last printed at second 100."""
     trace = stall.Trace(0.0)
     for now in range(0, 7201, 15):
         sights = [RankSight(name, use * now, 100.0) for name, use in cores.items()]
@@ -19,9 +19,9 @@ def looks(**cores: float) -> stall.Trace:
 
 
 def test_the_rank_that_does_nothing_is_named() -> None:
-    found = stall.judge(looks(a=1.0, b=0.0), 7200.0)
-    assert found == Stall(100.0, ("b",), ("a",), None)
-    assert phrases.stall(found, 820.0) == "b has used no CPU and printed nothing for 12m while a waits"
+    verdict = stall.judge(looks(a=1.0, b=0.0), 7200.0)
+    assert verdict == Stall(100.0, ("b",), ("a",), None)
+    assert phrases.stall(verdict, 820.0) == "b has used no CPU and printed nothing for 12m while a waits"
 
 
 def test_a_run_that_computes_in_silence_does_not_stall() -> None:
@@ -29,10 +29,10 @@ def test_a_run_that_computes_in_silence_does_not_stall() -> None:
 
 
 def test_threads_that_only_watch_are_no_work() -> None:
-    found = stall.judge(looks(a=0.01), 7200.0)
-    assert found is not None
-    assert found.idle == ("a",)
-    assert phrases.stall(found, 820.0) == "a has used no CPU and printed nothing for 12m"
+    verdict = stall.judge(looks(a=0.01), 7200.0)
+    assert verdict is not None
+    assert verdict.idle == ("a",)
+    assert phrases.stall(verdict, 820.0) == "a has used no CPU and printed nothing for 12m"
 
 
 def test_of_ranks_that_all_wait_the_one_that_never_runs_is_named() -> None:
@@ -70,9 +70,9 @@ def test_where_steps_are_known_ten_of_them_are_needed_and_a_minute(seconds: floa
     assert stall.limit(trace) == limit
     last = 100.0 + seconds * 19
     assert stall.judge(trace, last + limit - 1) is None
-    found = stall.judge(trace, last + limit + 1)
-    assert found == Stall(last, (), ("a",), seconds)
-    assert "nothing was printed or reported for" in phrases.stall(found, last + limit)
+    verdict = stall.judge(trace, last + limit + 1)
+    assert verdict == Stall(last, (), ("a",), seconds)
+    assert "nothing was printed or reported for" in phrases.stall(verdict, last + limit)
 
 
 def test_a_restart_and_busy_devices_count_as_work() -> None:

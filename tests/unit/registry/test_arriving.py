@@ -1,4 +1,4 @@
-"""Content that is sent in pieces, before a version names it."""
+"""Content that is uploaded in chunks, before a version refers to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def awaited(data: bytes) -> Awaited:
 
 
 def send(blobs: Blobs, data: bytes, owner: str = "ann") -> str:
-    """The whole of a content."""
+    """Upload a whole content; return its digest."""
     here, one = Arriving(blobs), awaited(data)
     here.append(owner, one, 0, data)
     assert here.settle(owner, [one], LONG)[0].whole
@@ -51,13 +51,13 @@ def send(blobs: Blobs, data: bytes, owner: str = "ann") -> str:
 
 
 def send_folder(blobs: Blobs, files: dict[str, bytes], owner: str = "ann") -> Sent:
-    """A folder of these files, as an honest caller does."""
+    """Upload a folder of these files, as an honest caller does."""
     entries = [Entry(name, 0o644, len(data), send(blobs, data, owner)) for name, data in sorted(files.items())]
     return Sent(owner, send(blobs, Manifest(tuple(entries)).encoded(), owner))
 
 
 def kept(blobs: Blobs) -> list[str]:
-    """What the registry has."""
+    """Return the names of the stored blobs."""
     return [path.name for path in (blobs.root / "sha256").rglob("*") if path.is_file()]
 
 
@@ -68,7 +68,7 @@ def test_however_it_comes_it_is_whole_at_the_end_and_only_then(
     blobs = Blobs(tmp_path_factory.mktemp("blobs"))
     one = awaited(data)
     for end in [*sorted(pieces), len(data)]:
-        # Another process each time: only what is on the disk counts.
+        # A new object each time, like another process: only what is on the disk counts.
         here = Arriving(blobs)
         at = here.standing("ann", one).have
         here.append("ann", one, at, data[at : max(at, end)])
@@ -146,16 +146,16 @@ def test_a_model_that_was_sent_is_the_one_that_is_registered_from_a_folder(tmp_p
     (source / "weights").write_bytes(b"w" * 50_000)
     sent = send_folder(blobs, {path.name: path.read_bytes() for path in source.iterdir()})
     models = Models(tmp_path, blobs)
-    made = models.register("mnist", sent, ModelFacts(), 1.0)
-    assert (str(made), made.format, made.files) == ("mnist@1", "onnx", 2)
+    version = models.register("mnist", sent, ModelFacts(), 1.0)
+    assert (str(version), version.format, version.files) == ("mnist@1", "onnx", 2)
     assert [path for path in (blobs.root / "arriving").rglob("*") if path.is_file() and path.name != "lock"] == []
-    assert models.register("mnist", str(source), ModelFacts(), 2.0) == made
+    assert models.register("mnist", str(source), ModelFacts(), 2.0) == version
     reader = replace(sent, held=blobs.has)
-    assert models.register("mnist", reader, ModelFacts(), 3.0) == made, "content that its sender may read need not come again"
-    assert (models.folder(made) / "weights").read_bytes() == b"w" * 50_000
+    assert models.register("mnist", reader, ModelFacts(), 3.0) == version, "content that its sender may read need not come again"
+    assert (models.folder(version) / "weights").read_bytes() == b"w" * 50_000
     for path in (blobs.root / "sha256").rglob("*"):
         assert path.is_dir() or path.stat().st_mode & 0o777 == 0o444
-    models.delete(made)
+    models.delete(version)
     models.free([])
     assert kept(blobs) == []
     with pytest.raises(UnavailableError, match="its manifest is missing or was removed"):
@@ -165,14 +165,14 @@ def test_a_model_that_was_sent_is_the_one_that_is_registered_from_a_folder(tmp_p
 def test_who_knows_a_digest_and_never_had_the_content_gets_nothing(tmp_path: Path, blobs: Blobs) -> None:
     files = {"model.onnx": onnx_file(), "weights": b"w" * 50_000}
     models = Models(tmp_path, blobs)
-    made = models.register("mnist", send_folder(blobs, files), ModelFacts(), 1.0)
+    version = models.register("mnist", send_folder(blobs, files), ModelFacts(), 1.0)
     here, one = Arriving(blobs), awaited(files["weights"])
     assert here.standing("bob", one) == Standing(0, 0, whole=False)
     assert here.settle("bob", [one], LONG) == [Standing(0, 0, whole=False)]
-    for held in (nothing_held, lambda digest: digest == made.digest, lambda digest: digest == one.digest):
+    for held in (nothing_held, lambda digest: digest == version.digest, lambda digest: digest == one.digest):
         with pytest.raises(UnavailableError, match="is missing or was removed"):
-            models.register("stolen", Sent("bob", made.digest, held=held), ModelFacts(), 2.0)
-    # A manifest of his own that names the content of others does not help either.
+            models.register("stolen", Sent("bob", version.digest, held=held), ModelFacts(), 2.0)
+    # A manifest of his own that refers to the content of others does not help either.
     entries = (
         Entry("model.onnx", 0o644, len(onnx_file()), send(blobs, onnx_file(), "bob")),
         Entry("w", 0o644, 50_000, one.digest),
@@ -181,13 +181,13 @@ def test_who_knows_a_digest_and_never_had_the_content_gets_nothing(tmp_path: Pat
     with pytest.raises(UnavailableError, match="the content of w is missing"):
         models.register("stolen", Sent("bob", own), ModelFacts(), 3.0)
     assert models.list("stolen") == []
-    # Nor do bytes of another content, or a part of the right one.
+    # Neither do bytes of another content, or a part of the right one.
     here.append("bob", one, 0, b"x" * one.size)
     with pytest.raises(RefusedError, match="the content sent as"):
         here.settle("bob", [one], LONG)
     here.append("bob", one, 0, files["weights"][:-1])
     assert not here.settle("bob", [one], LONG)[0].whole
-    # Who has the bytes may register them; they are kept once.
+    # A caller who has the bytes may register them; they are stored once.
     here.append("bob", one, one.size - 1, files["weights"][-1:])
     assert here.settle("bob", [one], LONG)[0].whole
     assert models.register("his", Sent("bob", own), ModelFacts(), 4.0).version == 1
@@ -198,17 +198,17 @@ def test_a_namespace_holds_what_its_versions_hold(tmp_path: Path, blobs: Blobs) 
     namespaces = Namespaces(tmp_path, several=True)
     possession = Possession(tmp_path, blobs, namespaces)
     models, datasets = Models(tmp_path, blobs, namespaces), Datasets(tmp_path, blobs, namespaces)
-    made = models.register("team-a/mnist", send_folder(blobs, {"model.onnx": onnx_file()}), ModelFacts(), 1.0)
+    version = models.register("team-a/mnist", send_folder(blobs, {"model.onnx": onnx_file()}), ModelFacts(), 1.0)
     (tmp_path / "rows").write_bytes(b"rows")
     rows = datasets.add("team-b/rows", tmp_path / "rows", 1.0)
     inside = hashlib.sha256(onnx_file()).hexdigest()
-    assert [possession.held_in("team-a")(digest) for digest in (made.digest, inside, rows.digest)] == [True, True, False]
-    assert [possession.held_in("team-b")(digest) for digest in (made.digest, inside, rows.digest)] == [False, False, True]
+    assert [possession.held_in("team-a")(digest) for digest in (version.digest, inside, rows.digest)] == [True, True, False]
+    assert [possession.held_in("team-b")(digest) for digest in (version.digest, inside, rows.digest)] == [False, False, True]
     assert not possession.held_in("default")(inside)
     (tmp_path / "elsewhere").write_bytes(onnx_file())
     datasets.add("team-b/described", tmp_path / "elsewhere", 2.0, reference=True)
     assert not possession.held_in("team-b")(inside), "a reference holds nothing"
-    models.delete(made)
+    models.delete(version)
     assert not possession.held_in("team-a")(inside)
 
 
@@ -234,8 +234,8 @@ def test_what_is_refused_is_not_kept_and_need_not_be_sent_again(tmp_path: Path, 
 def test_a_dataset_of_one_file_and_one_of_a_folder(tmp_path: Path, blobs: Blobs) -> None:
     datasets = Datasets(tmp_path, blobs)
     sent = send_folder(blobs, {"rows.csv": b"1,2\n"})
-    one = datasets.add("rows", Sent(sent.owner, sent.digest, is_file=True), 1.0)
-    assert one.is_file
+    version = datasets.add("rows", Sent(sent.owner, sent.digest, is_file=True), 1.0)
+    assert version.is_file
     assert datasets.resolve("rows").read_bytes() == b"1,2\n"
     many = datasets.add("more", send_folder(blobs, {"a/b": b"1", "c": b""}), 1.0)
     assert (many.is_file, many.files, many.size) == (False, 2, 1)
@@ -256,7 +256,7 @@ def entry(**changed: Any) -> dict[str, Any]:
 
 
 def spelled(*entries: dict[str, Any], **more: Any) -> bytes:
-    plain = [{key: value for key, value in one.items() if value} for one in entries]
+    plain = [{key: value for key, value in entry.items() if value} for entry in entries]
     return json.dumps({"format": 1, "entries": plain, **more}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -338,12 +338,12 @@ def test_a_crash_leaves_all_or_nothing_and_the_second_try_needs_nothing_sent(tmp
 def test_content_that_was_damaged_is_asked_for_again_and_repaired(blobs: Blobs, tmp_path: Path) -> None:
     files = {"model.onnx": onnx_file(), "weights": b"w" * (2 << 20)}
     models = Models(tmp_path, blobs)
-    made = models.register("mnist", send_folder(blobs, files), ModelFacts(), 1.0)
+    version = models.register("mnist", send_folder(blobs, files), ModelFacts(), 1.0)
     one = awaited(files["weights"])
     assert Arriving(blobs).standing("ann", one, held=blobs.has).whole
     path = blobs.path(one.digest)
     path.chmod(0o644)
     path.write_bytes(b"x" * one.size)
     assert Arriving(blobs).standing("ann", one, held=blobs.has) == Standing(0, 0, whole=False)
-    assert models.register("mnist", send_folder(blobs, files), ModelFacts(), 2.0) == made
+    assert models.register("mnist", send_folder(blobs, files), ModelFacts(), 2.0) == version
     assert path.read_bytes() == files["weights"]

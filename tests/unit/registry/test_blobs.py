@@ -1,4 +1,4 @@
-"""Blobs: whole, once, under their digest."""
+"""Blobs are stored completely, once, under their digest."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_crash_leaves_whole_blobs_only(tmp_path: Path, blobs: Blobs, moment: s
 
 
 def written_by(call: Callable[[], object]) -> tuple[int, int]:
-    """Bytes that this process read and wrote while the call ran, whatever of it came from memory."""
+    """Return the bytes that this process read and wrote during the call, including those from the page cache."""
 
     def count() -> tuple[int, int]:
         lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
@@ -122,7 +122,7 @@ def test_what_is_known_is_read_once_and_nothing_is_written(blobs: Blobs, tmp_pat
         path.write_bytes(bytes([number]) * size)
     first = blobs.put_files(paths)
     read, wrote = written_by(lambda: blobs.put_files(paths))
-    # Looking at the counters reads a little too.
+    # Reading the counters reads a little too.
     assert sum(sizes) <= read < sum(sizes) + 10_000
     assert wrote == 0
     assert blobs.put_files(paths) == first

@@ -1,4 +1,4 @@
-"""What pods bring: a checkpoint is kept whole or not at all, and nothing that a pod sends reaches anywhere else."""
+"""Uploads of pods: a checkpoint is stored completely or not at all, and no upload reaches any other path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fairway.runtime.pod import archive
 
 
 def checkpoint(folder: Path, step: int, sequence: int = 1, manifest: dict[str, Any] | None = None) -> Path:
-    """A checkpoint as a run writes it, with something else in its manifest if that is given."""
+    """Create a checkpoint as a run writes it, with these entries replaced in its manifest."""
     place = folder / f"step-{step:012d}"
     (place / "inner").mkdir(parents=True, exist_ok=True)
     (place / "inner" / "model.pt").write_bytes(b"weights")
@@ -66,7 +66,7 @@ def test_the_same_checkpoint_again_changes_nothing(carried: Carried, tmp_path: P
 
 
 def sparse(size: int) -> bytes:
-    """A file that says that it is as large as you like, and is nothing but a hole."""
+    """Return an archive member that claims this size, and is nothing but a hole."""
     member = tarfile.TarInfo("inner/model.pt")
     member.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(size)}
     content = b"0\n".ljust(512, b"\0")

@@ -1,4 +1,4 @@
-"""Content that nobody needs goes while others register the very same: no version ever lacks a file."""
+"""Unused content is deleted while other processes register the same content: no version ever lacks a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDS = 40
 
 
 def source_in(folder: Path) -> Path:
-    """A model with a file beside it."""
+    """Create a model with a second file."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.onnx").write_bytes(onnx_file())
     (folder / "weights").write_bytes(b"w" * 50_000)
@@ -35,7 +35,7 @@ def come_and_go(root: Path, name: str) -> None:
 
 
 def collect(root: Path, over: threading.Event) -> int:
-    """Give back what can be, all the time; how often it was possible."""
+    """Delete unused content continuously; return how often it was possible."""
     models, done = Models(root, Blobs(root / "blobs")), 0
     while not over.is_set():
         done += models.free([]) is not None

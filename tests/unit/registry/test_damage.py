@@ -1,4 +1,4 @@
-"""Content that was damaged on the disk: it is found, named, not given out, and repaired by a good copy."""
+"""Content damaged on the disk: it is detected, reported, not served, and repaired by a good copy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def digest_of(models: Models, version: ModelVersion, path: str = WEIGHTS) -> str
 
 
 def damage(path: Path) -> None:
-    """One byte becomes another, in place, as a program would do it."""
+    """Change a byte in place, as a program would do it."""
     path.chmod(0o644)
     with path.open("r+b") as file:
         first = file.read(1)
@@ -67,7 +67,7 @@ def damage(path: Path) -> None:
 
 
 def damage_unseen(path: Path) -> None:
-    """The same by a disk: no time of the file changes, as far as a test can do that."""
+    """Change a byte as a faulty disk would: without changing the file's times, as far as a test can do that."""
     state = path.stat()
     damage(path)
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
@@ -129,8 +129,8 @@ def test_small_files_and_the_list_of_files_are_repaired_too(
         damage(blobs.path(digest))
     with pytest.raises(DamagedError, match="mnist@1: blob"):
         models.folder(made)
-    found = models.verify([made], Course())
-    assert [(each.version, each.path) for each in found.damaged] == [("mnist@1", "")]
+    report = models.verify([made], Course())
+    assert [(each.version, each.path) for each in report.damaged] == [("mnist@1", "")]
     models.register("mnist", str(source), FACTS, 2.0)
     assert (models.folder(made) / "model.onnx").read_bytes() == onnx_file()
 
@@ -177,18 +177,18 @@ def test_verifying_reads_everything_and_names_what_is_wrong(
     (source / "more.txt").write_text("more")
     second = models.register("mnist", str(source), FACTS, 2.0)
     course = Course()
-    found = models.verify([made, second], course)
-    assert (found.versions, found.files, found.damaged) == (2, 4, ())
-    assert course.done == course.total == found.size == sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
+    report = models.verify([made, second], course)
+    assert (report.versions, report.files, report.damaged) == (2, 4, ())
+    assert course.done == course.total == report.size == sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
     damage(blobs.path(digest_of(models, made)))
     blobs.path(digest_of(models, second, "more.txt")).unlink()
-    found = models.verify([made, second], Course())
-    assert [(each.version, each.path) for each in found.damaged] == [
+    report = models.verify([made, second], Course())
+    assert [(each.version, each.path) for each in report.damaged] == [
         ("mnist@1", WEIGHTS),
         ("mnist@2", "more.txt"),
         ("mnist@2", WEIGHTS),
     ]
-    assert found.damaged[1].problem == MISSING
+    assert report.damaged[1].problem == MISSING
 
 
 def test_verifying_does_not_believe_the_cache_and_corrects_it(
@@ -200,7 +200,7 @@ def test_verifying_does_not_believe_the_cache_and_corrects_it(
     real = os.stat
 
     def unchanged(place: str | os.PathLike[str], **more: object) -> os.stat_result:
-        """What a disk that lost a bit would show: the state from before."""
+        """Return the state from before, as with a disk that lost a bit."""
         return known if os.fspath(place) == os.fspath(path) else real(place, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "stat", unchanged)
@@ -224,35 +224,35 @@ def test_missing_content_is_said_before_the_first_byte(models: Models, blobs: Bl
 
 
 def test_datasets_are_checked_and_repaired_alike(datasets: Datasets, blobs: Blobs, source: Path) -> None:
-    made = datasets.add("rows", str(source), 1.0)
+    version = datasets.add("rows", str(source), 1.0)
     served = datasets.resolve("rows@1") / WEIGHTS
-    # The files are old enough to be remembered, so that they would not be read again.
+    # The files are old enough for their digests to be remembered, so that they would not be read again.
     for path in source.rglob("*"):
         os.utime(path, (1.0, 1.0))
     time_of_memory = snapshot.take(source, blobs, ignoring=False, limit=None, recorded=True)
-    assert time_of_memory.digest == made.digest
+    assert time_of_memory.digest == version.digest
     damage(served)
     with pytest.raises(DamagedError, match=rf"rows@1: {WEIGHTS} is damaged"):
         datasets.resolve("rows@1")
     with pytest.raises(DamagedError, match="fairway data add rows PATH"):
-        datasets.packed(made)
-    assert [each.path for each in datasets.verify([made], Course()).damaged] == [WEIGHTS]
-    assert datasets.add("rows", str(source), 2.0) == made
+        datasets.packed(version)
+    assert [each.path for each in datasets.verify([version], Course()).damaged] == [WEIGHTS]
+    assert datasets.add("rows", str(source), 2.0) == version
     assert served.read_bytes() != (source / WEIGHTS).read_bytes()
     assert (datasets.resolve("rows@1") / WEIGHTS).read_bytes() == (source / WEIGHTS).read_bytes()
-    assert datasets.verify([made], Course()).damaged == ()
+    assert datasets.verify([version], Course()).damaged == ()
 
 
 def test_adding_repairs_what_was_never_read_since(datasets: Datasets, blobs: Blobs, source: Path) -> None:
-    made = datasets.add("rows", str(source), 1.0)
-    damage(blobs.path(next(file.sha256 for file in datasets.files(made) if file.path == WEIGHTS)))
-    assert datasets.add("rows", str(source), 2.0) == made
-    assert datasets.verify([made], Course()).damaged == ()
+    version = datasets.add("rows", str(source), 1.0)
+    damage(blobs.path(next(file.sha256 for file in datasets.files(version) if file.path == WEIGHTS)))
+    assert datasets.add("rows", str(source), 2.0) == version
+    assert datasets.verify([version], Course()).damaged == ()
 
 
 def test_of_a_reference_the_list_alone_is_verified(datasets: Datasets, source: Path) -> None:
-    made = datasets.add("rows", str(source), 1.0, reference=True)
-    found = datasets.verify([made], Course())
+    version = datasets.add("rows", str(source), 1.0, reference=True)
+    found = datasets.verify([version], Course())
     assert (found.versions, found.files, found.damaged) == (1, 0, ())
 
 
@@ -279,7 +279,7 @@ def test_a_store_elsewhere_repairs_what_was_fetched(store: RemoteBlobs, tmp_path
     damage(store.path(digest))
     store.provide([digest])
     assert store.read(digest) == b"content"
-    # Damaged there: a good copy replaces that too.
+    # The far copy is damaged: a good copy replaces that too.
     shutil.rmtree(tmp_path / "near" / "sha256")
     far = next(path for path in (tmp_path / "far").rglob("*") if path.is_file())
     damage(far)

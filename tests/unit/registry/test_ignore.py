@@ -1,4 +1,4 @@
-"""Our rules against those of git itself."""
+"""Our ignore rules compared with those of git itself."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Folder:
 
     def by_git(self) -> set[str]:
         asked = [name for name in [*PATHS, ".gitignore", "src/.gitignore"] if (self.path / name).exists()]
-        found = subprocess.run(
+        completed = subprocess.run(
             [
                 "git",
                 "-c",
@@ -62,7 +62,7 @@ class Folder:
             capture_output=True,
             check=False,
         )
-        ignored = {name.decode() for name in found.stdout.split(b"\0") if name}
+        ignored = {name.decode() for name in completed.stdout.split(b"\0") if name}
         return {name for name in asked if name not in ignored}
 
     def by_us(self) -> set[str]:

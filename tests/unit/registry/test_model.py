@@ -1,4 +1,4 @@
-"""Versions of models in a folder: what the suite of the port cannot see."""
+"""Versions of models in a folder: cases that the suite of the port does not cover."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def test_unchanged_content_registered_again_writes_nothing(models: Models, sourc
 
 
 def test_a_version_is_read_anew_by_another_process(models: Models, source: Path, tmp_path: Path) -> None:
-    made = models.register("mnist", str(source), FACTS, 1.0)
-    models.promote(made, "champion")
-    models.tag(made, {"a": "b"})
+    version = models.register("mnist", str(source), FACTS, 1.0)
+    models.promote(version, "champion")
+    models.tag(version, {"a": "b"})
     again = Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
     assert again.list() == models.list()
     assert again.get("mnist@champion").tags == {"team": "nlp", "a": "b"}
@@ -55,9 +55,9 @@ def test_what_is_laid_out_shares_its_space_and_cannot_be_written(models: Models,
 
 
 def test_a_deleted_version_leaves_no_folder(models: Models, source: Path) -> None:
-    made = models.register("mnist", str(source), FACTS, 1.0)
-    folder = models.folder(made)
-    models.delete(made)
+    version = models.register("mnist", str(source), FACTS, 1.0)
+    folder = models.folder(version)
+    models.delete(version)
     assert not folder.exists()
     assert list(folder.parent.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""Names of models and datasets in namespaces, and a registry from before there were any."""
+"""Names of models and datasets in namespaces, and a registry of a version without namespaces."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_was_named_before_there_were_namespaces_stays_what_it_was(tmp_path:
         assert (version.name, version.version) == ("mnist", number)
         assert models.relative(str(version), "team-a") == f"mnist@{number}", "as objects and pods have it now"
         assert models.meant(reference, "team-b").startswith("team-b/"), "who did not use it has no part in it"
-    # Own versions go on with the numbers, so that no number ever means two.
+    # New versions continue the numbers, so that no number ever refers to two versions.
     assert register(models, tmp_path / "m", "team-a/mnist", "own", 2.0) == "team-a/mnist@4"
     assert models.meant("mnist@1", "team-a") == "mnist@1"
     assert models.meant("mnist@4", "team-a") == "team-a/mnist@4"

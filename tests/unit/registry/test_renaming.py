@@ -1,4 +1,4 @@
-"""Another name for a model, with all its versions."""
+"""Renaming a model with all its versions."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def test_versions_aliases_tags_and_taken_numbers_go_along(tmp_path: Path) -> Non
     models.rename("mnist", "digits", "Digits")
     assert [str(each) for each in models.list()] == ["digits@2", "digits@3"]
     assert models.names() == ["digits"]
-    found = models.get("digits@champion")
-    assert (found.version, found.digest, found.title, found.created) == (2, before.digest, "Digits", before.created)
+    version = models.get("digits@champion")
+    assert (version.version, version.digest, version.title, version.created) == (2, before.digest, "Digits", before.created)
     assert models.get("digits@3").tags == {"n": "2", "more": "yes"}
-    assert [each.path for each in models.files(found)] == ["1.onnx"]
+    assert [each.path for each in models.files(version)] == ["1.onnx"]
     with pytest.raises(NotFoundError):
         models.get("mnist")
-    # A second object reads the same from the disk, and numbers go on.
+    # Another object reads the same from the disk, and numbers continue.
     other = Models(tmp_path, Blobs(tmp_path / "blobs"))
     assert other.list() == models.list()
     assert models.register("digits", str(tmp_path / "0.onnx"), ModelFacts(), 20.0).version == 4

@@ -1,4 +1,4 @@
-"""What a folder holds, and what of it cannot be kept."""
+"""Scanning a folder, and content that cannot be stored."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from fairway.registry.manifest import Entry, Manifest
 
 
 class Site:
-    """A folder, and a place for blobs."""
+    """A folder, and a store for blobs."""
 
     def __init__(self, path: Path) -> None:
         self.blobs = Blobs(path / "blobs")
@@ -30,7 +30,7 @@ class Site:
         before = path.stat().st_ctime_ns if path.exists() else 0
         path.write_text(text)
         while path.stat().st_ctime_ns == before:
-            # Within one tick of the file system's clock.
+            # Repeat until the write falls into another tick of the file system's clock.
             path.write_text(text)
         return path
 
@@ -44,7 +44,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    # The times of files are trusted at once; `Site.write` sees to it that a change shows in them.
+    # The times of files are trusted at once; `Site.write` ensures that a change is visible in them.
     monkeypatch.setattr(snapshot, "SETTLED", -1.0)
     return Site(tmp_path)
 
@@ -173,5 +173,5 @@ def test_unchanged_files_cost_microseconds_each(site: Site) -> None:
     site.take()
     begun = time.process_time()
     assert site.take().read == 0
-    # Ten thousand then take well under a second.
+    # At this rate, ten thousand take well under a second.
     assert time.process_time() - begun < 0.15

@@ -1,4 +1,4 @@
-"""Content that lies elsewhere: fetched, described, and refused when it would lead out of its folder."""
+"""Content at other locations: fetched, described, and refused when it would leave its folder."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def bucket() -> str:
 
 def test_a_model_is_imported_from_a_uri(bucket: str, tmp_path: Path) -> None:
     models = Models(tmp_path, Blobs(tmp_path / "blobs"))
-    made = models.register("a", f"{bucket}/models/a", ModelFacts(), 1.0)
-    assert [file.path for file in models.files(made)] == ["assets/x.txt", "model.onnx"]
+    version = models.register("a", f"{bucket}/models/a", ModelFacts(), 1.0)
+    assert [file.path for file in models.files(version)] == ["assets/x.txt", "model.onnx"]
     one = models.register("b", f"{bucket}/models/a/model.onnx", ModelFacts(), 1.0)
     assert [file.path for file in models.files(one)] == ["model.onnx"]
     (tmp_path / "m.onnx").write_bytes(onnx_file())
@@ -94,10 +94,10 @@ def test_a_reference_is_described_and_not_copied(tmp_path: Path) -> None:
     data.mkdir()
     (data / "1.png").write_bytes(b"one" * 1000)
     datasets = Datasets(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
-    made = datasets.add("images", str(data), 5e9, reference=True)
-    assert (made.files, made.size, made.reference) == (1, 3000, str(data))
-    assert [file.path for file in datasets.files(made)] == ["1.png"]
-    assert datasets.add("images", str(data), 6e9, reference=True) == made
+    version = datasets.add("images", str(data), 5e9, reference=True)
+    assert (version.files, version.size, version.reference) == (1, 3000, str(data))
+    assert [file.path for file in datasets.files(version)] == ["1.png"]
+    assert datasets.add("images", str(data), 6e9, reference=True) == version
     assert datasets.locate("images@1") == str(data)
     kept = [path for path in (tmp_path / "home").rglob("*") if path.is_file() and path.name != "checked"]
     assert all(path.stat().st_size < 1000 for path in kept)
@@ -105,19 +105,19 @@ def test_a_reference_is_described_and_not_copied(tmp_path: Path) -> None:
         datasets.resolve("images@1")
     copied = datasets.add("images", str(data), 7e9)
     assert (copied.version, copied.reference) == (2, "")
-    assert copied.digest != made.digest, "a manifest of content that is kept would promise that it is"
+    assert copied.digest != version.digest, "a manifest of content that is kept would promise that it is"
     assert datasets.locate("images@2") == str(datasets.resolve("images@2"))
 
 
 def test_a_copy_after_a_reference_has_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Every file counts as one that has not changed for long, so that it is remembered.
+    # Treat every file as unchanged for long, so that its digest is remembered.
     monkeypatch.setattr(snapshot, "SETTLED", -60.0)
     data = tmp_path / "images"
     data.mkdir()
     (data / "1.png").write_bytes(b"one")
     blobs = Blobs(tmp_path / "home" / "blobs")
     datasets = Datasets(tmp_path / "home", blobs)
-    # What is remembered of the files from here on says nothing of blobs.
+    # The digests remembered from here on do not imply that blobs exist.
     assert snapshot.fingerprint(data, blobs)
     datasets.add("images", str(data), 1.0, reference=True)
     datasets.add("images", str(data), 1.0)
@@ -125,7 +125,7 @@ def test_a_copy_after_a_reference_has_its_content(tmp_path: Path, monkeypatch: p
 
 
 def test_code_that_shares_a_file_with_a_deleted_model_is_kept_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Every file counts as one that has not changed for long, so that it is remembered.
+    # Treat every file as unchanged for long, so that its digest is remembered.
     monkeypatch.setattr(snapshot, "SETTLED", -60.0)
     code = tmp_path / "code"
     code.mkdir()
@@ -168,8 +168,8 @@ def test_a_reference_that_has_changed_is_refused(tmp_path: Path, what: str) -> N
 
 def test_a_reference_may_be_a_uri(bucket: str, tmp_path: Path) -> None:
     datasets = Datasets(tmp_path, Blobs(tmp_path / "blobs"))
-    made = datasets.add("remote", f"{bucket}/models", 1.0, reference=True)
-    assert [(file.path, file.sha256) for file in datasets.files(made)] == [("a/assets/x.txt", ""), ("a/model.onnx", "")]
+    version = datasets.add("remote", f"{bucket}/models", 1.0, reference=True)
+    assert [(file.path, file.sha256) for file in datasets.files(version)] == [("a/assets/x.txt", ""), ("a/model.onnx", "")]
     assert datasets.locate("remote") == f"{bucket}/models"
     system, place = fsspec.core.url_to_fs(bucket)
     system.pipe_file(f"{place}/models/a/assets/x.txt", b"longer")

@@ -20,7 +20,7 @@ def _outside_of_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def in_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Variables and folders as an engine makes them; returns the run's folder."""
+    """Set the variables and create the folders of an engine; return the run's folder."""
     for name in ("attempt", "shared", "checkpoints"):
         (tmp_path / name).mkdir()
         variable = {"checkpoints": "CHECKPOINT"}.get(name, name.upper())

@@ -1,4 +1,4 @@
-"""A function that came with a submit is called, and what comes of it is kept."""
+"""A function submitted by the client is called, and its result is stored."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_modules_are_found_where_the_caller_found_them(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "sums.py").write_text("def add(a, b): return a + b\n")
-    # A function of a module travels by its name.
+    # A function of a module is pickled by its name.
     packed = b"(dS'function'\ncsums\nadd\nsS'args'\n(I1\nI2\ntsS'kwargs'\n(ds."
     assert run(tmp_path, packed, path=[str(folder)])[1] == {"value": 3, "error": None}
 

@@ -1,4 +1,4 @@
-"""Saving and finding checkpoints, and when to."""
+"""Saving and finding checkpoints, and when to save."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_before_the_first_save_there_is_none(in_job: Path) -> None:
 
 def test_what_was_saved_is_found(in_job: Path) -> None:
     save(123, epoch=4)
-    found = checkpoint.latest(deep=True)
-    assert found is not None
-    assert (found.step, found.world_size, found.meta) == (123, 1, {"epoch": 4})
-    assert found.path == in_job / "checkpoints" / "step-000000000123"
-    assert (found.path / "inner" / "model.bin").read_text() == "weights"
+    latest = checkpoint.latest(deep=True)
+    assert latest is not None
+    assert (latest.step, latest.world_size, latest.meta) == (123, 1, {"epoch": 4})
+    assert latest.path == in_job / "checkpoints" / "step-000000000123"
+    assert (latest.path / "inner" / "model.bin").read_text() == "weights"
     assert (in_job / "checkpoints" / "latest").read_text().strip() == "step-000000000123"
-    manifest = json.loads((found.path / "manifest.json").read_text())
+    manifest = json.loads((latest.path / "manifest.json").read_text())
     digest = hashlib.sha256(b"weights").hexdigest()
     assert manifest["files"] == {"inner/model.bin": {"size": 7, "sha256": digest}}
 
@@ -67,9 +67,9 @@ def test_only_the_newest_are_kept(in_job: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_newest_save_wins_over_a_higher_step(in_job: Path) -> None:
     save(500)
     save(400)
-    found = checkpoint.latest()
-    assert found is not None
-    assert found.step == 400
+    latest = checkpoint.latest()
+    assert latest is not None
+    assert latest.step == 400
     save(410, keep=2)
     assert steps() == [410, 400]
 
@@ -77,9 +77,9 @@ def test_the_newest_save_wins_over_a_higher_step(in_job: Path) -> None:
 def test_the_same_step_again_replaces_it(in_job: Path) -> None:
     save(5, "old")
     save(5, "new!")
-    found = checkpoint.latest()
-    assert found is not None
-    assert (found.path / "inner" / "model.bin").read_text() == "new!"
+    latest = checkpoint.latest()
+    assert latest is not None
+    assert (latest.path / "inner" / "model.bin").read_text() == "new!"
     assert steps() == [5]
 
 
@@ -104,9 +104,9 @@ def test_a_damaged_one_is_passed_over_for_the_one_before(in_job: Path, damage: s
         (newest / "inner" / "model.bin").unlink()
     else:
         (newest / "manifest.json").write_text('{"step": 2')
-    found = checkpoint.latest()
-    assert found is not None
-    assert found.step == 1
+    latest = checkpoint.latest()
+    assert latest is not None
+    assert latest.step == 1
 
 
 def test_changed_bytes_of_the_same_size_are_seen_when_asked_for(in_job: Path) -> None:
@@ -161,10 +161,10 @@ def test_a_sharded_save_holds_the_parts_of_all_ranks(in_job: Path, monkeypatch: 
     assert steps() == []
     enter_as(0, monkeypatch)
     save_part(7, 0)
-    found = checkpoint.latest(deep=True)
-    assert found is not None
-    assert found.world_size == 2
-    assert sorted(path.name for path in found.path.iterdir()) == ["manifest.json", "part-0.bin", "part-1.bin"]
+    latest = checkpoint.latest(deep=True)
+    assert latest is not None
+    assert latest.world_size == 2
+    assert sorted(path.name for path in latest.path.iterdir()) == ["manifest.json", "part-0.bin", "part-1.bin"]
 
 
 def test_a_sharded_save_waits_for_the_last_rank(in_job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,9 +275,9 @@ def test_a_manifest_that_holds_up_or_makes_no_sense_is_passed_over(in_job: Path)
     os.mkfifo(root / "step-000000000090" / "manifest.json")
     (root / "step-000000000091").mkdir()
     (root / "step-000000000091" / "manifest.json").symlink_to("/dev/zero")
-    found = checkpoint.latest(deep=True)
-    assert found is not None
-    assert found.step == 1
+    latest = checkpoint.latest(deep=True)
+    assert latest is not None
+    assert latest.step == 1
     with checkpoint.save(2):
         pass
     assert [one.step for one in checkpoint.history()] == [2, 1]

@@ -1,4 +1,4 @@
-"""Who am I, inside and outside of a job."""
+"""Rank, world size and names, inside and outside of a job."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ def test_a_restart_by_torchrun_is_another_start(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_variables_of_the_engine_itself_are_no_launcher(in_job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`LOCAL_RANK` counts over a node there, and a metrics file or a device over the task."""
+    """The engine's `LOCAL_RANK` is counted per node, while metrics files and devices are counted per task."""
     ours = {"TORCHELASTIC_RUN_ID": context.job(), "RANK": "7", "LOCAL_RANK": "3", "OMPI_COMM_WORLD_RANK": "7"}
     ours |= {"OMPI_MCA_orte_hnp_uri": "4096.0;tcp://127.0.0.1:1", "OMPI_COMM_WORLD_LOCAL_RANK": "3"}
     for name, value in ours.items():
         monkeypatch.setenv(name, value)
     assert (context.rank(), context.local_rank()) == (0, 0)
-    monkeypatch.setenv("PMIX_NAMESPACE", "prterun@1")  # mpirun, out of the engine's sight
+    monkeypatch.setenv("PMIX_NAMESPACE", "prterun@1")  # mpirun, started without the engine's knowledge
     assert (context.rank(), context.local_rank()) == (7, 3)
 
 

@@ -1,4 +1,4 @@
-"""What the exporters share."""
+"""Functions shared by the exporters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fairway.export` does before any framework is asked."""
+"""What `fairway.export` does before it uses a framework."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairway.runtime.exported import Exported, ExportError, tensor
 
 
 def exporter(tmp: str, answer: float = 0.0, format: str = "onnx", batch: int = -1) -> Any:
-    """A way that writes a file whose answers are off by so much."""
+    """Return an export method that writes a file; its answers are off by `answer`."""
 
     def write(folder: Path) -> Exported:
         (folder / tmp).write_text("x")
@@ -30,7 +30,7 @@ def exporter(tmp: str, answer: float = 0.0, format: str = "onnx", batch: int = -
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
-    """The ways that a model has; the test fills them in."""
+    """The export methods of a model; the test fills them in."""
     found: list[Any] = []
     monkeypatch.chdir(tmp_path)
     arrays = [numpy.arange(4, dtype=numpy.float32)]
@@ -51,9 +51,9 @@ def test_the_first_way_that_answers_the_same_is_taken(
     assert (about["format"], about["entry"], about["metrics"]) == ("savedmodel", "b", {"accuracy": 1.0})
     assert about["checked"]["largest_difference"] < 1e-4
     assert sorted(path.name for path in (tmp_path / "outputs" / "model").iterdir()) == ["b", "fairway.json", "sub"]
-    said = capsys.readouterr().err
-    assert "not exported as first: ValueError: no such operator\n" in said
-    assert "differ from the live model's by 0.5" in said
+    stderr = capsys.readouterr().err
+    assert "not exported as first: ValueError: no such operator\n" in stderr
+    assert "differ from the live model's by 0.5" in stderr
 
 
 def test_nothing_is_left_when_no_way_works(ways: list[Any], tmp_path: Path) -> None:

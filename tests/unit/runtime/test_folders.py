@@ -1,4 +1,4 @@
-"""A crash between any two acts on the disk leaves a whole checkpoint to go on from."""
+"""A crash between any two operations on the disk leaves a complete checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.runtime import checkpoint, folders
 
 
 class CrashError(BaseException):
-    """The process ends here; nothing below catches it."""
+    """The process crashes here; no code catches it."""
 
 
 ACTS = ("rename", "replace", "fsync", "unlink", "rmdir")
@@ -24,7 +24,7 @@ def save(step: int, text: str) -> None:
 
 
 def crash_at(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
-    """From the `number`-th act on nothing reaches the disk any more, as if the process were dead."""
+    """Let no operation after the first `number` reach the disk, as if the process had crashed."""
     seen: list[str] = []
 
     def guard(name: str, act: Any) -> Any:
@@ -63,10 +63,10 @@ def test_a_crash_at_any_act_leaves_the_newest_or_the_one_before(in_job: Path, mo
             crash_at(patch, number)
             with pytest.raises(CrashError):
                 save(step, "three")
-        found = checkpoint.latest(deep=True)
-        assert found is not None, f"nothing left after a crash at act {number}"
-        text = (found.path / "model.bin").read_text()
-        assert (found.step, text) in {(2, "two"), (step, "three")}, f"act {number}"
+        latest = checkpoint.latest(deep=True)
+        assert latest is not None, f"nothing left after a crash at act {number}"
+        text = (latest.path / "model.bin").read_text()
+        assert (latest.step, text) in {(2, "two"), (step, "three")}, f"act {number}"
         save(9, "after")
         assert checkpoint.history()[0].step == 9
         left = [path.name for path in (in_job / "checkpoints").iterdir() if path.name.startswith((".tmp", ".old", ".trash"))]

@@ -1,4 +1,4 @@
-"""Files that grow while they are read."""
+"""Reading files while they grow."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_file_that_was_emptied_begins_again(tmp_path: Path) -> None:
 def test_one_look_takes_a_part_of_a_long_file(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"x" * (growing.READ_LIMIT + 10) + b"\nlast\n")
     file = GrowingFile(tmp_path / "log")
-    # A line that no look could hold is cut, and what follows is found all the same.
+    # A line longer than the read limit is split, and the lines after it are still found.
     assert [len(line) for _, line in lines(file)] == [growing.READ_LIMIT]
     assert [line for _, line in lines(file)] == [b"x" * 10, b"last"]
 
@@ -121,7 +121,7 @@ def test_a_file_is_read_up_to_a_limit(tmp_path: Path) -> None:
 
 
 def event(moment: bytes) -> bytes:
-    """An event whose time is written with these bytes."""
+    """Return an event with these bytes as its time."""
     value = b"\x0a\x06\x0a\x01x\x15" + b"\x00\x00\x80?"
     value = b"\x0a" + bytes([len(value) - 2]) + value[2:]
     return record(moment + b"\x2a" + bytes([len(value)]) + value)
@@ -196,7 +196,7 @@ def test_a_folder_is_listed_again_when_names_may_have_come(tmp_path: Path) -> No
 def test_a_folder_changed_just_now_is_looked_at_again(tmp_path: Path) -> None:
     folder = GrowingFolder(tmp_path)
     os.utime(tmp_path)
-    # Something else may appear within the same tick of the file system's clock.
+    # Another file may appear within the same tick of the file system's clock.
     assert folder.changed()
     assert folder.changed()
 

@@ -1,4 +1,4 @@
-"""Leases over pieces of work, with holders that die, hang and come back."""
+"""Leases on pieces of work, with holders that die, hang and return."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TERMS = {"items": 100, "size": 10}
 
 
 def die(lease: Lease) -> None:
-    """What the kernel does for a killed process: its files are closed, nothing else happens."""
+    """Do what the kernel does for a killed process: close its files, and nothing else."""
     os.close(lease._file)
 
 
 class Pieces(RuleBasedStateMachine):
-    """Any order of taking, finishing, dying, hanging and starting again: no piece is lost, none has two live holders."""
+    """Any order of leasing, finishing, dying, hanging and restarting: no piece is lost, and none has two live holders."""
 
     count = 7
 

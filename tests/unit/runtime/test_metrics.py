@@ -1,4 +1,4 @@
-"""report(): what reaches the file, and what can go wrong on the way."""
+"""report(): what reaches the file, and what can fail on the way."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lines(folder: Path, rank: int = 0) -> list[tuple[float, int | None, dict[str
 
 
 class Tensor:
-    """Like a tensor of one or more elements: `float()` and `item()` work for one."""
+    """Like a tensor of one or more elements: `float()` and `item()` work only for one."""
 
     def __init__(self, *values: float) -> None:
         self.values = values

@@ -1,4 +1,4 @@
-"""Being asked to end."""
+"""Requests to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event files as real writers made them, and what damage does."""
+"""Event files of real writers, and damaged ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fairway.runtime import tfevents
 
 RECORDED = Path(__file__).parent / "fixtures" / "tensorboard"
 SIMPLE = (RECORDED / "simple-scalars.tfevents").read_bytes()
-"""By tensorboardX: `loss` and `train/accuracy` for five steps, a histogram and a text."""
+"""From tensorboardX: `loss` and `train/accuracy` for five steps, a histogram and a text."""
 TENSORS = (RECORDED / "tensor-scalars.tfevents").read_bytes()
-"""By TensorBoard's own writer, as `tf.summary.scalar` does: `epoch_loss` and `lr` for three steps."""
+"""From TensorBoard's own writer, as `tf.summary.scalar` does: `epoch_loss` and `lr` for three steps."""
 
 
 def decoded(data: bytes) -> list[tuple[int, dict[str, float]]]:

@@ -1,4 +1,4 @@
-"""The terminal behind the pictures of the README."""
+"""The terminal that renders the pictures of the README."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the methods of clients take: signatures, unknown keywords, wrong types; and what they return."""
+"""Arguments of the clients' methods: signatures, unknown keywords, wrong types; and their results."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_run_knows_its_client(daemon: FakeDaemon) -> None:
     ended = run.wait(timeout=5)
     assert ended.phase.value == "Succeeded"
     assert isinstance(ended, Run)
-    assert [one.name for one in Client().list().jobs] == ["mnist-1"]
+    assert [job.name for job in Client().list().jobs] == ["mnist-1"]
     assert list(Client().list().jobs[0].logs()) == ["one", "two"]
     assert repr(run) == "Run(mnist-1, Running)"
     assert repr(Client().list()) == "RunList(1, 1 jobs: mnist-1)"

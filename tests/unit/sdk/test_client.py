@@ -1,4 +1,4 @@
-"""Both clients against a daemon that says what it is told: the same verbs, the same values."""
+"""Both clients against a daemon with canned answers: the same methods, the same values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def line(**told: object) -> bytes:
 
 @pytest.fixture(params=["blocking", "async"])
 def ask(request: pytest.FixtureRequest, daemon: FakeDaemon) -> Ask:
-    """Calls a verb by name on one client or the other, and gives a coroutine either way."""
+    """Return a function that calls a method of one of the two clients by name; it is a coroutine function for both."""
 
     async def call(name: str, /, *args: Any, **kwargs: Any) -> Any:
         if request.param == "blocking":
@@ -95,7 +95,7 @@ async def test_a_document_in_any_form_is_submitted(
     environment = sent[0]["environment"]
     assert isinstance(environment, dict)
     assert "PATH" in environment
-    assert "SOME_SECRET" not in environment  # only the machine's part, where the run does not work in place
+    assert "SOME_SECRET" not in environment  # only the machine's variables, since the run does not work in place
 
 
 async def test_wishes_are_laid_over_the_document(ask: Ask, daemon: FakeDaemon) -> None:
@@ -117,9 +117,9 @@ async def test_a_function_travels_with_its_arguments(ask: Ask, daemon: FakeDaemo
     factor = 3
     await ask("submit", lambda x, y: x * y * factor, workers=2, name="times", args=(2,), kwargs={"y": 5})
     sent: dict[str, Any] = daemon.asked[0].data
-    made = read_data(sent["document"])
-    assert (made.metadata.name, made.spec.roles["worker"].replicas.max, made.spec.code.in_place) == ("times", 2, True)
-    assert made.spec.roles["worker"].command[1:] == ("-m", "fairway.runtime.call", "call.pkl")
+    document = read_data(sent["document"])
+    assert (document.metadata.name, document.spec.roles["worker"].replicas.max, document.spec.code.in_place) == ("times", 2, True)
+    assert document.spec.roles["worker"].command[1:] == ("-m", "fairway.runtime.call", "call.pkl")
     outer = pickle.loads(base64.b64decode(sent["files"]["call.pkl"]))
     inner = pickle.loads(outer["call"])
     assert inner["function"](*inner["args"], **inner["kwargs"]) == 30

@@ -1,4 +1,4 @@
-"""The wire to a cluster: over real TLS to a small server of our own, as a kubeconfig says."""
+"""Requests to a cluster: over real TLS to a small server of our own, as a kubeconfig specifies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HERE = Target("https://10.0.0.1:6443", context="lab")
 
 
 class ApiServer:
-    """Answers one connection after the other, as told."""
+    """Answers one connection after the other, as the test sets."""
 
     def __init__(self, folder: Path) -> None:
         self.own = certificate.make(["localhost"], NOW)
@@ -61,7 +61,7 @@ class ApiServer:
         self.answer = lambda connection: connection.sendall(head + body)
 
     def close(self) -> None:
-        # `close` alone does not wake up whoever waits in `accept`.
+        # `close` alone does not wake up a thread that waits in `accept`.
         self.listening.shutdown(socket.SHUT_RDWR)
         self.listening.close()
         self._thread.join(5)
@@ -109,9 +109,9 @@ def test_every_path_of_the_daemon_has_its_place(path: str, query: Any, target: s
 
 def test_a_request_goes_out_as_the_user_of_the_kubeconfig(server: ApiServer, tmp_path: Path) -> None:
     server.says(200, b'{"jobs": []}')
-    found = Cluster("lab", kubeconfig(server, tmp_path))
-    assert found.target.namespace == "team"
-    assert json.loads(found.request("POST", "/v1/jobs", {"namespace": "team"}, b"{}").read()) == {"jobs": []}
+    cluster = Cluster("lab", kubeconfig(server, tmp_path))
+    assert cluster.target.namespace == "team"
+    assert json.loads(cluster.request("POST", "/v1/jobs", {"namespace": "team"}, b"{}").read()) == {"jobs": []}
     head = server.heard[0].decode()
     assert head.startswith("POST /apis/record.fairway.dev/v1alpha1/namespaces/team/jobs HTTP/1.1\r\n")
     assert "Authorization: Bearer of-ann\r\n" in head
@@ -219,9 +219,9 @@ def test_a_plug_in_is_asked_again_when_its_token_is_refused(server: ApiServer, t
     ],
 )
 def test_errors_keep_the_words_of_whoever_said_no(status: int, body: Any, kind: type[FairwayError], words: str) -> None:
-    found = read_error(status, body if isinstance(body, bytes) else json.dumps(body).encode(), HERE)
-    assert isinstance(found, kind)
-    assert words in found.message
+    error = read_error(status, body if isinstance(body, bytes) else json.dumps(body).encode(), HERE)
+    assert isinstance(error, kind)
+    assert words in error.message
 
 
 def test_a_proxy_is_refused_in_words(server: ApiServer, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Finding, starting and replacing the daemon, with a program that only pretends to be one."""
+"""Finding, starting and replacing the daemon, with a program that imitates it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From wishes to documents that the daemon understands."""
+"""From arguments to documents that the daemon understands."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ WISHES: Wishes = {
 
 
 def test_every_wish_arrives_in_the_document() -> None:
-    made = read_data(document.make_document(["python", "train.py"], WISHES, namespace="team", in_place=True))
-    spec, worker = made.spec, made.spec.roles["worker"]
-    assert (made.metadata.name, made.metadata.namespace, made.metadata.labels) == ("mnist", "team", {"team": "nlp"})
+    data = read_data(document.make_document(["python", "train.py"], WISHES, namespace="team", in_place=True))
+    spec, worker = data.spec, data.spec.roles["worker"]
+    assert (data.metadata.name, data.metadata.namespace, data.metadata.labels) == ("mnist", "team", {"team": "nlp"})
     assert (worker.command, worker.replicas.min, worker.replicas.max, worker.processes) == (("python", "train.py"), 2, 2, 4)
     resources = worker.resources
     assert (resources.gpu, resources.gpu_type, resources.cpu, resources.memory) == ("8", ("H100",), "2", "2Gi")
@@ -53,16 +53,16 @@ def test_every_wish_arrives_in_the_document() -> None:
 
 
 def test_a_command_without_wishes_runs_once_and_is_not_tried_again() -> None:
-    made = read_data(document.make_document(["./go.sh"], {}, namespace="default", in_place=False))
-    assert (made.metadata.name, made.spec.restart.max, made.spec.code.in_place) == ("go", 0, False)
+    data = read_data(document.make_document(["./go.sh"], {}, namespace="default", in_place=False))
+    assert (data.metadata.name, data.spec.restart.max, data.spec.code.in_place) == ("go", 0, False)
 
 
 def test_wishes_win_over_a_document() -> None:
     base = document.make_document(["a"], {"name": "x", "memory": "1Gi", "retries": 3}, namespace="n", in_place=False)
     changed = document.change_document(base, {"workers": 3, "retries": 0, "name": "y"})
-    made = read_data(changed)
-    worker = made.spec.roles["worker"]
-    assert (made.metadata.name, worker.replicas.max, worker.resources.memory, made.spec.restart.max) == ("y", 3, "1Gi", 0)
+    data = read_data(changed)
+    worker = data.spec.roles["worker"]
+    assert (data.metadata.name, worker.replicas.max, worker.resources.memory, data.spec.restart.max) == ("y", 3, "1Gi", 0)
     assert read_data(base).metadata.name == "x"
 
 
@@ -110,9 +110,9 @@ def test_python_is_what_the_path_says(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_what_no_text_can_carry_is_left_out_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "GOOD", "é")
     monkeypatch.setitem(os.environ, "BAD", os.fsdecode(b"\xff"))
-    found = document.read_environment()
-    assert found["GOOD"] == "é"
-    assert "BAD" not in found
+    environment = document.read_environment()
+    assert environment["GOOD"] == "é"
+    assert "BAD" not in environment
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_relative_paths_start_at_the_document(tmp_path: Path) -> None:
 
 
 def test_a_queue_and_a_priority_of_zero_are_said() -> None:
-    """A priority of 0 that was wished for is not the queue's default."""
+    """An explicit priority of 0 is not the queue's default."""
     made = document.make_document(["run"], {"queue": "research", "priority": 0}, namespace="default", in_place=False)
     assert (made["spec"]["queue"], made["spec"]["priority"]) == ("research", 0)
     assert "priority" not in document.make_document(["run"], {}, namespace="default", in_place=False)["spec"]

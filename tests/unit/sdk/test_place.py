@@ -1,4 +1,4 @@
-"""Where the home and the socket are."""
+"""The locations of the home and the socket."""
 
 from __future__ import annotations
 

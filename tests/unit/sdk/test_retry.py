@@ -1,4 +1,4 @@
-"""An answer that is lost is asked for again with the same key, by both clients; one that says no is not."""
+"""Both clients repeat a request with the same key when the answer was lost, but not when it was refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Ask = Callable[..., Any]
 
 @pytest.fixture(params=["blocking", "async"])
 def ask(request: pytest.FixtureRequest, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """Calls a verb by name on one client or the other, and gives a coroutine either way. Nothing is waited for."""
+    """Return a function that calls a method of one of the two clients by name, without pauses between retries."""
     monkeypatch.setattr(retry, "PAUSES", (0.0,) * 3)
 
     async def call(name: str, /, *args: Any, **kwargs: Any) -> Any:
@@ -33,7 +33,7 @@ def ask(request: pytest.FixtureRequest, daemon: FakeDaemon, monkeypatch: pytest.
 
 
 def losing(daemon: FakeDaemon, request: str, answer: Answer, times: int) -> list[str]:
-    """Let so many answers break off; the keys that came."""
+    """Break off the first `times` answers; return the keys that the daemon received."""
     keys: list[str] = []
 
     def answered(asked: Asked) -> Answer:
@@ -106,6 +106,6 @@ def test_on_a_cluster_it_is_lost_when_it_had_been_passed_on(status: int, words: 
     class Lab:
         context, server = "lab", "https://lab"
 
-    found = read_error(status, json.dumps({"message": words}).encode(), Lab())  # type: ignore[arg-type]
-    assert isinstance(found, LostAnswerError) is lost
-    assert isinstance(found, UnavailableError)
+    error = read_error(status, json.dumps({"message": words}).encode(), Lab())  # type: ignore[arg-type]
+    assert isinstance(error, LostAnswerError) is lost
+    assert isinstance(error, UnavailableError)

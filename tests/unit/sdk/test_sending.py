@@ -1,4 +1,4 @@
-"""What goes to a cluster with documents, and clients that act on one, before any cluster is asked."""
+"""What is uploaded to a cluster with documents, and clients for a cluster, before the first request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairway.sdk.verb import Call, Steps
 
 
 def ask(steps: Steps[Any], *answers: bytes) -> tuple[list[Call], Any]:
-    """Run a verb with these answers; what it asked, and what came of it."""
+    """Run a method with these answers; return its requests and its result."""
     asked = []
     try:
         asked.append(next(steps))
@@ -30,7 +30,7 @@ def ask(steps: Steps[Any], *answers: bytes) -> tuple[list[Call], Any]:
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Nobody listens on port 1."""
+    """Port 1 refuses connections."""
     content = {
         "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
         "users": [{"name": "u", "user": {"token": "x"}}],

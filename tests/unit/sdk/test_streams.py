@@ -1,4 +1,4 @@
-"""The answer of a cluster, read in threads and given up in the middle."""
+"""The answer of a cluster, read in threads and abandoned in the middle."""
 
 from __future__ import annotations
 

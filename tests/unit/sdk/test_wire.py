@@ -1,4 +1,4 @@
-"""HTTP without a library: what goes out, and what comes back in whatever pieces."""
+"""HTTP without a library: requests as sent, and answers that arrive in any pieces."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from fairway.views.table import Page
 
 @asynccontextmanager
 async def a_server(answer: bytes, *, close: bool = False) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """Answers every request with the same bytes; collects what it was asked."""
+    """Answers every request with the same bytes; records the requests."""
     asked: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -39,11 +39,11 @@ async def a_server(answer: bytes, *, close: bool = False) -> AsyncIterator[tuple
 
 async def test_every_answer_is_counted_with_its_time() -> None:
     async with a_server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok") as (url, asked):
-        found = await drive(url, request_bytes(url, b'{"a":1}', {"Content-Type": "application/json"}), 3, 0.2)
-    assert found.connections == 3
-    assert found.failed == 0
-    assert 0 < found.answered <= len(asked)
-    assert 0 < found.latency[50] <= found.latency[95] <= found.latency[99]
+        point = await drive(url, request_bytes(url, b'{"a":1}', {"Content-Type": "application/json"}), 3, 0.2)
+    assert point.connections == 3
+    assert point.failed == 0
+    assert 0 < point.answered <= len(asked)
+    assert 0 < point.latency[50] <= point.latency[95] <= point.latency[99]
     assert asked[0].startswith(b"POST /infer?x=1 HTTP/1.1\r\n")
     assert asked[0].endswith(b'\r\n\r\n{"a":1}')
 
@@ -51,9 +51,9 @@ async def test_every_answer_is_counted_with_its_time() -> None:
 async def test_chunked_answers_and_closed_connections_are_fine() -> None:
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n2;x=y\r\nok\r\n0\r\n\r\n"
     async with a_server(answer, close=True) as (url, _):
-        found = await drive(url, request_bytes(url, b"", {}), 2, 0.2)
-    assert found.answered > 2
-    assert found.failed == 0
+        point = await drive(url, request_bytes(url, b"", {}), 2, 0.2)
+    assert point.answered > 2
+    assert point.failed == 0
 
 
 async def test_refusals_and_silence_are_failures() -> None:
@@ -70,9 +70,9 @@ async def test_refusals_and_silence_are_failures() -> None:
 async def test_a_server_that_never_answers_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairway.serving.bench.drive.PATIENCE", 0.1)
     async with a_server(b"") as (url, asked):
-        found = await drive(url, request_bytes(url, b"", {}), 3, 0.1)
+        point = await drive(url, request_bytes(url, b"", {}), 3, 0.1)
     assert len(asked) == 3
-    assert (found.answered, found.failed, found.statuses) == (0, 3, {0: 3})
+    assert (point.answered, point.failed, point.statuses) == (0, 3, {0: 3})
 
 
 async def test_only_plain_http_is_driven() -> None:
@@ -114,12 +114,12 @@ def test_the_first_point_is_no_knee_but_for_one_connection() -> None:
 
 async def test_an_open_loop_counts_from_when_a_request_was_due() -> None:
     async with a_server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok") as (url, _):
-        found = await drive(url, request_bytes(url, b"", {}), 4, 0.4, rate=200.0)
-    assert found.offered == 200.0
-    assert found.failed == 0
-    assert 30 < found.answered < 150
-    assert 0.0 < found.client_cpu <= 1.5
-    assert knee([found]) is None
+        point = await drive(url, request_bytes(url, b"", {}), 4, 0.4, rate=200.0)
+    assert point.offered == 200.0
+    assert point.failed == 0
+    assert 30 < point.answered < 150
+    assert 0.0 < point.client_cpu <= 1.5
+    assert knee([point]) is None
 
 
 def shown(connections: int, rate: float, p95: float, **more: float) -> BenchPoint:

@@ -1,4 +1,4 @@
-"""The W3C trace context: what is read, and what counts as none."""
+"""The W3C trace context: which headers are accepted, and which are ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at replicas over HTTP."""
+"""Probing replicas over HTTP."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ LOAD = b'{"served": 7, "busy_seconds": 1.5, "queue": 2, "later": "unknown"}'
 
 
 class Replica:
-    """A server that answers what it is told to."""
+    """A server with answers set by the test."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -46,7 +46,7 @@ class Replica:
 
 
 class Waking:
-    """Counts how often the watch called."""
+    """Counts the calls of the watch."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()

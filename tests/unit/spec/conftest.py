@@ -1,4 +1,4 @@
-"""Generated documents, and a small judge of JSON Schema."""
+"""Generated documents, and a small validator of JSON Schema."""
 
 from __future__ import annotations
 
@@ -281,31 +281,31 @@ def _is_variable(spec: dict, name: str) -> bool:
 
 @pytest.fixture(scope="session")
 def jobs() -> st.SearchStrategy[TrainingJob]:
-    """Documents that keep every rule, with odd texts wherever a text may stand."""
+    """Documents that satisfy every rule, with unusual texts wherever a text may appear."""
     return _jobs
 
 
 @pytest.fixture(scope="session")
 def documents() -> st.SearchStrategy[TrainingJob | JobQueue | ModelService]:
-    """Documents of every kind that keep every rule."""
+    """Documents of every kind that satisfy every rule."""
     return _jobs | _queues | _services
 
 
 @pytest.fixture(scope="session")
 def services() -> st.SearchStrategy[ModelService]:
-    """Services that keep every rule."""
+    """Services that satisfy every rule."""
     return _services
 
 
 @pytest.fixture(scope="session")
 def queues() -> st.SearchStrategy[JobQueue]:
-    """Queues that keep every rule."""
+    """Queues that satisfy every rule."""
     return _queues
 
 
 @pytest.fixture(scope="session")
 def faults():
-    """`faults(schema, value)`: what a value breaks of a schema, as paths; enough of JSON Schema for ours."""
+    """`faults(schema, value)` returns the violations of a schema by a value, as paths; covers the JSON Schema that we use."""
     return lambda schema, value: list(_faults(schema, value, schema, ""))
 
 

@@ -1,4 +1,4 @@
-"""Conditions: what they mean, and what is no condition."""
+"""Conditions: their meaning, and invalid ones."""
 
 import pytest
 from hypothesis import given

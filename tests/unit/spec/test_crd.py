@@ -1,4 +1,4 @@
-"""The schema of a definition must be structural, or no API server takes it."""
+"""The schema of a definition must be structural, or API servers refuse it."""
 
 import re
 
@@ -21,7 +21,7 @@ ALLOWED = {
 
 
 def unstructural(node, path="$"):
-    """What an API server would refuse."""
+    """Yield what an API server would refuse."""
     for refused, reason in rules(node):
         if refused:
             yield f"{path}: {reason}"

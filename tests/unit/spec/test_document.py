@@ -1,4 +1,4 @@
-"""Reading and writing documents as people do: both spellings, all mistakes at once, in the writer's words."""
+"""Reading and writing documents: both spellings, all mistakes at once, in the terms of the spelling used."""
 
 import time
 
@@ -196,15 +196,15 @@ def test_texts_without_documents():
 
 
 def test_a_syntax_error_does_not_hide_other_mistakes():
-    found = mistakes("kind: TrainingJob\nname: X\ncommand: run\n---\na: ]\n")
-    assert [mistake.split(" ")[0] for mistake in found] == ["job.yaml:2:7", "job.yaml:5:4:"]
+    messages = mistakes("kind: TrainingJob\nname: X\ncommand: run\n---\na: ]\n")
+    assert [mistake.split(" ")[0] for mistake in messages] == ["job.yaml:2:7", "job.yaml:5:4:"]
 
 
 def test_a_flood_of_mistakes_is_cut():
     started = time.process_time()
-    found = mistakes("kind: TrainingJob\nname: x\ncommand: run\n" + "".join(f"field{number}: 1\n" for number in range(20_000)))
-    assert len(found) == 101
-    assert "has 19900 more mistakes" in found[-1]
+    messages = mistakes("kind: TrainingJob\nname: x\ncommand: run\n" + "".join(f"field{number}: 1\n" for number in range(20_000)))
+    assert len(messages) == 101
+    assert "has 19900 more mistakes" in messages[-1]
     assert time.process_time() - started < 5
 
 

@@ -1,4 +1,4 @@
-"""How a document says that others may ask."""
+"""How a document allows access by others."""
 
 from __future__ import annotations
 

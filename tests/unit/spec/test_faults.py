@@ -1,4 +1,4 @@
-"""Every field wrong in turn, and text that is no document at all: always a `SpecError` that points at the place, nothing else."""
+"""Each field wrong in turn, and text that is no document: always a `SpecError` that points at the place, nothing else."""
 
 import copy
 
@@ -42,22 +42,22 @@ SPELLINGS = {"flat": schema.flat_schema, "kubernetes": schema.kubernetes_schema}
 
 
 def fields(part, root, path=()):
-    """Every place of a schema where a value stands, with the schemas that it may have."""
+    """Yield every place of a schema with a value, and the schemas that the value may have."""
     choices = [root["$defs"][part["$ref"].removeprefix("#/$defs/")]] if "$ref" in part else [part]
-    choices = [inner for one in choices for inner in (one.get("anyOf") if path and "anyOf" in one else [one])]
-    choices = [root["$defs"][one["$ref"].removeprefix("#/$defs/")] if "$ref" in one else one for one in choices]
+    choices = [inner for choice in choices for inner in (choice.get("anyOf") if path and "anyOf" in choice else [choice])]
+    choices = [root["$defs"][choice["$ref"].removeprefix("#/$defs/")] if "$ref" in choice else choice for choice in choices]
     if path:
         yield path, part
-    for one in choices:
-        for name, inner in one.get("properties", {}).items():
+    for choice in choices:
+        for name, inner in choice.get("properties", {}).items():
             yield from fields(inner, root, (*path, name))
-        for inner in (*one.get("patternProperties", {}).values(), one.get("additionalProperties")):
+        for inner in (*choice.get("patternProperties", {}).values(), choice.get("additionalProperties")):
             if isinstance(inner, dict) and path and path[-1] in KEYS:
                 yield from fields(inner, root, (*path, KEYS[path[-1]]))
 
 
 def cases():
-    """(base, path, schema of the field, whole schema) for every field of both spellings."""
+    """Yield (base, path, schema of the field, whole schema) for every field of both spellings."""
     roots = {"flat": schema.flat_schema(), "kubernetes": schema.kubernetes_schema()}
     roots |= {"queue-flat": schema.flat_schema("JobQueue"), "queue-kubernetes": schema.kubernetes_schema("JobQueue")}
     roots |= {f"service-{spelling}": made("ModelService") for spelling, made in SPELLINGS.items()}
@@ -69,7 +69,7 @@ def cases():
 
 
 def is_refused(part, value, faults):
-    """By the schema; and a number also as text, because the flat spelling reads it so where text may stand."""
+    """Return whether the schema refuses the value; a number also as text, as the flat spelling accepts it for text."""
     return bool(faults(part, value)) and (isinstance(value, str | list | dict) or bool(faults(part, str(value))))
 
 
@@ -86,7 +86,7 @@ def found_where_it_is(base, path, value):
     for step in path[:-1]:
         place = place.setdefault(step, dict(NEEDED.get(step, {})))
         if step == "rollout" and "outputs" in path:
-            place["strategy"] = "shadow"  # no other compares outputs
+            place["strategy"] = "shadow"  # no other strategy compares outputs
     if path[-1] == "script":
         place.pop("command", None)
     if path == ("code", "ref"):
@@ -100,10 +100,10 @@ def found_where_it_is(base, path, value):
         read_documents(text, "job.yaml")
     dotted = ".".join(path)
     assert caught.value.mistakes
-    for one in caught.value.mistakes:
-        assert one.path == dotted or one.path.startswith((dotted + ".", dotted + "[")), str(one)
-        assert (one.file, one.line) == ("job.yaml", line), str(one)
-        assert one.column == column if one.path == dotted else one.column >= column, str(one)
+    for mistake in caught.value.mistakes:
+        assert mistake.path == dotted or mistake.path.startswith((dotted + ".", dotted + "[")), str(mistake)
+        assert (mistake.file, mistake.line) == ("job.yaml", line), str(mistake)
+        assert mistake.column == column if mistake.path == dotted else mistake.column >= column, str(mistake)
 
 
 @given(data=st.data())
@@ -125,12 +125,12 @@ def outcome(read, given):
 
 
 def judged(text):
-    """Reads it; anything but documents or a SpecError with words fails the test."""
+    """Read the text; anything but documents or a SpecError with messages fails the test."""
     found = outcome(read_documents, text)
     assert found
     if isinstance(found, SpecError):
         assert found.mistakes
-        assert all(one.message and one.file == "f" for one in found.mistakes)
+        assert all(mistake.message and mistake.file == "f" for mistake in found.mistakes)
 
 
 @given(st.text(max_size=200))

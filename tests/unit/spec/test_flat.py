@@ -1,4 +1,4 @@
-"""Each short form of the flat spelling means what the Kubernetes spelling says at length."""
+"""Each short form of the flat spelling means the same as the long form in the Kubernetes spelling."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from fairway.spec.writer import flat_data, kubernetes_data
 
 
 def canonical(text, head="kind: TrainingJob\nname: x\n"):
-    """The spec of a flat text, in the Kubernetes spelling."""
+    """Return the spec of a flat text, in the Kubernetes spelling."""
     (job,) = read_documents(head + text)
     return kubernetes_data(job)["spec"]
 

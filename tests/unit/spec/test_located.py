@@ -1,4 +1,4 @@
-"""Places in YAML text, and text that is refused."""
+"""Positions in YAML text, and text that is refused."""
 
 import re
 import time
@@ -12,7 +12,7 @@ from fairway.spec.located import Mapping, Place, Scalar, Sequence
 
 
 def whole(text):
-    """The one document of a text that has no mistakes."""
+    """Return the only document of a text without mistakes."""
     nodes, mistakes = located.compose(text)
     assert not mistakes
     (node,) = nodes

@@ -1,4 +1,4 @@
-"""Macros are found and replaced as data."""
+"""Finding and replacing macros, as data."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Queue documents: what may be written, what it means, and what is said of mistakes."""
+"""Queue documents: what may be written, what it means, and the messages for mistakes."""
 
 import pytest
 
@@ -35,15 +35,15 @@ def mistakes(text):
 
 
 def queue(text):
-    (found,) = read_documents(f"kind: JobQueue\nname: research\n{text}\n")
-    return found
+    (document,) = read_documents(f"kind: JobQueue\nname: research\n{text}\n")
+    return document
 
 
 def test_both_spellings_of_the_example():
-    (found,) = read_documents(FLAT)
-    assert kubernetes_data(found) == KUBERNETES
-    assert read_documents(render(found, "kubernetes")) == [found]
-    assert flat_data(found) == {
+    (document,) = read_documents(FLAT)
+    assert kubernetes_data(document) == KUBERNETES
+    assert read_documents(render(document, "kubernetes")) == [document]
+    assert flat_data(document) == {
         "kind": "JobQueue",
         "name": "research",
         "members": ["group:nlp"],
@@ -75,8 +75,8 @@ def test_short_forms(short, long):
 
 
 def test_jobs_and_queues_stand_in_one_text():
-    found = read_documents(f"{FLAT}---\nkind: TrainingJob\nname: mnist\nqueue: research\ncommand: run\n")
-    assert [document.kind for document in found] == ["JobQueue", "TrainingJob"]
+    documents = read_documents(f"{FLAT}---\nkind: TrainingJob\nname: mnist\nqueue: research\ncommand: run\n")
+    assert [document.kind for document in documents] == ["JobQueue", "TrainingJob"]
 
 
 def test_every_mistake_at_once_with_its_place():
@@ -120,7 +120,7 @@ def test_every_mistake_at_once_with_its_place():
     ],
 )
 def test_mistakes_say_what_to_do(text, said):
-    assert any(said in one for one in mistakes(text)), mistakes(text)
+    assert any(said in mistake for mistake in mistakes(text)), mistakes(text)
 
 
 def test_a_kind_that_is_none_is_told():

@@ -1,4 +1,4 @@
-"""GPUs however they are asked for, and where tasks may lie."""
+"""Every way to request GPUs, and constraints on placement."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def mistakes(text):
     ],
 )
 def test_mistakes_say_what_to_do(text, said):
-    assert any(said in one for one in mistakes(text)), mistakes(text)
+    assert any(said in mistake for mistake in mistakes(text)), mistakes(text)
 
 
 def test_places_and_neighbours():

@@ -38,7 +38,7 @@ def test_plain_data_and_json_work_like_yaml(documents, data):
 
 @given(data=st.data())
 def test_other_readers_of_yaml_see_the_same_data(documents, data):
-    """What kubectl and editors read is what we wrote: no text of ours turns into a number or a yes for them."""
+    """Editors and kubectl read what we wrote: no text of ours becomes a number or a boolean for them."""
     document = data.draw(documents)
     assert yaml.safe_load(render(document, "kubernetes")) == kubernetes_data(document)
 
@@ -49,7 +49,7 @@ def test_several_documents_follow_each_other():
 
 
 def test_a_priority_that_was_said_is_not_lost():
-    """A priority of 0 that was said is not the queue's default."""
+    """An explicit priority of 0 is not the queue's default."""
     for text in ("priority: 0", "priority: 3"):
         (job,) = read_documents(f"kind: TrainingJob\nname: a\ncommand: run\n{text}\n")
         for spelling in ("flat", "kubernetes"):

@@ -1,4 +1,4 @@
-"""The schemas agree with what is read and written."""
+"""The schemas agree with what the reader accepts and the writer produces."""
 
 import json
 import re
@@ -27,7 +27,7 @@ ROOTS = {f"$.{kind}.{spelling}" for kind in ("TrainingJob", "JobQueue", "ModelSe
 
 
 def nodes(part, path="$"):
-    """Every schema inside a schema."""
+    """Yield every schema inside a schema."""
     if not isinstance(part, dict):
         return
     yield path, part

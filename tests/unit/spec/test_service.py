@@ -20,19 +20,19 @@ rollout:
 
 
 def service(text):
-    (found,) = read_documents(f"kind: ModelService\nname: mnist\n{text}\n")
-    return found
+    (document,) = read_documents(f"kind: ModelService\nname: mnist\n{text}\n")
+    return document
 
 
 def mistakes(text):
     with pytest.raises(SpecError) as caught:
         read_documents(f"kind: ModelService\nname: mnist\n{text}\n", "s.yaml")
-    return [str(one) for one in caught.value.mistakes]
+    return [str(mistake) for mistake in caught.value.mistakes]
 
 
 def test_the_flat_spelling_with_its_short_forms():
-    (found,) = read_documents(FULL)
-    spec = found.spec
+    (document,) = read_documents(FULL)
+    spec = document.spec
     assert (spec.replicas.min, spec.replicas.max, spec.objective.p95) == (1, 4, "50ms")
     assert [(step.to, step.for_) for step in spec.rollout.steps] == [("5%", "10m"), ("50%", "1h")]
     assert spec.rollout.guard.metric is not None
@@ -42,12 +42,12 @@ def test_the_flat_spelling_with_its_short_forms():
 
 
 def test_for_is_spelt_for_in_both_spellings():
-    (found,) = read_documents(FULL)
+    (document,) = read_documents(FULL)
     for spelling in ("flat", "kubernetes"):
-        text = render(found, spelling)
+        text = render(document, spelling)
         assert "for: 1h" in text
         assert "for_" not in text
-        assert read_documents(text) == [found]
+        assert read_documents(text) == [document]
 
 
 @pytest.mark.parametrize(
@@ -75,5 +75,5 @@ def test_for_is_spelt_for_in_both_spellings():
     ],
 )
 def test_what_is_refused_says_where_and_how_to_mend_it(text, said):
-    (found,) = mistakes(text)
-    assert said in found
+    (mistake,) = mistakes(text)
+    assert said in mistake

@@ -1,4 +1,4 @@
-"""Reports folded into a run: whatever they hold, the run can be stored and computed with."""
+"""Folding reports into a run: for any content, the run can be stored and computed with."""
 
 from __future__ import annotations
 

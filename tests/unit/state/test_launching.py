@@ -1,4 +1,4 @@
-"""Whether the tasks of a run formed one world, from what their ends tell."""
+"""Whether the tasks of a run formed one world, according to their ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics over a run: the last value by step and time, and the best one."""
+"""Metrics of a run: the last value by step and time, and the best one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def summary(*points: tuple[float, int | None, float], attempt: int = 0, before: 
 
 
 def test_the_last_value_is_that_of_the_highest_step_not_the_one_that_came_last() -> None:
-    """Keras' autologging logs step 0 again when training is over."""
-    found = summary((1.0, 0, 0.9), (2.0, 1, 0.5), (3.0, 2, 0.3), (4.0, 0, 0.8))
-    assert (found.last, found.step, found.time) == (0.3, 2, 3.0)
+    """Keras' autologging logs step 0 again after training."""
+    metric_summary = summary((1.0, 0, 0.9), (2.0, 1, 0.5), (3.0, 2, 0.3), (4.0, 0, 0.8))
+    assert (metric_summary.last, metric_summary.step, metric_summary.time) == (0.3, 2, 3.0)
 
 
 def test_of_one_step_the_later_value_counts() -> None:
@@ -36,8 +36,8 @@ def test_without_steps_the_time_decides() -> None:
 
 
 def test_a_value_without_a_step_stands_where_the_run_is_by_then() -> None:
-    found = summary((1.0, 5, 0.9), (2.0, None, 0.5))
-    assert (found.last, found.step) == (0.5, 5)
+    metric_summary = summary((1.0, 5, 0.9), (2.0, None, 0.5))
+    assert (metric_summary.last, metric_summary.step) == (0.5, 5)
     assert summary((2.0, 5, 0.9), (1.0, None, 0.5)).last == 0.9
     assert summary((1.0, 5, 0.9), (2.0, None, 0.5), (3.0, 4, 0.1)).last == 0.5
 
@@ -50,17 +50,19 @@ def test_a_run_that_started_again_goes_on_from_where_it_is() -> None:
 
 
 def test_the_extremes_are_kept_with_their_steps_and_nan_is_none() -> None:
-    found = summary((1.0, 1, 0.5), (2.0, 2, math.nan), (3.0, 3, -2.0), (4.0, 4, math.inf), (5.0, 5, -math.inf), (6.0, 6, 7.0))
-    assert (found.low, found.low_step, found.high, found.high_step) == (-2.0, 3, 7.0, 6)
+    metric_summary = summary(
+        (1.0, 1, 0.5), (2.0, 2, math.nan), (3.0, 3, -2.0), (4.0, 4, math.inf), (5.0, 5, -math.inf), (6.0, 6, 7.0)
+    )
+    assert (metric_summary.low, metric_summary.low_step, metric_summary.high, metric_summary.high_step) == (-2.0, 3, 7.0, 6)
     only = summary((1.0, 1, math.nan))
     assert math.isnan(only.last)
     assert (only.low, only.high, only.best("min"), only.best("max")) == (None, None, None, None)
-    assert (found.best("min"), found.best("max"), found.best("")) == ((-2.0, 3), (7.0, 6), None)
+    assert (metric_summary.best("min"), metric_summary.best("max"), metric_summary.best("")) == ((-2.0, 3), (7.0, 6), None)
 
 
 def test_the_first_of_equal_extremes_counts() -> None:
-    found = summary((1.0, 1, 0.5), (2.0, 2, 0.5))
-    assert (found.low_step, found.high_step) == (1, 1)
+    metric_summary = summary((1.0, 1, 0.5), (2.0, 2, 0.5))
+    assert (metric_summary.low_step, metric_summary.high_step) == (1, 1)
 
 
 @given(

@@ -1,4 +1,4 @@
-"""From a queue document to the numbers that a scheduler uses, and who may."""
+"""From a queue document to the numbers used by a scheduler, and its allowed users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as people see them in Python and in notebooks."""
+"""Values as displayed in Python and in notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a caller's environment reaches a run."""
+"""Which of a caller's environment variables reach a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and runs."""
+"""Names of jobs and runs."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Numbers from outside: the same rules for the daemon and for the code inside tasks."""
+"""Untrusted numbers: the same rules in the daemon and in the code inside tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which commands start ranks of their own."""
+"""Which commands start ranks by themselves."""
 
 from __future__ import annotations
 

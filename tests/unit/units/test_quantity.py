@@ -1,4 +1,4 @@
-"""Quantities, read and shown."""
+"""Parsing and formatting quantities."""
 
 import pytest
 from hypothesis import given

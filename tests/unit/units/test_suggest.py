@@ -1,4 +1,4 @@
-"""The nearest name."""
+"""Suggesting the most similar name."""
 
 import pytest
 

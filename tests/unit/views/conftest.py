@@ -1,4 +1,4 @@
-"""Runs in the states that pages are about, at one fixed moment."""
+"""Runs in the states that pages show, at one fixed moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who could ask a service, in words."""
+"""Descriptions of the clients that can access a service."""
 
 from __future__ import annotations
 

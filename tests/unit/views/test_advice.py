@@ -1,4 +1,4 @@
-"""Advice: every cause has words of its own, and a command that fits the run."""
+"""Advice: each cause has its own text, and a command that fits the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IN_PLACE = "fairway resume mnist-7"
 
 
 def told(reason: str, error: str = "", message: str = "", *, in_place: bool = False, memory: int = 0, **more: object) -> str:
-    """The advice for a run that failed like this."""
+    """Return the advice for a run that failed like this."""
     role = {"command": ["python", "train.py", "--lr", "1"]}
     spec = JobSpec.model_validate({"roles": {"worker": role}, "code": {"path": ".", "in_place": in_place}, **more})
     origin = Origin(folder="/home/ann/mnist", interpreter="/venv/bin/python")

@@ -1,4 +1,4 @@
-"""Curves in a few characters."""
+"""Curves drawn with a few characters."""
 
 from __future__ import annotations
 

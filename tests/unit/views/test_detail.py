@@ -1,4 +1,4 @@
-"""The page about one run, as it looks."""
+"""The rendered page of a run."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_why_in_every_other_phase(running: Job, running_tasks: list[Task], now: 
 
 
 def test_what_the_program_logged_is_shown() -> None:
-    """Parameters and tags; neither what a client adds by itself, nor a value that looks secret."""
+    """Parameters and tags; neither those that a client adds by itself, nor a value that looks secret."""
     tracked = TrackedRun(
         "default",
         "mnist-1",

@@ -1,4 +1,4 @@
-"""What a waiting run may expect, in words that need no explanation."""
+"""Forecasts for a waiting run, in plain sentences."""
 
 from __future__ import annotations
 

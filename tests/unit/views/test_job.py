@@ -1,4 +1,4 @@
-"""A run as programs see it."""
+"""A run as data for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ignore files left out: what of it matters, and which failures it explains."""
+"""Files excluded by ignore rules: which of them matter, and which failures they explain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lists look like."""
+"""Rendered lists."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_nothing_is_lost_and_order_stays(given: list[tuple[str, str, bool]]) -> 
     out += mixer.flush()
     for task, text in said.items():
         shown = [line[4:] for line in out.decode().split("\n") if line.startswith(f"{task} | ")]
-        # A line that was cut short by another task shows as two; what was said is the same.
+        # A line that was interrupted by another task shows as two; the content is the same.
         assert "".join(shown) == text.replace("\n", "")
 
 

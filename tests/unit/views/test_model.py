@@ -1,4 +1,4 @@
-"""Models as people see them."""
+"""Models as displayed to users."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_one_version_tells_where_it_came_from() -> None:
 
 def test_a_difference_names_every_thing_that_differs() -> None:
     diff = model_diff(FIRST, SECOND, FILES, (ModelFile("saved_model.pb", 20, "b" * 64),))
-    found = {(each.what, each.name): (each.before, each.after) for each in diff.differences}
+    found = {(difference.what, difference.name): (difference.before, difference.after) for difference in diff.differences}
     assert found["file", "model.onnx"] == ("10 B aaaaaaaaaaaa", "")
     assert found["file", "saved_model.pb"] == ("", "20 B bbbbbbbbbbbb")
     assert found["input", "x"] == ("FP32[any, 4]", "FP32[any, 8]")
@@ -86,7 +86,9 @@ def test_the_best_value_of_the_run_is_shown_beside_the_last() -> None:
     text = model_text(view, 1060.0)
     assert "  loss 0.5, best 0.3\n  lr 0.1\n" in text
     diff = model_diff(replace(FIRST, best={"loss": 0.3}), replace(FIRST, best={"loss": 0.2}), FILES, FILES)
-    assert [(each.what, each.name, each.before, each.after) for each in diff.differences] == [("best", "loss", "0.3", "0.2")]
+    assert [(difference.what, difference.name, difference.before, difference.after) for difference in diff.differences] == [
+        ("best", "loss", "0.3", "0.2")
+    ]
 
 
 def test_one_version_tells_whether_requests_to_it_are_batched() -> None:

@@ -1,4 +1,4 @@
-"""A plan of moves for people."""
+"""A plan of moves as text."""
 
 from __future__ import annotations
 

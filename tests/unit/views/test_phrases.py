@@ -1,4 +1,4 @@
-"""How things are said."""
+"""Formatting of times, numbers and lists."""
 
 from __future__ import annotations
 

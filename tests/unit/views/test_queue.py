@@ -1,4 +1,4 @@
-"""Queues as text: the list, one of them, and what a change changes."""
+"""Queues as text: the list, a single queue, and the effect of a change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STANDING = QueueStanding(
 
 def test_numbers_are_in_the_units_of_people() -> None:
     view = queue_view(RICH, STANDING)
-    assert [(one.resource, one.used, one.quota, one.borrowed) for one in view.resources] == [
+    assert [(resource.resource, resource.used, resource.quota, resource.borrowed) for resource in view.resources] == [
         ("gpu", 9.5, None, 0.0),
         ("gpu:A100", 9.5, 8.0, 1.5),
         ("cpu", 12.0, 64.0, 0.0),

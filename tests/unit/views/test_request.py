@@ -1,4 +1,4 @@
-"""Requests made from what a model takes."""
+"""Example requests generated from a model's inputs."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Services and releases, as people see them."""
+"""Services and releases, as displayed to users."""
 
 from dataclasses import replace
 
@@ -126,7 +126,7 @@ def test_what_an_apply_would_do() -> None:
 
 def with_verdict(verdict: BatchingVerdict) -> ServiceRecord:
     service = a_record().service
-    return a_record(revisions=tuple(replace(each, batching=verdict) for each in service.revisions))
+    return a_record(revisions=tuple(replace(revision, batching=verdict) for revision in service.revisions))
 
 
 def test_the_pages_say_whether_requests_are_batched_and_why() -> None:

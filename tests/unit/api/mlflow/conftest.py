@@ -75,14 +75,14 @@ class Answer:
 
 
 class Caller:
-    """Somebody who speaks with a token."""
+    """A client that sends a token."""
 
     def __init__(self, api: Any, token: str | None) -> None:
         self._api = api
         self._token = token
 
     async def __call__(self, method: str, path: str, body: Any = None, *, query: str = "") -> Answer:
-        """`runs/create` or an absolute path; a GET puts its body into the query."""
+        """Send a request for `runs/create` or an absolute path; a GET puts its body into the query."""
         full = path if path.startswith("/") else f"/api/2.0/mlflow/{path}"
         if method == "GET" and body:
             query, body = urlencode(body, doseq=True), None
@@ -99,7 +99,7 @@ class Caller:
         async def receive() -> dict[str, Any]:
             for piece in pieces:
                 return piece
-            await asyncio.Event().wait()  # The caller stays until it has its answer.
+            await asyncio.Event().wait()  # The client stays connected until it has its answer.
             raise AssertionError
 
         async def send(message: dict[str, Any]) -> None:
@@ -126,7 +126,7 @@ class Caller:
 
 
 class Place:
-    """An application, and those who speak to it."""
+    """An application, and the clients that call it."""
 
     def __init__(self, app: Application, engine: FakeEngine, clock: ManualClock, home: Path) -> None:
         self.app, self.engine, self.clock, self.home = app, engine, clock, home
@@ -143,11 +143,11 @@ class Place:
         return Caller(self.api, token_of(SECRET, Speaker(namespace, run)))
 
     def speaker(self, run: str = "") -> Speaker:
-        """Who a token of that run names."""
+        """Return the speaker that the token of that run identifies."""
         return Speaker("default", run)
 
     async def submit(self, name: str = "mnist", **spec: Any) -> Job:
-        """A run that runs."""
+        """Submit a run and return it running."""
         document = json.dumps({"kind": "TrainingJob", "name": name, "command": "stay", **spec})
         (read,) = read_documents(document)
         assert isinstance(read, TrainingJob)
@@ -163,12 +163,12 @@ class Place:
         return self.app.find(job.key.namespace, job.key.name)
 
     def end(self, job: Job, phase: JobPhase) -> None:
-        """As after the end of its last task."""
+        """Put the run into the state after the end of its last task."""
         self.app.store.commit(Changes(jobs=(replace(self.job(job), phase=phase, finished=self.clock.now()),)))
         self.app.loop.snapshot.forget(job.key)
 
     def start_again(self, job: Job) -> None:
-        """As after a failure that was forgiven."""
+        """Put the run into the state after a failure that led to a restart."""
         again = replace(self.job(job), attempt=job.attempt + 1)
         self.app.store.commit(Changes(jobs=(again,)))
         self.app.loop.snapshot.put_job(again)

@@ -1,4 +1,4 @@
-"""Renaming, deleting and stages, beside what Fairway itself does with models; and paths that want out."""
+"""Renaming, deleting and stages, together with Fairway's own changes of models; and paths that try to leave the folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.testing.model_files import onnx_file
 
 
 async def two_versions(place: Any, name: str = "net", run: str = "") -> Any:
-    """A model with versions 1 and 2, made by the owner or by a run."""
+    """Create a model with versions 1 and 2, made by the owner or by a run."""
     call = place.speak(run)
     own = run or (await call.post("runs/create", experiment_id="0"))["run"]["info"]["run_id"]
     await call.post("registered-models/create", name=name)
@@ -45,8 +45,8 @@ async def test_a_renamed_model_has_its_new_name_everywhere(place: Any) -> None:
     assert (version.title, version.aliases) == ("ResNet50", ("champion",))
     assert await place.app.models.list("net") == []
     assert (await call("GET", "registered-models/get", {"name": "net"})).error == "RESOURCE_DOES_NOT_EXIST"
-    found = await call.get("registered-models/get", name="resnet50--17602d153a")
-    assert found["registered_model"]["aliases"] == [{"alias": "champion", "version": "1"}]
+    answer = await call.get("registered-models/get", name="resnet50--17602d153a")
+    assert answer["registered_model"]["aliases"] == [{"alias": "champion", "version": "1"}]
     listed = await call.get("registered-models/search")
     assert [each["name"] for each in listed["registered_models"]] == ["ResNet50"]
     # The old name is free.

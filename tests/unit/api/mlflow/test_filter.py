@@ -1,4 +1,4 @@
-"""Filters and orders of searches."""
+"""Filters and sort orders of searches."""
 
 from __future__ import annotations
 

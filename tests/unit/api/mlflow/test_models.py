@@ -1,4 +1,4 @@
-"""Files, models that runs logged, and the registry, as MLflow clients ask for them."""
+"""Files, models logged by runs, and the registry, as MLflow clients request them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MY_NET = model_name("My Net")
 
 
 async def a_model(place: Any, run: str = "mnist-1", model: bytes = onnx_file(), **more: Any) -> str:
-    """A run logs a model; its name."""
+    """Log a model from a run; return its name."""
     call = place.speak(run if run.startswith("mnist") else "")
-    made = await call.post("logged-models", experiment_id="mnist", name="net", source_run_id=run, **more)
-    name = made["model"]["info"]["model_id"]
+    answer = await call.post("logged-models", experiment_id="mnist", name="net", source_run_id=run, **more)
+    name = answer["model"]["info"]["model_id"]
     names = {pickled_file(): "model.pkl", exported_file(): "model.pt2"}
     for file, data in {
         names.get(model, "model.onnx"): model,
@@ -83,17 +83,17 @@ async def test_a_model_of_a_run_outside_of_jobs_has_its_parameters_too(place: An
     await call.post("registered-models/create", name="alone")
     for source in (f"runs:/{run}/model", f"mlflow-artifacts:/{run}/model"):
         await call.post("model-versions/create", name="alone", source=source, run_id=run)
-    kept = await place.app.models.get("alone")
-    assert (kept.lineage.run, kept.lineage.parameters, kept.tags["mlflow.runId"]) == ("", {"lr": "0.3"}, run)
-    found = await call.get("model-versions/search", filter=f"run_id = '{run}' and name = 'alone'")
-    assert {each["version"] for each in found["model_versions"]} == {str(kept.version), "1"}
+    version = await place.app.models.get("alone")
+    assert (version.lineage.run, version.lineage.parameters, version.tags["mlflow.runId"]) == ("", {"lr": "0.3"}, run)
+    answer = await call.get("model-versions/search", filter=f"run_id = '{run}' and name = 'alone'")
+    assert {each["version"] for each in answer["model_versions"]} == {str(version.version), "1"}
 
 
 async def test_names_and_aliases(place: Any) -> None:
     await place.submit()
     call = place.speak("mnist-1")
-    made = await call.post("registered-models/create", name="My Net", description="d", tags=[{"key": "a", "value": "b"}])
-    assert made["registered_model"]["name"] == "My Net"
+    answer = await call.post("registered-models/create", name="My Net", description="d", tags=[{"key": "a", "value": "b"}])
+    assert answer["registered_model"]["name"] == "My Net"
     assert (await call("POST", "registered-models/create", {"name": "My Net"})).error == "RESOURCE_ALREADY_EXISTS"
     assert (await call.get("registered-models/get", name="My Net"))["registered_model"]["description"] == "d"
     assert (await call("GET", "registered-models/get", {"name": "none"})).error == "RESOURCE_DOES_NOT_EXIST"
@@ -116,8 +116,12 @@ async def test_names_and_aliases(place: Any) -> None:
     assert (await call("POST", "registered-models/alias", {"name": "My Net", "alias": "a", "version": "9"})).status == 404
     await call("PATCH", "registered-models/update", {"name": "My Net", "description": "e"})
     await call.post("registered-models/set-tag", name="My Net", key="k", value="v")
-    told = (await call.get("registered-models/search", filter="name ILIKE 'my%' and tags.k = 'v'"))["registered_models"]
-    assert [(each["name"], each["description"], len(each["latest_versions"])) for each in told] == [("My Net", "e", 1)]
+    registered_models = (await call.get("registered-models/search", filter="name ILIKE 'my%' and tags.k = 'v'"))[
+        "registered_models"
+    ]
+    assert [(each["name"], each["description"], len(each["latest_versions"])) for each in registered_models] == [
+        ("My Net", "e", 1)
+    ]
     newest = await call.post("registered-models/get-latest-versions", name="My Net")
     assert [each["version"] for each in newest["model_versions"]] == ["2"]
     assert (await call.get("model-versions/get", name="My Net", version="2"))["model_version"]["version"] == "2"
@@ -138,8 +142,8 @@ async def test_a_version_can_be_read_and_registered_again(place: Any) -> None:
     assert (await call.put_file(f"{root}/model.onnx", b"x")).error == "INVALID_PARAMETER_VALUE"
     await call.post("registered-models/create", name="copy")
     for source in (uri, "models:/My Net/1"):
-        made = await call.post("model-versions/create", name="copy", source=source)
-        assert made["model_version"]["source"] == source
+        answer = await call.post("model-versions/create", name="copy", source=source)
+        assert answer["model_version"]["source"] == source
     assert (await place.app.models.get("copy")).digest == (await place.app.models.get(MY_NET)).digest
 
 
@@ -185,13 +189,13 @@ async def test_logged_models_are_searched_and_described(place: Any) -> None:
     await call.post(f"logged-models/{first}/params", params=[{"key": "b", "value": "2"}])
     await call("PATCH", f"logged-models/{first}/tags", {"tags": [{"key": "t", "value": "1"}, {"key": "u", "value": "2"}]})
     await call("DELETE", f"logged-models/{first}/tags/u")
-    found = (await call.get(f"logged-models/{first}"))["model"]
-    assert {each["key"]: each["value"] for each in found["data"]["params"]} == {"lr": "1", "b": "2"}
-    assert found["info"]["tags"] == [{"key": "t", "value": "1"}]
+    model = (await call.get(f"logged-models/{first}"))["model"]
+    assert {each["key"]: each["value"] for each in model["data"]["params"]} == {"lr": "1", "b": "2"}
+    assert model["info"]["tags"] == [{"key": "t", "value": "1"}]
 
     async def search(filter: str = "") -> list[str]:
-        told = await call.post("logged-models/search", experiment_ids=["mnist"], filter=filter)
-        return [each["info"]["model_id"] for each in told["models"]]
+        answer = await call.post("logged-models/search", experiment_ids=["mnist"], filter=filter)
+        return [each["info"]["model_id"] for each in answer["models"]]
 
     assert await search() == [first, second]
     assert await search("name = 'net' AND source_run_id = 'mnist-1' and params.lr = '1'") == [first]
@@ -270,7 +274,7 @@ async def test_a_file_is_no_folder(place: Any) -> None:
 
 @pytest.mark.parametrize("within_job", [True, False])
 async def test_a_version_has_the_last_values_by_step_and_the_best_ones(place: Any, within_job: bool) -> None:
-    """Keras' autologging logs step 0 again when training is over, and a long run has more points than are read at once."""
+    """Keras' autologging logs step 0 again after training, and a long run has more points than one read returns."""
     await place.submit()
     call = place.speak("mnist-1" if within_job else "")
     run = "mnist-1" if within_job else (await call.post("runs/create", experiment_id="0"))["run"]["info"]["run_id"]
@@ -289,6 +293,6 @@ async def test_a_version_has_the_last_values_by_step_and_the_best_ones(place: An
     assert (await call.put_file(f"{run}/model/model.onnx", onnx_file())).status == 200
     await call.post("registered-models/create", name="net")
     await call.post("model-versions/create", name="net", source=f"runs:/{run}/model", run_id=run)
-    kept = await place.app.models.get("net")
-    assert kept.metrics == {"val_loss": 99.0**2, "lr": 99.0**2}
-    assert kept.best == {"val_loss": 0.0}
+    version = await place.app.models.get("net")
+    assert version.metrics == {"val_loss": 99.0**2, "lr": 99.0**2}
+    assert version.best == {"val_loss": 0.0}

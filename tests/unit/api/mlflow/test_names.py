@@ -1,4 +1,4 @@
-"""Names of registered models: each name that a client gives is one model, and comes back as it was given."""
+"""Names of registered models: each name that a client sends identifies one model, and is returned unchanged."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ ALIKE = ["ResNet50", "ResNet18", "resnet50", "resnet", "ResNet", "My Net", "my n
 
 
 async def a_version(call: Any, name: str, weight: str) -> Any:
-    """A model of its own content, registered under a name."""
+    """Register a model with its own content under a name."""
     run = (await call.post("runs/create", experiment_id="0"))["run"]["info"]["run_id"]
     assert (await call.put_file(f"{run}/model/model.onnx", onnx_file(weights=(weight,)))).status == 200
     return (await call.post("model-versions/create", name=name, source=f"runs:/{run}/model", run_id=run))["model_version"]
 
 
 def old_name(place: Any, name: str, model: str) -> None:
-    """A name as an earlier Fairway wrote it."""
+    """Store a name as an earlier version of Fairway wrote it."""
     place.app.store.commit(Changes(tracked=(RegisteredName("default", name, model=model, created=1.0, description="old"),)))
 
 
 async def test_every_name_is_a_model_of_its_own(place: Any) -> None:
     call = place.speak()
     for number, name in enumerate(ALIKE):
-        made = await call.post("registered-models/create", name=name, description=f"d{number}")
-        assert made["registered_model"]["name"] == name
+        answer = await call.post("registered-models/create", name=name, description=f"d{number}")
+        assert answer["registered_model"]["name"] == name
         assert (await call("POST", "registered-models/create", {"name": name})).error == "RESOURCE_ALREADY_EXISTS"
     for number, name in enumerate(ALIKE):
         version = await a_version(call, name, f"w{number}")
@@ -40,8 +40,12 @@ async def test_every_name_is_a_model_of_its_own(place: Any) -> None:
     listed = (await call.get("registered-models/search", max_results=1000))["registered_models"]
     assert [each["name"] for each in listed] == sorted(ALIKE)
     for number, name in enumerate(ALIKE):
-        found = (await call.get("registered-models/get", name=name))["registered_model"]
-        assert (found["name"], found["description"], found["latest_versions"][0]["name"]) == (name, f"d{number}", name)
+        registered = (await call.get("registered-models/get", name=name))["registered_model"]
+        assert (registered["name"], registered["description"], registered["latest_versions"][0]["name"]) == (
+            name,
+            f"d{number}",
+            name,
+        )
         uri = (await call.get("model-versions/get-download-uri", name=name, version="1"))["artifact_uri"]
         read = await call.get_file(f"{uri.removeprefix('mlflow-artifacts:/')}/model.onnx")
         assert read.body == onnx_file(weights=(f"w{number}",))
@@ -61,12 +65,12 @@ async def test_the_registry_keeps_the_name_that_was_given(place: Any) -> None:
 
 
 async def test_a_name_is_found_without_its_record(place: Any) -> None:
-    """As after the loss of the database, or from another namespace of the same machine."""
+    """As after the database was lost, or from another namespace of the same machine."""
     call, other = place.speak(), place.speak(namespace="team")
     await call.post("registered-models/create", name="ResNet50")
     await a_version(call, "ResNet50", "w")
-    found = (await other.get("registered-models/get", name="ResNet50"))["registered_model"]
-    assert (found["name"], len(found["latest_versions"])) == ("ResNet50", 1)
+    registered = (await other.get("registered-models/get", name="ResNet50"))["registered_model"]
+    assert (registered["name"], len(registered["latest_versions"])) == ("ResNet50", 1)
     assert [each["name"] for each in (await other.get("registered-models/search"))["registered_models"]] == ["ResNet50"]
     assert (await other("POST", "registered-models/create", {"name": "ResNet50"})).error == "RESOURCE_ALREADY_EXISTS"
     assert (await other("GET", "registered-models/get", {"name": "Resnet50"})).error == "RESOURCE_DOES_NOT_EXIST"
@@ -76,8 +80,8 @@ async def test_a_model_answers_to_its_own_name_too(place: Any) -> None:
     call, own = place.speak(), model_name("ResNet50")
     await call.post("registered-models/create", name="ResNet50", description="d")
     await a_version(call, "ResNet50", "w")
-    found = (await call.get("registered-models/get", name=own))["registered_model"]
-    assert (found["name"], found["description"], found["latest_versions"][0]["version"]) == (own, "d", "1")
+    registered = (await call.get("registered-models/get", name=own))["registered_model"]
+    assert (registered["name"], registered["description"], registered["latest_versions"][0]["version"]) == (own, "d", "1")
     assert (await call("POST", "registered-models/create", {"name": own})).error == "RESOURCE_ALREADY_EXISTS"
     await call("PATCH", "registered-models/update", {"name": own, "description": "e"})
     assert (await call.get("registered-models/get", name="ResNet50"))["registered_model"]["description"] == "e"
@@ -88,8 +92,8 @@ async def test_a_name_of_an_earlier_version_keeps_its_model(place: Any) -> None:
     call = place.speak()
     old_name(place, "ResNet50", "resnet")
     for name in ("ResNet50", "resnet"):
-        found = (await call.get("registered-models/get", name=name))["registered_model"]
-        assert (found["name"], found["description"]) == (name, "old")
+        registered = (await call.get("registered-models/get", name=name))["registered_model"]
+        assert (registered["name"], registered["description"]) == (name, "old")
         assert (await call("POST", "registered-models/create", {"name": name})).error == "RESOURCE_ALREADY_EXISTS"
     await a_version(call, "ResNet50", "w")
     assert (await place.app.models.get("resnet@1")).version == 1

@@ -1,4 +1,4 @@
-"""What a run's token may do at every route, on what its own run made and on what others made.
+"""What a run's token may do at every route, with objects of its own run and of others.
 
 `TABLE` has a row for every route. A route without a row fails `test_every_route_has_a_verdict`.
 """
@@ -16,14 +16,14 @@ from fairway.state.tracking import KINDS, TrackedRun
 from fairway.testing.model_files import onnx_file
 
 OWN, CHILD, FOREIGN, OUTSIDE = "own", "child", "foreign", "outside"
-"""Whose thing it is: the run's own, a run within it, another job's, made by the owner without a job."""
+"""Owners of an object: the run itself, a nested run, another job, the namespace's owner outside of any job."""
 WHOSE = (OWN, CHILD, FOREIGN, OUTSIDE)
 OK, DENIED = 200, 403
 
 
 @dataclass(frozen=True)
 class Row:
-    """The request for one route (`{run}`, `{model}` ... stand for things), and the status for each owner of these things."""
+    """The request for one route (`{run}`, `{model}` ... are placeholders for objects), and the status for each owner of these."""
 
     body: dict[str, Any] | bytes = field(default_factory=dict)
     own: int = OK
@@ -34,12 +34,12 @@ class Row:
 
 
 def reads(**body: Any) -> Row:
-    """A run reads all of its namespace."""
+    """Return a row for a route that reads: a run may read all of its namespace."""
     return Row(body)
 
 
 def changes(**body: Any) -> Row:
-    """A run changes what it made, and nothing else."""
+    """Return a row for a route that changes: a run may change only what it made."""
     return Row(body, OK, DENIED)
 
 
@@ -57,7 +57,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("POST", "mlflow/experiments/delete"): changes(experiment_id="{group}"),
     ("POST", "mlflow/experiments/restore"): changes(experiment_id="{group}"),
     ("POST", "mlflow/experiments/search-datasets"): reads(experiment_ids=["{experiment}"]),
-    # A run may be made in any experiment, and below any run: what is written is the new run alone.
+    # A run may be created in any experiment and below any run: only the new run is written.
     ("POST", "mlflow/runs/create"): reads(
         experiment_id="{experiment}", start_time=1, tags=[{"key": "mlflow.parentRunId", "value": "{run}"}]
     ),
@@ -99,7 +99,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("POST", "mlflow/registered-models/alias"): changes(name="{registered}", alias="champion", version="2"),
     ("GET", "mlflow/registered-models/alias"): reads(name="{registered}", alias="champion"),
     ("DELETE", "mlflow/registered-models/alias"): changes(name="{registered}", alias="champion"),
-    # A version of its own may be made of any model, from anything that the run may read; it takes nothing from the others.
+    # A run may create its own version of any model, from anything that it may read; this changes nothing of others.
     ("POST", "mlflow/model-versions/create"): reads(name="{registered}", source="models:/{model}"),
     ("GET", "mlflow/model-versions/get"): reads(name="{registered}", version="1"),
     ("GET", "mlflow/model-versions/search"): reads(max_results=9),
@@ -120,12 +120,12 @@ TABLE: dict[tuple[str, str], Row] = {
 
 
 async def made_by(call: Any, run: str, experiment: str, registered: str) -> dict[str, str]:
-    """One of each thing, made with this token: a run with a tag and a file, a logged model, and two registered versions."""
+    """Create one object of each kind with this token: a run with a tag and a file, a logged model, two registered versions."""
     await call.post("runs/set-tag", run_id=run, key="there", value="x")
     assert (await call.put_file(f"{run}/notes.txt", b"first")).status == OK
     spare = (await call.post("runs/create", experiment_id="0", tags=[{"key": "mlflow.parentRunId", "value": run}]))["run"]["info"]
-    made = await call.post("logged-models", experiment_id="0", name="net", source_run_id=run, tags=[{"key": "t", "value": "x"}])
-    model = made["model"]["info"]["model_id"]
+    answer = await call.post("logged-models", experiment_id="0", name="net", source_run_id=run, tags=[{"key": "t", "value": "x"}])
+    model = answer["model"]["info"]["model_id"]
     await call.post("registered-models/create", name=registered)
     for weights in ((), ("w",)):
         assert (await call.put_file(f"models/{model}/model.onnx", onnx_file(weights=weights))).status == OK
@@ -139,7 +139,7 @@ async def made_by(call: Any, run: str, experiment: str, registered: str) -> dict
 
 
 async def things(place: Any) -> dict[str, dict[str, str]]:
-    """Things of each owner; `mnist-1` asks."""
+    """Objects of each owner; `mnist-1` sends the requests."""
     await place.submit()
     await place.submit("other")
     mine, other, owner = place.speak("mnist-1"), place.speak("other-1"), place.speak()
@@ -157,7 +157,7 @@ async def things(place: Any) -> dict[str, dict[str, str]]:
 
 
 def filled(value: Any, known: dict[str, str]) -> Any:
-    """The request with the things in their places."""
+    """Return the request with its placeholders filled in."""
     if isinstance(value, str):
         return value.format_map({**known, "path:path": ""})
     if isinstance(value, dict):
@@ -172,7 +172,7 @@ def path_of(path: str, known: dict[str, str]) -> str:
 
 
 async def kept(place: Any, things: dict[str, dict[str, str]]) -> str:
-    """All that is remembered of the things of others."""
+    """Return everything that is stored about the objects of others."""
     theirs = {name for whose in (FOREIGN, OUTSIDE) for name in things[whose].values()}
     records = [each for kind in KINDS for each in place.app.store.all_tracked(kind, "default") if each.name in theirs]
     versions = [each for each in await place.app.models.list() if each.name in theirs]
@@ -225,8 +225,8 @@ async def test_the_owner_changes_everything(place: Any, route: tuple[str, str]) 
 async def test_an_alias_moves_to_a_version_of_ones_own_unless_it_was_anothers(place: Any) -> None:
     known = await things(place)
     call, foreign = place.speak("mnist-1"), known[FOREIGN]["registered"]
-    made = await call.post("model-versions/create", name=foreign, source=f"models:/{known[OWN]['model']}")
-    number = made["model_version"]["version"]
+    answer = await call.post("model-versions/create", name=foreign, source=f"models:/{known[OWN]['model']}")
+    number = answer["model_version"]["version"]
     await call.post("registered-models/alias", name=foreign, alias="trial", version=number)
     assert (await place.app.models.get(f"{foreign}@trial")).version == int(number)
     refused = await call("POST", "registered-models/alias", {"name": foreign, "alias": "champion", "version": number})
@@ -240,9 +240,9 @@ async def test_a_client_does_not_choose_who_made_a_version(place: Any) -> None:
     known = await things(place)
     call, foreign = place.speak("mnist-1"), place.speak("other-1")
     forged = [{"key": "fairway.run", "value": "default/other-1"}]
-    made = await call.post("model-versions/create", name="net-own", source=f"models:/{known[OWN]['model']}", tags=forged)
-    assert made["model_version"]["tags"] == []
-    number = made["model_version"]["version"]
+    answer = await call.post("model-versions/create", name="net-own", source=f"models:/{known[OWN]['model']}", tags=forged)
+    assert answer["model_version"]["tags"] == []
+    number = answer["model_version"]["version"]
     assert (await place.app.models.get(f"net-own@{number}")).tags["fairway.run"] == "default/mnist-1"
     refused = await foreign("POST", "registered-models/alias", {"name": "net-own", "alias": "new", "version": number})
     assert refused.error == "PERMISSION_DENIED"
@@ -255,7 +255,8 @@ async def test_a_version_does_not_claim_to_come_from_a_run_that_did_not_log_it(p
     refused = await call("POST", "model-versions/create", body)
     assert (refused.status, refused.error) == (403, "PERMISSION_DENIED")
     assert "other-1" in refused.json["message"]
-    # What another run logged comes from there, also when this run registers it; the other run's record stays as it was.
+    # A model logged by another run keeps that run as its source, also when this run registers it; the other run's record
+    # stays unchanged.
     before = place.app.store.tracked(TrackedRun, "default", "other-1")
     body = {"name": "net-own", "source": f"models:/{known[FOREIGN]['model']}", "run_id": "other-1"}
     made = (await call("POST", "model-versions/create", body)).json["model_version"]

@@ -1,4 +1,4 @@
-"""Experiments and runs, as MLflow clients ask for them."""
+"""Experiments and runs, as MLflow clients request them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_nested_run_before_any_other_is_not_the_jobs_own(place: Any) -> 
 
 
 async def test_who_knows_the_name_of_the_run_takes_it_up(place: Any) -> None:
-    """A client with MLFLOW_RUN_ID asks for no new run; the next one is another then."""
+    """A client with MLFLOW_RUN_ID does not create a run; the next run created is another one."""
     await place.submit()
     call = place.speak("mnist-1")
     assert (await call.get("runs/get", run_id="mnist-1"))["run"]["info"]["status"] == "RUNNING"
@@ -82,10 +82,10 @@ async def test_what_is_said_of_a_run_is_told(place: Any) -> None:
     await call.post("runs/set-tag", run_id="mnist-1", key="team", value="nlp")
     for value in (1.0, "NaN", "Infinity", "-Infinity"):
         await call.post("runs/log-metric", run_id="mnist-1", key="loss", value=value, timestamp=1, step=3)
-    found = await call.get("runs/get", run_id="mnist-1")
-    assert data(found, "params") == {"lr": "0.1"}
-    assert data(found, "tags")["team"] == "nlp"
-    assert data(found, "metrics") == {"loss": "-Infinity"}
+    answer = await call.get("runs/get", run_id="mnist-1")
+    assert data(answer, "params") == {"lr": "0.1"}
+    assert data(answer, "tags")["team"] == "nlp"
+    assert data(answer, "metrics") == {"loss": "-Infinity"}
     history = await call.get("metrics/get-history", run_id="mnist-1", metric_key="loss")
     assert [each["value"] for each in history["metrics"]] == [1.0, "NaN", "Infinity", "-Infinity"]
     paged = await call.get("metrics/get-history", run_id="mnist-1", metric_key="loss", max_results=3)
@@ -169,8 +169,8 @@ async def test_a_batch_is_kept_whole_or_not_at_all(place: Any) -> None:
 
 async def test_a_run_outside_of_a_job_is_one_of_its_own(place: Any) -> None:
     call = place.speak()
-    made = await call.post("runs/create", experiment_id="0", start_time=1_600_000_000_000, run_name="alone")
-    run = made["run"]["info"]["run_id"]
+    answer = await call.post("runs/create", experiment_id="0", start_time=1_600_000_000_000, run_name="alone")
+    run = answer["run"]["info"]["run_id"]
     await call.post("runs/log-batch", run_id=run, metrics=[{"key": "loss", "value": 1.5, "timestamp": 1, "step": 0}])
     ended = await call.post("runs/update", run_id=run, status="FINISHED", end_time=1_600_000_009_000, run_name="done")
     assert (ended["run_info"]["status"], ended["run_info"]["end_time"]) == ("FINISHED", 1_600_000_009_000)
@@ -245,14 +245,14 @@ async def test_only_these_routes_are_there(place: Any) -> None:
 async def test_series_are_experiments(place: Any) -> None:
     await place.submit()
     call = place.speak("mnist-1")
-    found = (await call.get("experiments/get-by-name", experiment_name="mnist"))["experiment"]
-    assert (found["experiment_id"], found["name"], found["lifecycle_stage"]) == ("mnist", "mnist", "active")
+    experiment = (await call.get("experiments/get-by-name", experiment_name="mnist"))["experiment"]
+    assert (experiment["experiment_id"], experiment["name"], experiment["lifecycle_stage"]) == ("mnist", "mnist", "active")
     assert (await call.get("experiments/get", experiment_id="0"))["experiment"]["name"] == "Default"
     missing = await call("GET", "experiments/get-by-name", {"experiment_name": "Was ist das?"})
     assert (missing.status, missing.error) == (404, "RESOURCE_DOES_NOT_EXIST")
-    made = await call.post("experiments/create", name="Was ist das?", tags=[{"key": "a", "value": "b"}])
+    answer = await call.post("experiments/create", name="Was ist das?", tags=[{"key": "a", "value": "b"}])
     named = (await call.get("experiments/get-by-name", experiment_name="Was ist das?"))["experiment"]
-    assert (named["experiment_id"], named["tags"]) == (made["experiment_id"], [{"key": "a", "value": "b"}])
+    assert (named["experiment_id"], named["tags"]) == (answer["experiment_id"], [{"key": "a", "value": "b"}])
     for name in ("Was ist das?", "mnist", "Default"):
         assert (await call("POST", "experiments/create", {"name": name})).error == "RESOURCE_ALREADY_EXISTS"
     await call.post("experiments/set-experiment-tag", experiment_id="mnist", key="k", value="v")
@@ -321,10 +321,10 @@ async def test_datasets_and_logged_models_are_noted(place: Any) -> None:
     await call.post("runs/outputs", run_id="mnist-1", models=[{"model_id": "m-1", "step": 4}])
     await call.post("runs/log-model", run_id="mnist-1", model_json='{"artifact_path": "model"}')
     await call.post("runs/log-model", run_id="mnist-1", model_json='{"artifact_path": "other"}')
-    found = await call.get("runs/get", run_id="mnist-1")
-    assert found["run"]["inputs"]["dataset_inputs"] == [dataset]
-    assert found["run"]["outputs"]["model_outputs"] == [{"model_id": "m-1", "step": 4}]
-    assert data(found, "tags")["mlflow.log-model.history"] == '[{"artifact_path": "model"}, {"artifact_path": "other"}]'
+    answer = await call.get("runs/get", run_id="mnist-1")
+    assert answer["run"]["inputs"]["dataset_inputs"] == [dataset]
+    assert answer["run"]["outputs"]["model_outputs"] == [{"model_id": "m-1", "step": 4}]
+    assert data(answer, "tags")["mlflow.log-model.history"] == '[{"artifact_path": "model"}, {"artifact_path": "other"}]'
 
 
 BODIES = st.recursive(

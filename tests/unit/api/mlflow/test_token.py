@@ -1,4 +1,4 @@
-"""Tokens, and the door that they open."""
+"""Tokens, and the listener that accepts them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ SQUAT = [
 
 
 def squat(port: int) -> list[str]:
-    """Every way to listen at a port that another user holds, and which of them worked."""
+    """Try every way to listen at a port that another user holds; return those that succeeded."""
     worked = []
     for family, address, options in SQUAT:
         with socket.socket(family) as taken:
@@ -131,7 +131,7 @@ def test_no_other_user_can_listen_at_the_port_of_a_task_when_the_daemon_is_gone(
     door = Door.open(tmp_path)
     port = door.port
     if connected:
-        # What is left of a connection that the daemon closed first is in the way of a plain bind for a minute.
+        # A connection that the daemon closed first stays in TIME_WAIT and blocks a plain bind for a minute.
         with socket.create_connection((HOST, port), timeout=30):
             door.listening.setblocking(True)
             door.listening.accept()[0].close()

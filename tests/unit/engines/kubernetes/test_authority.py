@@ -1,4 +1,4 @@
-"""The operator's certificate authority: kept, renewed without anybody noticing, replaced before it ends."""
+"""The operator's certificate authority: stored, renewed without interruption, replaced before it expires."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOW = 1_800_000_000.0
 
 
 class Clock:
-    """A clock that is put forward and back."""
+    """A clock that is set forward and back."""
 
     def __init__(self, now: float = NOW) -> None:
         self.time = now
@@ -29,9 +29,9 @@ class Clock:
 
 
 def shown(server: ssl.SSLContext, trusted: str, name: str = NAME) -> x509.Certificate:
-    """The certificate that a client sees. Raises `ssl.SSLError` when it does not believe it.
+    """Return the certificate that a client sees. Raise `ssl.SSLError` if the client does not trust it.
 
-    By strict rules, as those of Python 3.13 are; the time is not looked at, since the clocks of these tests are others.
+    The client applies the strict rules of Python 3.13. It does not check the time, since the clocks of these tests differ.
     """
     client = ssl.create_default_context(cadata=trusted)
     client.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -82,19 +82,19 @@ def test_it_is_kept_where_only_the_operator_reads_it(tmp_path: Path) -> None:
 
 def test_what_it_shows_is_renewed_in_time_under_the_same_context(tmp_path: Path) -> None:
     clock = Clock()
-    found = Authority(tmp_path, (NAME,), clock)
-    before, trusted = shown(found.context, found.certificates), found.certificates
+    authority = Authority(tmp_path, (NAME,), clock)
+    before, trusted = shown(authority.context, authority.certificates), authority.certificates
     clock.time += 9 * DAY
-    assert not found.renew()
+    assert not authority.renew()
     clock.time += 2 * DAY
-    assert found.renew()
-    after = shown(found.context, trusted)
+    assert authority.renew()
+    after = shown(authority.context, trusted)
     assert after.serial_number != before.serial_number
     assert after.not_valid_after_utc > before.not_valid_after_utc
-    # A clock that is put back makes it one of the future.
+    # Setting the clock back makes the certificate not valid yet.
     clock.time -= 100 * DAY
-    assert found.renew()
-    assert shown(found.context, trusted).not_valid_before_utc.timestamp() < clock.time
+    assert authority.renew()
+    assert shown(authority.context, trusted).not_valid_before_utc.timestamp() < clock.time
 
 
 def test_an_authority_ends_only_after_pods_know_the_next(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_an_authority_ends_only_after_pods_know_the_next(tmp_path: Path) -> None
     both = Authority(tmp_path, (NAME,), clock)
     assert both.certificates.startswith(first.certificates)
     assert both.certificates.count("BEGIN CERTIFICATE") == 2
-    # Pods of before know the first alone, and the operator is still known by it.
+    # Earlier pods have only the first authority, and still trust the operator.
     shown(both.context, first.certificates)
     clock.time += 1.45 * YEAR
     late = Authority(tmp_path, (NAME,), clock)
@@ -116,11 +116,11 @@ def test_an_authority_ends_only_after_pods_know_the_next(tmp_path: Path) -> None
 def test_a_file_that_cannot_be_read_is_kept_and_another_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     before = Authority(tmp_path, (NAME,), Clock())
     (tmp_path / "authority-0001.pem").write_bytes(b"-----BEGIN")
-    found = Authority(tmp_path, (NAME,), Clock())
+    authority = Authority(tmp_path, (NAME,), Clock())
     assert "authority-0001.pem cannot be used" in caplog.text
-    assert found.certificates != before.certificates
+    assert authority.certificates != before.certificates
     assert (tmp_path / "authority-0001.pem").read_bytes() == b"-----BEGIN"
-    assert Authority(tmp_path, (NAME,), Clock()).certificates == found.certificates
+    assert Authority(tmp_path, (NAME,), Clock()).certificates == authority.certificates
 
 
 def test_of_two_that_begin_at_once_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_without_https_there_is_none(tmp_path: Path) -> None:
     assert for_endpoint(tmp_path, "", Clock()) is None
     assert for_endpoint(tmp_path, "http://operator:8080", Clock()) is None
     assert list(tmp_path.iterdir()) == []
-    found = for_endpoint(tmp_path, f"https://{NAME}:8080", Clock())
-    assert found is not None
-    shown(found.context, found.certificates)
-    shown(found.context, found.certificates, "localhost")
+    authority = for_endpoint(tmp_path, f"https://{NAME}:8080", Clock())
+    assert authority is not None
+    shown(authority.context, authority.certificates)
+    shown(authority.context, authority.certificates, "localhost")

@@ -1,4 +1,4 @@
-"""Causes outside our scheduler, in words."""
+"""Messages for causes outside of Fairway's scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The definitions as data. That an API server takes them, and what it makes of their rules, is tested against a real one."""
+"""The definitions as data. Other tests apply them to a real API server and test their rules."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from fairway.engines.kubernetes.crds import CLUSTER_FIELDS, definition, definiti
 from fairway.spec.kinds import KINDS
 
 GOLDEN = Path(__file__).with_name("crds.yaml")
-"""What an API server was given so far."""
+"""The definitions that API servers have been given so far."""
 NAMES = ["TrainingJob", "JobQueue", "ModelService", "GpuNode"]
 
 
@@ -20,7 +20,7 @@ def version(kind):
 
 
 def test_they_are_as_they_were():
-    """A frozen API: look at every difference, then delete the file and run this once."""
+    """The API is frozen: check every difference, then delete the file and run this once."""
     now = yaml.safe_dump_all(definitions(), sort_keys=False, width=130, allow_unicode=True)
     if not GOLDEN.exists():
         GOLDEN.write_text(now)
@@ -37,7 +37,7 @@ def test_the_client_knows_where_they_live(kind):
 
 
 def test_every_document_has_one():
-    assert set(KINDS) < {one["spec"]["names"]["kind"] for one in definitions()} == set(NAMES)
+    assert set(KINDS) < {definition["spec"]["names"]["kind"] for definition in definitions()} == set(NAMES)
 
 
 def test_scale_writes_a_field_that_is_always_there():

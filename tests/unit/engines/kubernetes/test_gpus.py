@@ -1,4 +1,4 @@
-"""Who hands out the GPUs of a node."""
+"""Which component allocates the GPUs of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process says to kubelets and to Prometheus."""
+"""What a process reports to kubelets and to Prometheus."""
 
 from __future__ import annotations
 

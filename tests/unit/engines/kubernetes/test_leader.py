@@ -23,7 +23,7 @@ def test_anothers_lease_runs_out_by_our_own_clock_alone():
     long_ago = "2001-01-01T00:00:00.000000Z"
     tenure.look(lease("other", "1", renew_time=long_ago, lease_duration_seconds=15), 100)
     assert not tenure.may_take(100)
-    tenure.look(lease("other", "2", renew_time=long_ago), 110)  # it changed: the other lives, whatever its clock says
+    tenure.look(lease("other", "2", renew_time=long_ago), 110)  # the lease changed: its holder is alive, whatever its clock
     assert not tenure.may_take(110 + PACE.duration)
     tenure.look(lease("other", "2"), 120)
     assert tenure.may_take(110 + PACE.duration + 0.1)

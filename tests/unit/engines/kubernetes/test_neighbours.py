@@ -1,4 +1,4 @@
-"""Who else is on the cluster: what pods carry for them, and what their objects say."""
+"""Third-party components on the cluster: what pods carry for them, and what their objects report."""
 
 from __future__ import annotations
 

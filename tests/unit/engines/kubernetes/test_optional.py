@@ -1,4 +1,4 @@
-"""Kubernetes is an extra: nobody else loads what it needs."""
+"""Kubernetes is an extra: the rest of Fairway does not import its dependencies."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Who asks: groups are those that the API server told, and only of whoever asks now."""
+"""Users and groups: groups come from the API server, and only for the user of the current request."""
 
 from __future__ import annotations
 

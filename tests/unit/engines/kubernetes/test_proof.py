@@ -1,4 +1,4 @@
-"""Which pod asks for a certificate, by what the API server says of its token."""
+"""Which pod requests a certificate, by the API server's review of its token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUTER = {f"{EXTRA}pod-name": ["adds-router-1"], f"{EXTRA}pod-uid": ["uid-1"], f
 
 
 class Server:
-    """An API server that says this of every token."""
+    """An API server that returns this status for every token."""
 
     def __init__(self, **status: Any) -> None:
         self.status = {"authenticated": True, "audiences": [AUDIENCE], **status}

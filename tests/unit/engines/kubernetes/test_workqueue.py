@@ -70,7 +70,7 @@ ACTS = st.tuples(st.sampled_from(["add", "later", "take", "done", "failed", "suc
 
 @given(st.lists(ACTS, max_size=60))
 def test_no_key_is_lost_or_in_work_twice(acts):
-    """Whatever happens in whatever order: a key that was added is handed out afterwards, and never twice at a time."""
+    """For any sequence of operations: a key that was added is handed out afterwards, and never twice at a time."""
     queue, now, owed, working = WorkQueue(), 0.0, set(), set()
     for act, key in acts:
         now += 0.001

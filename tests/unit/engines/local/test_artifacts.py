@@ -1,4 +1,4 @@
-"""Files that clients send: whole or not there, and nothing left of those that were cut off."""
+"""Files uploaded by clients are stored whole or not at all; nothing remains of interrupted uploads."""
 
 from __future__ import annotations
 

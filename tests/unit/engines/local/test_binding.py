@@ -1,4 +1,4 @@
-"""How a task is bound: the ports that it needs, and what a launch adds to the environment that it has anyway."""
+"""Binding a task: the ports that it needs, and the variables that its launch adds to the environment."""
 
 from __future__ import annotations
 

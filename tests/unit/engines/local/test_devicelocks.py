@@ -1,4 +1,4 @@
-"""A device is held by one home, over all users, with this version and with earlier ones."""
+"""A device is held by one home, across all users, with this version and earlier ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def locks_of(public: Path, home: str = "home") -> DeviceLocks:
 
 
 def earlier_lock(public: Path, home: str, *, shared: bool = False) -> int:
-    """The lock as a task of an earlier version holds it: one file for all users."""
+    """Take the lock as a task of an earlier version does: one file for all users."""
     (public / "machine").mkdir(exist_ok=True)
     (public / "machine").chmod(0o1777)
     descriptor = os.open(public / "machine" / "device-GPU-1", os.O_RDWR | os.O_CREAT, 0o666)
@@ -44,14 +44,14 @@ def earlier_lock(public: Path, home: str, *, shared: bool = False) -> int:
 
 def test_a_device_is_held_by_one_home(tmp_path: Path) -> None:
     mine, other = locks_of(tmp_path, "home-a"), locks_of(tmp_path, "home-b")
-    held = mine.take("GPU-1", shared=False)
-    assert held is not None
+    claim = mine.take("GPU-1", shared=False)
+    assert claim is not None
     assert other.take("GPU-1", shared=False) is None
     assert other.take("GPU-1", shared=True) is None
     assert mine.take("GPU-1", shared=True) is None
     assert mine.foreign_holder("GPU-1") == ""
     assert "another fairway home" in other.foreign_holder("GPU-1")
-    release(*held)
+    release(*claim)
     assert other.foreign_holder("GPU-1") == ""
     again = other.take("GPU-1", shared=False)
     assert again is not None
@@ -78,10 +78,10 @@ def test_shares_of_a_device_belong_to_one_home(tmp_path: Path) -> None:
 
 def test_a_device_is_held_as_long_as_a_copy_of_its_lock_is_open(tmp_path: Path) -> None:
     mine = locks_of(tmp_path)
-    held = mine.take("GPU-1", shared=False)
-    assert held is not None
-    copies = [os.dup(descriptor) for descriptor in held]
-    release(*held)
+    claim = mine.take("GPU-1", shared=False)
+    assert claim is not None
+    copies = [os.dup(descriptor) for descriptor in claim]
+    release(*claim)
     assert mine.take("GPU-1", shared=False) is None
     release(*copies)
     again = mine.take("GPU-1", shared=False)
@@ -92,9 +92,9 @@ def test_a_device_is_held_as_long_as_a_copy_of_its_lock_is_open(tmp_path: Path) 
 def test_files_of_ended_claims_are_removed(tmp_path: Path) -> None:
     mine = locks_of(tmp_path)
     for _ in range(20):
-        held = mine.take("GPU-1", shared=False)
-        assert held is not None
-        release(*held)
+        claim = mine.take("GPU-1", shared=False)
+        assert claim is not None
+        release(*claim)
     mine.foreign_holder("GPU-1")
     assert list((tmp_path / f"machine-{os.getuid()}").iterdir()) == []
 
@@ -128,14 +128,14 @@ def test_users_exclude_each_other_and_the_owner_of_the_file_is_named(public: Pat
 
         do_as(STRANGER, check)
         release(*held)
-    taken = mine.take("GPU-1", shared=False)
-    assert taken is not None
-    release(*taken)
+    claim = mine.take("GPU-1", shared=False)
+    assert claim is not None
+    release(*claim)
 
 
 @needs_root
 def test_hostile_files_cost_nothing(public: Path) -> None:
-    """Everything that an unprivileged user can put where locks are looked for, by both layouts."""
+    """Everything that an unprivileged user can place where locks are searched, in both layouts."""
 
     def plant() -> None:
         (public / "machine").mkdir()
@@ -159,10 +159,10 @@ def test_hostile_files_cost_nothing(public: Path) -> None:
         for number in range(1, 5):
             uuid = f"GPU-{number}"
             assert mine.foreign_holder(uuid) == ""
-            held = mine.take(uuid, shared=False)
-            assert held is not None
+            claim = mine.take(uuid, shared=False)
+            assert claim is not None
             assert mine.take(uuid, shared=False) is None, "and it still excludes"
-            release(*held)
+            release(*claim)
         assert time.monotonic() - began < 10
         for name in ("device-GPU-1 ", "device-GPU-3 ", "device-GPU-1@aa", "device-GPU-2@aa", "device-GPU-3@aa"):
             assert any(f"/{name}" in words for words in folder.warnings), name
@@ -172,7 +172,7 @@ def test_hostile_files_cost_nothing(public: Path) -> None:
 
 @needs_root
 def test_a_claim_in_the_folder_of_another_user_is_nobodys(public: Path) -> None:
-    """A user whose folder all can write must not be blamed for, nor held up by, what others put there."""
+    """Files of others in a user's world-writable folder must neither count as that user's nor delay anything."""
 
     def open_up() -> None:
         MachineFolder(public / "machine").own().chmod(0o777)
@@ -185,17 +185,17 @@ def test_a_claim_in_the_folder_of_another_user_is_nobodys(public: Path) -> None:
     with acting_as(NEIGHBOUR, plant):
         mine = locks_of(public)
         assert mine.foreign_holder("GPU-1") == ""
-        held = mine.take("GPU-1", shared=False)
-        assert held is not None
-        release(*held)
+        claim = mine.take("GPU-1", shared=False)
+        assert claim is not None
+        release(*claim)
 
 
 @needs_root
 def test_shared_locks_of_a_reader_hold_nothing(public: Path) -> None:
-    """Every user can open the file of a claim for reading, and take a shared lock on it once its holder is gone."""
+    """Every user can open the file of a claim for reading, and take a shared lock on it after its holder has exited."""
     mine = locks_of(public)
-    held = mine.take("GPU-1", shared=False)
-    assert held is not None
+    claim = mine.take("GPU-1", shared=False)
+    assert claim is not None
     (path,) = (public / "machine-0").iterdir()
 
     def lock() -> None:
@@ -204,10 +204,10 @@ def test_shared_locks_of_a_reader_hold_nothing(public: Path) -> None:
         with pytest.raises(BlockingIOError):
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 1, 0, 0))
-        release(*held)
+        release(*claim)
 
     with acting_as(STRANGER, lock):
-        release(*held)
+        release(*claim)
         again = mine.take("GPU-1", shared=False)
         assert again is not None
         release(*again)
@@ -230,12 +230,12 @@ def test_tasks_of_an_earlier_version_exclude_and_are_excluded(tmp_path: Path, sh
     if share is not None:
         release(*share)
     os.close(old)
-    held = mine.take("GPU-1", shared=False)
-    assert held is not None
+    claim = mine.take("GPU-1", shared=False)
+    assert claim is not None
     again = os.open(tmp_path / "machine" / "device-GPU-1", os.O_RDWR)
     assert not try_lock(again), "a daemon of an earlier version sees it"
     os.close(again)
-    release(*held)
+    release(*claim)
 
 
 CONTEST = """
@@ -262,7 +262,7 @@ sys.exit(0 if wins == 15 else 3)
 def test_contenders_never_hold_a_device_together_and_each_gets_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CONTEST, str(tmp_path)]
     contenders = [subprocess.Popen([*command, f"home-{number}"], stderr=subprocess.PIPE) for number in range(4)]
-    ends = [(each.communicate()[1].decode()[-500:], each.returncode) for each in contenders]
+    ends = [(contender.communicate()[1].decode()[-500:], contender.returncode) for contender in contenders]
     assert [code for _, code in ends] == [0] * 4, ends
 
 

@@ -1,4 +1,4 @@
-"""Locks live as long as a copy of their descriptor."""
+"""A lock is held as long as a copy of its descriptor is open."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fairway.engines.local.locks import is_held, release, take, try_lock
 def test_a_lock_is_taken_once_and_seen_without_taking_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert not is_held(path)
-    held = take(path)
-    assert held is not None
+    lock = take(path)
+    assert lock is not None
     assert is_held(path)
     assert take(path) is None
-    release(held)
+    release(lock)
     assert not is_held(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_lock_lives_as_long_as_any_copy_of_its_descriptor(tmp_path: Path) -> None:
-    held = take(tmp_path / "lock")
-    assert held is not None
-    copy = os.dup(held)
-    release(held)
+    lock = take(tmp_path / "lock")
+    assert lock is not None
+    copy = os.dup(lock)
+    release(lock)
     assert is_held(tmp_path / "lock")
     read, write = os.pipe()
     pid = os.fork()
@@ -44,11 +44,11 @@ def test_a_lock_lives_as_long_as_any_copy_of_its_descriptor(tmp_path: Path) -> N
 
 
 def test_opening_and_closing_a_lock_file_takes_nothing_away(tmp_path: Path) -> None:
-    held = take(tmp_path / "lock")
-    assert held is not None
+    lock = take(tmp_path / "lock")
+    assert lock is not None
     (tmp_path / "lock").read_bytes()
     assert is_held(tmp_path / "lock")
-    release(held)
+    release(lock)
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the machine has to give."""
+"""The resources of the machine."""
 
 from __future__ import annotations
 

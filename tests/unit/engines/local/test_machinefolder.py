@@ -1,4 +1,4 @@
-"""What other users put into the shared folder costs at most the one file."""
+"""Whatever other users put into the shared folder, at most the one file is lost."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_folders_in_the_name_of_another_user_do_not_hide_theirs(public: Path) ->
 
 @needs_root
 def test_a_file_with_a_lease_does_not_delay(public: Path) -> None:
-    """The kernel lets an open wait for the holder of a lease, unless it asks not to wait."""
+    """The kernel makes an open wait for the holder of a lease, unless it is non-blocking."""
 
     def lease() -> None:
         folder = MachineFolder(public / "machine")

@@ -1,4 +1,4 @@
-"""Records in a task's folder are read within bounds: a bad one loses its task, and nothing else."""
+"""Records in a task's folder are read within limits: a bad one loses its task, and nothing else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def look(home: Home) -> TaskReport:
-    """One look, which must not take long whatever lies in the folder."""
+    """Observe the task once, which must be fast whatever the folder contains."""
     began = time.monotonic()
     report = asyncio.run(Observer(home, SystemClock()).look(KEY)).report
     assert time.monotonic() - began < 20

@@ -1,4 +1,4 @@
-"""Ports are held machine-wide and free when handed out."""
+"""Ports are reserved across the machine and free when handed out."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def public() -> Iterator[Path]:
 
 
 def lock_all(path: Path, kind: int) -> None:
-    """Lock a whole file for the life of the process."""
+    """Lock a whole file until the process ends."""
     descriptor = os.open(path, os.O_RDONLY if kind == fcntl.F_RDLCK else os.O_RDWR)
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
 

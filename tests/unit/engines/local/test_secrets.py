@@ -1,4 +1,4 @@
-"""Secrets: real files, their modes, and names that must not escape."""
+"""Secrets: real files, their modes, and names that must not leave the folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For which tasks there is a spare, when, and for which start it fits."""
+"""Spare interpreters: for which tasks there is one, when, and which starts may use it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEXT = replace(KEY, attempt=1)
 
 
 class ManualClock:
-    """A clock that a test sets."""
+    """A clock that the test sets."""
 
     time = 1000.0
 
@@ -38,7 +38,7 @@ class ManualClock:
 
 
 class Nursery:
-    """Notes what it is asked for."""
+    """Records the requests."""
 
     def __init__(self) -> None:
         self.requests: list[Order] = []
@@ -59,7 +59,7 @@ class Nursery:
 
 
 class Stage:
-    """A run that goes well, and its engine's spares."""
+    """A run without failures, and its engine's spares."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -82,7 +82,7 @@ class Stage:
         return Order(commands=commands, **fields)
 
     async def made(self, job: Job, order: Order, prepared: Prepared | None = None) -> int:
-        """How many spares there are after the start of the task."""
+        """Return the number of spares requested after the start of the task."""
         self.spares.remember(job, KEY, order, prepared or self.prepared)
         await self.spares.tend([job])
         return len(self.nursery.requests)
@@ -92,7 +92,7 @@ class Stage:
             return 0 in found
 
     def close(self) -> None:
-        """End what a test left; it needs no loop any more."""
+        """Release what the test left open; works without an event loop."""
         for standby in self.nursery.standbys:
             standby.close()
 
@@ -113,7 +113,7 @@ async def test_the_request_is_the_command_behind_what_makes_it_wait(stage: Stage
     assert command.env["PYTHONPATH"] == f"{stage.folder}/inject/fairway/runtime/spare:/inject"
     assert json.loads(command.env[VARIABLE]) == {"modules": ["torch"], "folder": str(stage.folder)}
     assert (command.env["HOME"], command.env["OMP_NUM_THREADS"]) == ("/h", "1")
-    # It belongs to the home, but is nothing that an attempt left behind.
+    # The spare belongs to the home, but does not count as a leftover process of an attempt.
     assert command.env["FAIRWAY_ATTEMPT_DIR"] == "/jobs/a/attempts/spare"
     assert "FAIRWAY_ATTEMPT" not in command.env
     await stage.spares.tend([stage.job()])

@@ -1,4 +1,4 @@
-"""A day of a busy cluster through the real loop: preemption, shrink, grow, reclaim, failures, lost tasks and a lost node."""
+"""A day of a busy cluster in the real loop: preemption, shrink, grow, reclaim, failures, lost tasks and a lost node."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ INTERVAL = 300.0
 """Seconds between two checkpoints."""
 LOOK_EVERY = 150.0
 MOST_EVICTIONS = 20
-"""A run makes room now and then in a busy day, not again and again."""
+"""Limit of evictions per run: some in a busy day, but not again and again."""
 TICK = 0.001
-"""Time never stands still."""
+"""Least number of seconds by which the clock advances between turns."""
 
 
 def some_nodes(count: int = 4, gpus: int = 8) -> list[Node]:
@@ -44,7 +44,7 @@ def some_nodes(count: int = 4, gpus: int = 8) -> list[Node]:
 
 
 class Watched(SimulatedEngine):
-    """Remembers why tasks were asked to leave."""
+    """Counts the causes of evictions."""
 
     causes: Counter[str]
 
@@ -55,7 +55,7 @@ class Watched(SimulatedEngine):
 
 @dataclass
 class Theatre:
-    """The loop over simulated machines, with time that runs from one happening to the next."""
+    """The loop over simulated machines, with a clock that jumps from one event to the next."""
 
     cluster: SimulatedCluster
     store: MemoryStore = field(default_factory=MemoryStore)
@@ -68,7 +68,7 @@ class Theatre:
         self.to_come: list[Job] = []
 
     async def play(self, jobs: list[Job], queues: list[Queue], until: float) -> None:
-        """Let the jobs come when they were made, and go on until all are over."""
+        """Submit each job at its creation time, and continue until all have finished."""
         self.store.commit(Changes(queues=tuple(queues)))
         self.to_come = sorted(jobs, key=lambda job: job.created, reverse=True)
         await self.loop.start()
@@ -100,7 +100,7 @@ class Theatre:
 
 @pytest.fixture(autouse=True)
 def slow_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measuring every second would be most of the work of a day."""
+    """Measure less often: measuring every second would take most of the test's time."""
     monkeypatch.setattr(loops, "MEASURE_EVERY", LOOK_EVERY)
     monkeypatch.setattr(loops, "NODES_EVERY", LOOK_EVERY)
 
@@ -111,7 +111,7 @@ def worker(gpus: int = 1, least: int = 1, most: int = 1) -> dict[str, Role]:
 
 
 def a_day(chance: random.Random, count: int) -> tuple[list[Job], dict[JobKey, Behaviour]]:
-    """Jobs of all sorts, and what each has to do."""
+    """Return jobs of all kinds, and the behaviour of each."""
     jobs: list[Job] = []
     behaviours: dict[JobKey, Behaviour] = {}
     for number in range(1, count + 1):

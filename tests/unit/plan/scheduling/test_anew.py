@@ -1,4 +1,4 @@
-"""A scheduler made anew from what another remembers decides as that one does, whatever has happened before."""
+"""A scheduler restored from another's memory decides as that one does, whatever happened before."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ QUEUES = [
 ]
 TURNS = Queue("turns", time_slice=600.0)
 STEPS = {"ask": 50, "end": 26, "save": 8, "leave": 5, "node": 6, "queue": 2}
-"""How often each kind of thing happens."""
+"""How often each kind of event happens, relative to the others."""
 
 
 class History:
-    """One random history, played step by step."""
+    """A random history, played step by step."""
 
     def __init__(self, seed: int, *, odd: bool) -> None:
         self.draw = random.Random(seed)
@@ -49,7 +49,7 @@ class History:
         self.floor = FakeFloor(nodes, self.queues, "fairway" if odd else "best-fit")
 
     def step(self) -> None:
-        """Something happens."""
+        """Play a random event."""
         draw, floor = self.draw, self.floor
         what = draw.choices(list(STEPS), list(STEPS.values()))[0]
         if what == "ask" or not floor.waiting or not floor.running:
@@ -67,7 +67,7 @@ class History:
             floor.put_queue(replace(changed, weight=draw.choice([1, 2, 3]), per_user=draw.choice([{}, {"runs": 2}])))
 
     def pass_time(self) -> None:
-        """Often none passes between two decisions."""
+        """Advance the clock; often not at all between two decisions."""
         self.floor.now += self.draw.choice([0.0, 0.0, 1.0, 20.0, 70.0, 900.0])
         self.floor.happen()
 
@@ -85,7 +85,7 @@ class History:
         )
 
     def _change_node(self) -> None:
-        """A node goes or comes, or a device that nobody uses falls sick or is well again."""
+        """Add or remove a node, or make an idle device unhealthy or healthy again."""
         draw, floor = self.draw, self.floor
         name = f"n{draw.randrange(6)}"
         if name not in floor.nodes:
@@ -102,7 +102,7 @@ class History:
 
 
 def play(seed: int, rounds: int, *, odd: bool) -> None:
-    """Before every decision one is made anew, and must decide and remember the same."""
+    """Before every decision, restore another scheduler; it must decide the same and have the same memory afterwards."""
     history = History(seed, odd=odd)
     floor = history.floor
     for _ in range(24):
@@ -120,7 +120,7 @@ def play(seed: int, rounds: int, *, odd: bool) -> None:
 
 
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every bound is so low that small histories reach it."""
+    """Lower every limit so far that small histories reach it."""
     monkeypatch.setattr(fill, "RESERVED_A_QUEUE", 2)
     monkeypatch.setattr(backfill, "DEPTH", 3)
     monkeypatch.setattr(backfill, "MOST_LOOKS", 4)

@@ -1,4 +1,4 @@
-"""Moves that bring free GPUs together: the fewest, nobody worse off, and carried out to the letter."""
+"""Moves that bring free GPUs together: as few as possible, no run worse off, and carried out exactly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def request(name: str, gpus: int, tasks: int = 1, *, resumes: bool = True, kind:
 
 
 def sitting(name: str, *places: tuple[str, int, int], resumes: bool = True, saved: float | None = None) -> Running:
-    """A gang with a task on each place: node, first device, number of devices."""
+    """Return a gang with a task on each place: node, first device, number of devices."""
     asked = request(name, places[0][2], len(places), resumes=resumes)
     shape = asked.gang.parts[0].shape
     seats = [
@@ -61,7 +61,7 @@ def scheduler(nodes: Sequence[Node], running: Sequence[Running], *waiting: Reque
 
 
 def carry_out(made: Scheduler, plan: MovePlan) -> dict[JobKey, tuple[Seat, ...]]:
-    """Play the engine: everybody who is asked leaves and asks again. Who sits where at the end."""
+    """Play the engine: every evicted run ends and is submitted again. Return the final seats of all runs."""
     decision = made.move(plan, NOW)
     assert [evict.cause for evict in decision.evictions] == [Cause.MOVE] * len(plan.moves)
     asking = {evict.key: made.ledger.running[evict.key].request for evict in decision.evictions}
@@ -80,22 +80,22 @@ def nodes_of(seats: Sequence[Seat]) -> list[str]:
 
 def test_one_move_where_one_is_enough() -> None:
     running = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2))]
-    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
-    plan = plan_moves(made.ledger, NOW)
+    core = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    plan = plan_moves(core.ledger, NOW)
     assert plan is not None
     assert plan.whom == WAITER
     assert len(plan.moves) == 1
     assert nodes_of(plan.moves[0].before) != nodes_of(plan.moves[0].after)
-    seats = carry_out(made, plan)
+    seats = carry_out(core, plan)
     assert nodes_of(seats[WAITER]) == nodes_of(plan.seats)
     assert seats[plan.moves[0].key] == plan.moves[0].after
-    assert not made.ledger.memory.reservations
+    assert not core.ledger.memory.reservations
 
 
 def test_the_cheaper_of_two_moves_is_taken() -> None:
     running = [sitting("a-1", ("n1", 0, 2), saved=NOW - 5000), sitting("b-1", ("n2", 0, 2), saved=NOW - 10)]
-    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
-    plan = plan_moves(made.ledger, NOW)
+    core = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    plan = plan_moves(core.ledger, NOW)
     assert plan is not None
     assert [move.key.name for move in plan.moves] == ["b-1"]
     assert plan.cost == pytest.approx(2 * (10 + 60))
@@ -103,45 +103,45 @@ def test_the_cheaper_of_two_moves_is_taken() -> None:
 
 def test_who_cannot_resume_does_not_move() -> None:
     running = [sitting("a-1", ("n1", 0, 2), resumes=False), sitting("b-1", ("n2", 0, 2), resumes=False)]
-    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
-    assert plan_moves(made.ledger, NOW) is None
+    core = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    assert plan_moves(core.ledger, NOW) is None
 
 
 def test_the_budget_bounds_the_moves() -> None:
     running = [sitting(f"{at}-{index}", (at, index, 1)) for at in ("n1", "n2") for index in range(2)]
-    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
-    assert plan_moves(made.ledger, NOW, budget=1) is None
-    plan = plan_moves(made.ledger, NOW, budget=2)
+    core = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    assert plan_moves(core.ledger, NOW, budget=1) is None
+    plan = plan_moves(core.ledger, NOW, budget=2)
     assert plan is not None
     assert len(plan.moves) == 2
 
 
 def test_nobody_gets_gpus_of_another_type_or_more_nodes_or_racks() -> None:
     other = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 3), resumes=False)]
-    made = scheduler([node("n1", 4), node("n2", 4), node("n3", 2, "T4")], other, request("wide-1", 4, kind=("A100",)))
-    assert plan_moves(made.ledger, NOW) is None, "the only room is on GPUs of another type"
+    core = scheduler([node("n1", 4), node("n2", 4), node("n3", 2, "T4")], other, request("wide-1", 4, kind=("A100",)))
+    assert plan_moves(core.ledger, NOW) is None, "the only room is on GPUs of another type"
     pair = [sitting("a-1", ("n1", 0, 1), ("n1", 1, 1)), *(sitting(f"s-{at}", (at, 0, 3), resumes=False) for at in ("n2", "n3"))]
-    made = scheduler([node("n1", 4), node("n2", 4), node("n3", 4)], pair, request("wide-1", 4))
-    assert plan_moves(made.ledger, NOW) is None, "the two tasks would no longer be on one node"
+    core = scheduler([node("n1", 4), node("n2", 4), node("n3", 4)], pair, request("wide-1", 4))
+    assert plan_moves(core.ledger, NOW) is None, "the two tasks would no longer be on one node"
 
 
 def test_links_do_not_get_worse() -> None:
     linked = replace(node("n1", 4), devices=tuple(replace(device, island="x", numa=0) for device in node("n1", 4).devices))
     loose = replace(node("n2", 4), devices=tuple(replace(device, numa=device.index % 2) for device in node("n2", 4).devices))
-    made = scheduler(
+    core = scheduler(
         [linked, loose], [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2), resumes=False)], request("wide-1", 4)
     )
-    assert plan_moves(made.ledger, NOW) is None
+    assert plan_moves(core.ledger, NOW) is None
 
 
 def test_nothing_helps_where_too_little_is_free_or_a_rule_is_in_the_way() -> None:
     running = [sitting("a-1", ("n1", 0, 3)), sitting("b-1", ("n2", 0, 2))]
-    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
-    assert plan_moves(made.ledger, NOW) is None, "three are free in all"
+    core = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    assert plan_moves(core.ledger, NOW) is None, "three are free in all"
     running = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2))]
     queue = Queue("default", quota={"gpu": 7000}, borrow=False)
-    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4), queues=[queue])
-    assert plan_moves(made.ledger, NOW) is None
+    core = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4), queues=[queue])
+    assert plan_moves(core.ledger, NOW) is None
 
 
 def test_halves_of_two_gpus_become_one_whole() -> None:
@@ -150,55 +150,55 @@ def test_halves_of_two_gpus_become_one_whole() -> None:
         asked = Request(JobKey("default", name), Gang((Part("worker", shape),)), 0.0, resumes=True)
         return Running(asked, (Seat("worker", 0, shape, "here", (device,), 500),), 0.0, NOW - 1)
 
-    made = scheduler([node("here", 2)], [half("a-1", "here-0"), half("b-1", "here-1")], request("wide-1", 1))
-    plan = plan_moves(made.ledger, NOW)
+    core = scheduler([node("here", 2)], [half("a-1", "here-0"), half("b-1", "here-1")], request("wide-1", 1))
+    plan = plan_moves(core.ledger, NOW)
     assert plan is not None
     assert len(plan.moves) == 1
-    seats = carry_out(made, plan)
+    seats = carry_out(core, plan)
     assert seats[JobKey("default", "a-1")][0].devices == seats[JobKey("default", "b-1")][0].devices
     assert seats[WAITER] == plan.seats
 
 
 def test_a_plan_that_is_not_true_any_more_moves_nobody() -> None:
     running = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2))]
-    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
-    plan = plan_moves(made.ledger, NOW)
+    core = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    plan = plan_moves(core.ledger, NOW)
     assert plan is not None
-    made.apply(Left(plan.moves[0].key, NOW + 1, finished=True), NOW + 1)
-    assert made.move(plan, NOW + 1).empty
-    assert made.decide(NOW + 1).starts, "the end of that gang made the room"
+    core.apply(Left(plan.moves[0].key, NOW + 1, finished=True), NOW + 1)
+    assert core.move(plan, NOW + 1).empty
+    assert core.decide(NOW + 1).starts, "the end of that gang made the room"
 
 
 def test_places_are_not_kept_for_ever_for_somebody_who_never_comes() -> None:
     running = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2))]
-    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
-    plan = plan_moves(made.ledger, NOW)
+    core = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    plan = plan_moves(core.ledger, NOW)
     assert plan is not None
-    made.move(plan, NOW)
-    made.apply(Left(plan.moves[0].key, NOW + 5, finished=True), NOW + 5)
-    wake = made.decide(NOW + 5).wake_at
+    core.move(plan, NOW)
+    core.apply(Left(plan.moves[0].key, NOW + 5, finished=True), NOW + 5)
+    wake = core.decide(NOW + 5).wake_at
     assert wake is not None
-    assert str(plan.moves[0].key) in made.ledger.memory.reservations
-    made.decide(NOW + 500)
-    assert str(plan.moves[0].key) not in made.ledger.memory.reservations
+    assert str(plan.moves[0].key) in core.ledger.memory.reservations
+    core.decide(NOW + 500)
+    assert str(plan.moves[0].key) not in core.ledger.memory.reservations
 
 
 def test_a_node_that_goes_takes_its_part_of_the_plan_with_it() -> None:
     running = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2))]
-    made = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
-    plan = plan_moves(made.ledger, NOW)
+    core = scheduler([node("n1", 4), node("n2", 4)], running, request("wide-1", 4))
+    plan = plan_moves(core.ledger, NOW)
     assert plan is not None
-    made.move(plan, NOW)
-    made.apply(NodeGone(plan.moves[0].after[0].node), NOW + 1)
-    made.decide(NOW + 1)
-    assert str(plan.moves[0].key) not in made.ledger.memory.reservations
+    core.move(plan, NOW)
+    core.apply(NodeGone(plan.moves[0].after[0].node), NOW + 1)
+    core.decide(NOW + 1)
+    assert str(plan.moves[0].key) not in core.ledger.memory.reservations
 
 
 Crowd = tuple[list[Node], list[Running], Request]
 
 
 def crowd(seed: int) -> Crowd:
-    """Up to four nodes of four GPUs, nearly full with gangs of one task, most of which resume; and one that waits."""
+    """Return up to four nodes of four GPUs, nearly full with gangs of one task, most of them resumable, and a waiting run."""
     dice = Random(seed)
     nodes = [node(f"n{index}", 4, dice.choice(["A100", "A100", "A100", "T4"])) for index in range(dice.randint(2, 4))]
     running: list[Running] = []
@@ -211,14 +211,14 @@ def crowd(seed: int) -> Crowd:
 
 
 THREE_MOVES = (225, 239, 306, 351, 1087, 1937)
-"""Crowds of which it is known that they need as many."""
+"""Seeds of crowds that are known to need three moves."""
 CROWDS = (*range(200), *THREE_MOVES)
 
 
 def fewest(nodes: Sequence[Node], running: Sequence[Running], waiting: Request, budget: int) -> int | None:
-    """How many moves are needed, by trying everything: sizes are all that matters, since nothing else is asked for."""
-    kinds = {each.name: each.devices[0].type for each in nodes}
-    free = {each.name: 4 - sum(run.seats[0].shape.gpus for run in running if run.seats[0].node == each.name) for each in nodes}
+    """Return the number of moves needed, by exhaustive search. Only sizes matter: the requests have no other constraints."""
+    kinds = {node.name: node.devices[0].type for node in nodes}
+    free = {node.name: 4 - sum(run.seats[0].shape.gpus for run in running if run.seats[0].node == node.name) for node in nodes}
     part = waiting.gang.parts[0]
     movers = [run for run in running if run.request.resumes]
     for count in range(budget + 1):
@@ -266,14 +266,14 @@ def test_carried_out_nobody_loses_and_the_gang_starts() -> None:
     carried = 0
     for seed in CROWDS:
         nodes, running, waiting = crowd(seed)
-        made = scheduler(nodes, running, waiting)
-        before = (made.ledger.memory.encode(), made.ledger.cluster.free_gpus())
-        plan = plan_moves(made.ledger, NOW)
-        assert (made.ledger.memory.encode(), made.ledger.cluster.free_gpus()) == before, "planning changes nothing"
+        core = scheduler(nodes, running, waiting)
+        before = (core.ledger.memory.encode(), core.ledger.cluster.free_gpus())
+        plan = plan_moves(core.ledger, NOW)
+        assert (core.ledger.memory.encode(), core.ledger.cluster.free_gpus()) == before, "planning changes nothing"
         if plan is None:
             continue
         carried += 1
-        seats = carry_out(made, plan)
+        seats = carry_out(core, plan)
         moved = {move.key: move for move in plan.moves}
         assert seats[WAITER] == plan.seats
         for run in running:
@@ -287,11 +287,11 @@ def test_carried_out_nobody_loses_and_the_gang_starts() -> None:
 def test_a_scheduler_made_anew_in_the_middle_of_it_goes_on() -> None:
     running = [sitting("a-1", ("n1", 0, 2)), sitting("b-1", ("n2", 0, 2))]
     nodes = [node("n1", 4), node("n2", 4)]
-    made = scheduler(nodes, running, request("wide-1", 4))
-    plan = plan_moves(made.ledger, NOW)
+    core = scheduler(nodes, running, request("wide-1", 4))
+    plan = plan_moves(core.ledger, NOW)
     assert plan is not None
-    made.move(plan, NOW)
-    other = Scheduler(memory.decode(made.ledger.memory.encode()))
+    core.move(plan, NOW)
+    other = Scheduler(memory.decode(core.ledger.memory.encode()))
     for each in nodes:
         other.apply(NodeSeen(each), NOW + 1)
     other.apply(Asked(request("wide-1", 4)), NOW + 1)
@@ -307,8 +307,8 @@ def test_with_many_gangs_the_likely_ones_are_tried() -> None:
     running[10:12] = [sitting("lone-1", ("n05", 0, 2))]
     running[20:21] = []
     nodes = [node(f"n{at:02}", 4) for at in range(30)]
-    made = scheduler(nodes, running, request("wide-1", 4))
-    plan = plan_moves(made.ledger, NOW)
+    core = scheduler(nodes, running, request("wide-1", 4))
+    plan = plan_moves(core.ledger, NOW)
     assert plan is not None
     assert len(plan.moves) == 1
     assert len(running) > defragment.MOST_MOVERS

@@ -1,4 +1,4 @@
-"""How long runs are thought to take."""
+"""Expected durations of runs."""
 
 from __future__ import annotations
 

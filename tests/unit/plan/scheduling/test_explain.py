@@ -1,4 +1,4 @@
-"""Why a run waits, or could never start, in words: true numbers, no jargon, no wrong plurals."""
+"""Messages about why a run waits, or could never start: true numbers, no jargon, correct plurals."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def one(tasks: int = 1, *, same_rack: bool = False, together: bool = False, apar
 
 
 def said(nodes: list[Node], *requests: Request, queues: tuple[Queue, ...] = ()) -> tuple[str, str, str]:
-    """Why the last of them waits."""
-    made = asked_in_turn(nodes, requests, queues)
-    last = made.ledger.room.get(requests[-1].key)
+    """Return why the last of the requests waits."""
+    scheduler = asked_in_turn(nodes, requests, queues)
+    last = scheduler.ledger.room.get(requests[-1].key)
     assert last is not None, "it was meant to wait"
-    found = explain.obstacles(made.ledger, [last], NOW)[made.ledger.line_key(last, NOW)]
-    hold = explain.hold(last, found, made.ledger.nodes)
+    found = explain.obstacles(scheduler.ledger, [last], NOW)[scheduler.ledger.line_key(last, NOW)]
+    hold = explain.hold(last, found, scheduler.ledger.nodes)
     return hold.reason, hold.message, hold.what_would_help
 
 

@@ -1,4 +1,4 @@
-"""When a waiting run is said to start."""
+"""The forecast start of a waiting run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PLAIN = Calibration(shift=0.0, stretch=0.0)
 
 
 def test_the_range_leaves_out_the_outermost_tenth_on_each_side() -> None:
-    found = calibrated([float(wait) for wait in range(0, 2100, 100)], PLAIN)
-    assert (round(found.low), round(found.median), round(found.high)) == (200, 1000, 1800)
-    assert found.spread == (200.0, 1000.0, 1800.0)
+    forecast = calibrated([float(wait) for wait in range(0, 2100, 100)], PLAIN)
+    assert (round(forecast.low), round(forecast.median), round(forecast.high)) == (200, 1000, 1800)
+    assert forecast.spread == (200.0, 1000.0, 1800.0)
 
 
 def test_a_calibration_shifts_and_widens() -> None:
-    found = calibrated([600.0 - GRAIN] * 3, Calibration(shift=math.log(2.0), stretch=math.log(3.0)))
-    assert (round(found.low), round(found.median), round(found.high)) == (340, 1140, 3540)
+    forecast = calibrated([600.0 - GRAIN] * 3, Calibration(shift=math.log(2.0), stretch=math.log(3.0)))
+    assert (round(forecast.low), round(forecast.median), round(forecast.high)) == (340, 1140, 3540)
 
 
 def test_nobody_starts_before_now() -> None:
@@ -42,10 +42,10 @@ def test_every_scenario_is_played_with_its_own_draws() -> None:
         seen.append(part("x"))
         return 100.0 * part("x")
 
-    found = play(run, PLAIN, scenarios=5)
-    assert found is not None
+    forecast = play(run, PLAIN, scenarios=5)
+    assert forecast is not None
     assert len(set(seen)) == 5
-    assert found.spread[1] == pytest.approx(100 * sorted(seen)[2])
+    assert forecast.spread[1] == pytest.approx(100 * sorted(seen)[2])
 
 
 def test_what_mostly_never_starts_has_no_forecast() -> None:
@@ -72,10 +72,10 @@ def test_ranges_come_to_hold_as_often_as_promised_whatever_the_scenarios_are_wor
     for number in range(1500):
         truth = math.exp(chance.gauss(8.0, 1.5))
         waits = [truth / bias * math.exp(chance.gauss(0.0, noise)) for _ in range(9)]
-        said = calibrated(waits, calibration)
+        forecast = calibrated(waits, calibration)
         if number >= 500:
-            held += said.low <= truth <= said.high
-            errors.append(math.log((said.median + GRAIN) / (truth + GRAIN)))
-        calibration = learn(calibration, said, truth)
+            held += forecast.low <= truth <= forecast.high
+            errors.append(math.log((forecast.median + GRAIN) / (truth + GRAIN)))
+        calibration = learn(calibration, forecast, truth)
     assert 0.8 <= held / 1000 <= 0.97
     assert abs(sorted(errors)[500]) < 0.35

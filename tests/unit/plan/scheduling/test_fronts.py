@@ -1,4 +1,4 @@
-"""What is remembered of those who come first in their queues never changes a decision."""
+"""Remembering the first runs of each queue never changes a decision."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def a_step(floor: FakeFloor, draw: random.Random) -> None:
 
 
 def change_node(floor: FakeFloor, draw: random.Random) -> None:
-    """A node goes or comes, or a device that nobody uses falls sick or is well again."""
+    """Add or remove a node, or make an idle device unhealthy or healthy again."""
     name = f"n{draw.randrange(6)}"
     if name not in floor.nodes:
         floor.put_node(machine(name, 4, draw.choice(["T4", "A100"])))
@@ -61,10 +61,10 @@ def change_node(floor: FakeFloor, draw: random.Random) -> None:
 
 
 class Forgetful(Fronts):
-    """Looks at everybody again each time."""
+    """Examines every run again each time."""
 
     def keep(self, *_found: object, **_more: object) -> None:
-        """Remembers nothing."""
+        """Remember nothing."""
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -80,7 +80,7 @@ def test_one_that_remembers_nothing_decides_the_same(seed: int, monkeypatch: pyt
     for _ in range(50):
         for _ in range(draw.choice([1, 1, 2])):
             a_step(floor, draw)
-        # Whatever was freed, it may have been anywhere.
+        # Treat every node as one on which something was freed.
         forgetful.ledger.freed_nodes.update(floor.nodes)
         floor.decide()
         assert forgetful.ledger.memory.encode() == floor.scheduler.ledger.memory.encode()
@@ -90,7 +90,7 @@ def test_one_that_remembers_nothing_decides_the_same(seed: int, monkeypatch: pyt
 
 def test_nobody_walks_past_those_for_whom_nothing_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     floor = FakeFloor([machine("n0", 4)], [Queue("a"), Queue("b")])
-    # Of a higher priority, so that nobody has a claim to its place.
+    # It has a higher priority, so that no other run can claim its place.
     floor.ask("busy", gang(4), queue="a", limit=7200.0, priority=5)
     floor.settle()
     for number in range(6):
@@ -107,12 +107,12 @@ def test_nobody_walks_past_those_for_whom_nothing_has_changed(monkeypatch: pytes
 
 
 def test_a_queue_whose_account_has_changed_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for room may wait for a rule by now: nothing is kept for it any more, and others may have the place."""
+    """A run that waited for room may now wait for a quota: it gets no reservation any more, and other runs may take the place."""
     floor = FakeFloor([machine("n0", 4), machine("n1", 4)], [Queue("a", quota={"gpu": 4000}, borrow=False)])
     floor.ask("busy", gang(3), queue="other", priority=5, limit=7200.0)
     floor.ask("also-busy", gang(3), queue="other", priority=5, limit=7200.0)
     floor.settle()
-    # No node has four devices free: it waits for room, and later, with what its queue holds then, for its quota.
+    # No node has four free devices: the run waits for room, and later, as its queue holds more, for its quota.
     large = floor.ask("large", gang(4), queue="a")
     floor.settle()
     floor.decide()
@@ -121,10 +121,10 @@ def test_a_queue_whose_account_has_changed_is_looked_at_again(monkeypatch: pytes
     monkeypatch.setattr(Fronts, "keep", lambda _self, _ledger, name, *_found, full: shown.append(name))
     floor.decide()
     assert shown == []
-    found = Request(JobKey("default", "found"), gang(1), floor.now, queue="a")
+    request = Request(JobKey("default", "found"), gang(1), floor.now, queue="a")
     used = {uuid for running in floor.running.values() for seat in running.seats for uuid in seat.devices}
     (idle,) = {device.uuid for device in floor.nodes["n0"].devices} - used
-    floor.tell(Sits(Running(found, (Seat("worker", 0, found.gang.parts[0].shape, "n0", (idle,)),), floor.now)))
+    floor.tell(Sits(Running(request, (Seat("worker", 0, request.gang.parts[0].shape, "n0", (idle,)),), floor.now)))
     floor.decide()
     assert shown[:1] == ["a"]
     assert str(large) not in floor.scheduler.ledger.memory.reservations

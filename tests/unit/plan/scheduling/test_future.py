@@ -1,4 +1,4 @@
-"""When a waiting run starts, by playing the scheduler forward."""
+"""Forecasting the start of a waiting run by playing the scheduler forward."""
 
 from __future__ import annotations
 
@@ -45,55 +45,55 @@ def wait(made: Scheduler, name: str, part: float) -> float | None:
 
 
 def test_it_starts_when_the_one_before_it_ends() -> None:
-    made = scheduler(1, ask("x-1", limit=9000.0), ask("y-1"))
-    assert wait(made, "y-1", 0.5) == pytest.approx((9000 - NOW) / 2, abs=60)
-    assert wait(made, "y-1", 1.0) == pytest.approx(9000 - NOW, abs=60)
+    core = scheduler(1, ask("x-1", limit=9000.0), ask("y-1"))
+    assert wait(core, "y-1", 0.5) == pytest.approx((9000 - NOW) / 2, abs=60)
+    assert wait(core, "y-1", 1.0) == pytest.approx(9000 - NOW, abs=60)
 
 
 def test_those_before_it_in_line_take_their_turn_first() -> None:
-    made = scheduler(1, ask("x-1", limit=3000.0), ask("y-1", limit=4000.0), ask("z-1"))
-    assert wait(made, "z-1", 1.0) == pytest.approx(3000 - NOW + 4000, rel=0.06)
+    core = scheduler(1, ask("x-1", limit=3000.0), ask("y-1", limit=4000.0), ask("z-1"))
+    assert wait(core, "z-1", 1.0) == pytest.approx(3000 - NOW + 4000, rel=0.06)
 
 
 def test_durations_come_from_the_history_of_the_like() -> None:
     history = durations.History()
     for lasted in (3000.0, 4000.0, 5000.0, 6000.0, 7000.0):
         history = durations.record(history, "", "x-1", 1, lasted)
-    made = scheduler(1, ask("x-1"), ask("y-1"), memory=SchedulerMemory(history=history))
-    found = future.prospect(of(made, "y-1"), EXACT, never)
-    assert found.forecast is not None
-    assert found.plays == forecast.SCENARIOS
-    assert found.forecast.low + 60 >= 3000 - NOW
-    assert found.forecast.high <= 7000 - NOW + 60
-    assert found.forecast.low < found.forecast.median < found.forecast.high
+    core = scheduler(1, ask("x-1"), ask("y-1"), memory=SchedulerMemory(history=history))
+    prospect = future.prospect(of(core, "y-1"), EXACT, never)
+    assert prospect.forecast is not None
+    assert prospect.plays == forecast.SCENARIOS
+    assert prospect.forecast.low + 60 >= 3000 - NOW
+    assert prospect.forecast.high <= 7000 - NOW + 60
+    assert prospect.forecast.low < prospect.forecast.median < prospect.forecast.high
 
 
 def test_a_large_gang_is_not_overtaken_for_ever() -> None:
     small = [ask(f"s-{number}", 1, limit=4000.0) for number in range(4)]
-    made = scheduler(4, *small, ask("wide-1", 4), *(ask(f"t-{number}", 1, limit=4000.0) for number in range(4)))
-    assert wait(made, "wide-1", 1.0) == pytest.approx(4000 - NOW, abs=120)
+    core = scheduler(4, *small, ask("wide-1", 4), *(ask(f"t-{number}", 1, limit=4000.0) for number in range(4)))
+    assert wait(core, "wide-1", 1.0) == pytest.approx(4000 - NOW, abs=120)
 
 
 def test_beyond_the_horizon_is_said() -> None:
-    made = scheduler(1, ask("x-1", limit=10 * 86400.0), ask("y-1"))
-    assert wait(made, "y-1", 1.0) is None
+    core = scheduler(1, ask("x-1", limit=10 * 86400.0), ask("y-1"))
+    assert wait(core, "y-1", 1.0) is None
     far = scheduler(1, ask("x-1", limit=100 * 86400.0), ask("y-1"))
-    found = future.prospect(of(far, "y-1"), EXACT, never)
-    assert (found.forecast, found.beyond, found.horizon) == (None, True, future.HORIZON)
+    prospect = future.prospect(of(far, "y-1"), EXACT, never)
+    assert (prospect.forecast, prospect.beyond, prospect.horizon) == (None, True, future.HORIZON)
 
 
 def test_when_patience_is_spent_what_was_seen_so_far_is_told() -> None:
-    made = scheduler(1, *(ask(f"x-{number}", limit=5000.0) for number in range(30)))
+    core = scheduler(1, *(ask(f"x-{number}", limit=5000.0) for number in range(30)))
     looks = iter([False] * 7 + [True] * 100)
-    found = future.prospect(of(made, "x-29"), EXACT, lambda: next(looks))
-    assert found.forecast is None
-    assert not found.beyond
-    assert found.plays < future.LEAST_PLAYS
-    assert found.at_least > 0
+    prospect = future.prospect(of(core, "x-29"), EXACT, lambda: next(looks))
+    assert prospect.forecast is None
+    assert not prospect.beyond
+    assert prospect.plays < future.LEAST_PLAYS
+    assert prospect.at_least > 0
 
 
 def test_few_plays_are_better_than_none() -> None:
-    made = scheduler(1, ask("x-1", limit=9000.0), ask("y-1"))
+    core = scheduler(1, ask("x-1", limit=9000.0), ask("y-1"))
     count = 0
 
     def spent() -> bool:
@@ -101,41 +101,41 @@ def test_few_plays_are_better_than_none() -> None:
         count += 1
         return count > 6
 
-    found = future.prospect(of(made, "y-1"), EXACT, spent)
-    assert future.LEAST_PLAYS <= found.plays < forecast.SCENARIOS
-    assert found.forecast is not None
+    prospect = future.prospect(of(core, "y-1"), EXACT, spent)
+    assert future.LEAST_PLAYS <= prospect.plays < forecast.SCENARIOS
+    assert prospect.forecast is not None
 
 
 def test_runs_that_take_turns_and_are_evicted_come_again() -> None:
     queue = Queue("default", time_slice=600.0)
-    made = scheduler(1, ask("x-1", limit=400_000.0, resumes=True), ask("y-1"), queue=queue)
-    waited = wait(made, "y-1", 1.0)
+    core = scheduler(1, ask("x-1", limit=400_000.0, resumes=True), ask("y-1"), queue=queue)
+    waited = wait(core, "y-1", 1.0)
     assert waited is not None
     assert waited < 30_000, "it need not wait until the other has ended"
 
 
 def test_the_real_scheduler_is_left_as_it_is() -> None:
-    made = scheduler(1, ask("x-1", limit=9000.0), ask("y-1"))
-    before = made.ledger.memory.encode()
-    first, second = (future.prospect(of(made, "y-1"), EXACT, never) for _ in range(2))
+    core = scheduler(1, ask("x-1", limit=9000.0), ask("y-1"))
+    before = core.ledger.memory.encode()
+    first, second = (future.prospect(of(core, "y-1"), EXACT, never) for _ in range(2))
     assert first == second, "the same question, the same answer"
     assert isinstance(first, Prospect)
-    assert made.ledger.memory.encode() == before
+    assert core.ledger.memory.encode() == before
 
 
 def test_of_very_many_before_it_only_some_play_a_part() -> None:
     requests = [ask(f"x-{number}", limit=5000.0) for number in range(future.MOST_WAITING + 20)]
-    made = scheduler(1, *requests)
-    start = of(made, f"x-{len(requests) - 1}")
+    core = scheduler(1, *requests)
+    start = of(core, f"x-{len(requests) - 1}")
     assert len(start.waiting) == future.MOST_WAITING + 1
     assert start.left_out == len(requests) - 2 - future.MOST_WAITING
 
 
 def test_without_a_history_it_is_a_guess() -> None:
-    made = scheduler(1, ask("x-1"), ask("y-1"))
-    found = future.prospect(of(made, "y-1"), EXACT, never)
-    assert found.forecast is not None
-    assert found.guess
+    core = scheduler(1, ask("x-1"), ask("y-1"))
+    prospect = future.prospect(of(core, "y-1"), EXACT, never)
+    assert prospect.forecast is not None
+    assert prospect.guess
     limited = scheduler(1, ask("x-1", limit=9000.0), ask("y-1"))
     assert not future.prospect(of(limited, "y-1"), EXACT, never).guess
     history = durations.record(durations.History(), "", "x-1", 1, 3000.0)
@@ -144,27 +144,27 @@ def test_without_a_history_it_is_a_guess() -> None:
 
 
 def test_a_run_that_does_not_matter_makes_no_guess_of_it() -> None:
-    # On other places a run of unknown length goes on; the one that is waited for has a limit.
-    made = scheduler(2, ask("x-1", limit=2000.0), ask("u-1"), ask("y-1"))
-    found = Play(of(made, "y-1"), lambda key: 0.1 if key.name == "x-1" else 0.9)
-    assert found.wait(future.HORIZON, never) is not None
-    assert not found.guessed
+    # A run of unknown length occupies other places; the run that blocks this one has a time limit.
+    core = scheduler(2, ask("x-1", limit=2000.0), ask("u-1"), ask("y-1"))
+    play = Play(of(core, "y-1"), lambda key: 0.1 if key.name == "x-1" else 0.9)
+    assert play.wait(future.HORIZON, never) is not None
+    assert not play.guessed
 
 
 def test_there_is_no_estimate_behind_a_service() -> None:
     history = durations.History()
     for _ in range(9):
-        # Replicas that were replaced are no witnesses of an end.
+        # Replaced replicas say nothing about when a service ends.
         history = durations.record(history, "", "web-r1-1", 1, 600.0)
     served = ask("web-r1-1", priority=100, service="web")
-    made = scheduler(1, served, ask("y-1"), memory=SchedulerMemory(history=history))
-    found = future.prospect(of(made, "y-1"), EXACT, never)
-    assert found.forecast is None
-    assert (found.beyond, found.endless) == (True, ("web",))
+    core = scheduler(1, served, ask("y-1"), memory=SchedulerMemory(history=history))
+    prospect = future.prospect(of(core, "y-1"), EXACT, never)
+    assert prospect.forecast is None
+    assert (prospect.beyond, prospect.endless) == (True, ("web",))
 
 
 def test_a_service_elsewhere_does_not_matter() -> None:
-    made = scheduler(2, ask("web-r1-1", priority=100, service="web"), ask("x-1", limit=3000.0), ask("y-1"))
-    found = future.prospect(of(made, "y-1"), EXACT, never)
-    assert found.forecast is not None
-    assert found.endless == ()
+    core = scheduler(2, ask("web-r1-1", priority=100, service="web"), ask("x-1", limit=3000.0), ask("y-1"))
+    prospect = future.prospect(of(core, "y-1"), EXACT, never)
+    assert prospect.forecast is not None
+    assert prospect.endless == ()

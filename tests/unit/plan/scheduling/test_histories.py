@@ -1,4 +1,4 @@
-"""What holds whatever happens: random histories of nodes, queues and runs, played on machines that do not exist."""
+"""Invariants for random histories of nodes, queues and runs, played on machines that do not exist."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _queue_goes(number: int) -> Step:
 
 
 def _sickens(number: int) -> Step:
-    """A device that nobody uses falls sick."""
+    """Return a step that makes an idle device unhealthy."""
 
     def step(floor: FakeFloor) -> None:
         used = {uuid for running in floor.running.values() for seat in running.seats for uuid in seat.devices}
@@ -113,7 +113,7 @@ def _sickens(number: int) -> Step:
 
 
 def _node_comes(node: object) -> Step:
-    """A node comes, or comes back as it was: nobody sits on what is not there."""
+    """Return a step that adds a node, or an earlier one unchanged: no run is placed on missing devices."""
 
     def step(floor: FakeFloor) -> None:
         if node.name not in floor.nodes:  # type: ignore[attr-defined]
@@ -169,7 +169,7 @@ def test_nothing_is_over_committed_and_no_gang_half_placed(fleet: list, describe
 @quick
 @given(fleets, some_queues, histories)
 def test_quotas_and_limits_hold_at_every_start(fleet: list, described: list, history: list) -> None:
-    """Queues are not described anew in between: what runs then may stay."""
+    """Queues do not change during the history, since runs that are already running would be allowed to stay."""
     floor = FakeFloor(fleet, described)
     floor.put_queue = floor.drop_queue = lambda _: None  # type: ignore[method-assign]
     play(floor, history, FakeFloor.check_rules)
@@ -192,7 +192,7 @@ def test_one_that_was_made_anew_decides_the_same(
 
 
 def free_places(cluster: Cluster, names: list[str]) -> list[tuple[int, ...]]:
-    """What is free, as the answers to many small questions."""
+    """Return the free resources, as the answers to many small queries."""
     probes = [
         Shape(cpu=1000),
         Shape(memory=1024),
@@ -205,12 +205,12 @@ def free_places(cluster: Cluster, names: list[str]) -> list[tuple[int, ...]]:
 
 
 def check_places(floor: FakeFloor) -> None:
-    """What is taken is what running gangs hold and what is kept: nothing else has been left behind."""
+    """Check that exactly the running gangs and the reservations are placed: nothing else is left over."""
     anew = Cluster(floor.nodes.values(), "best-fit")
     for running in floor.running.values():
         anew.take(running.seats)
-    for kept in floor.scheduler.ledger.memory.reservations.values():
-        anew.take(kept.seats)
+    for reservation in floor.scheduler.ledger.memory.reservations.values():
+        anew.take(reservation.seats)
     names = sorted(floor.nodes)
     assert free_places(floor.scheduler.ledger.cluster, names) == free_places(anew, names)
 
@@ -250,25 +250,25 @@ def test_with_nothing_new_there_is_an_end_of_evictions(fleet: list, described: l
     floor.pass_time(6 * 3600)
     told = Counter(evict.cause for _, evict in floor.evictions[before:])
     assert sum(told.values()) - told[Cause.SLICE] <= 2 * len(floor.requests), told
-    # Those that take turns climb through levels that grow by four: few turns even in many hours.
+    # Time-shared runs climb through levels that grow by a factor of four: few time slices even in many hours.
     assert told[Cause.SLICE] + slices <= 25 * len(floor.requests) + 50
 
 
 def would_start(floor: FakeFloor, whom: JobKey, gone: set[JobKey], shrunk: dict[JobKey, tuple[tuple[str, int], ...]]) -> bool:
-    """Whether the run would find places if these were gone, and the others had so few tasks."""
+    """Return whether the run could be placed without the `gone` runs and with the others shrunk to these sizes."""
     cluster = Cluster(floor.nodes.values(), floor.policy)
     for key, running in floor.running.items():
         sizes = dict(shrunk.get(key, ()))
         if key not in gone:
             cluster.take(seat for seat in running.seats if seat.index < sizes.get(seat.role, seat.index + 1))
-    for name, kept in floor.scheduler.ledger.memory.reservations.items():
-        if name not in (str(whom), *kept.claims):
-            cluster.take(kept.seats)
+    for name, reservation in floor.scheduler.ledger.memory.reservations.items():
+        if name not in (str(whom), *reservation.claims):
+            cluster.take(reservation.seats)
     return not isinstance(cluster.place(floor.waiting[whom].gang), Shortfall)
 
 
 def check_evictions(floor: FakeFloor, evictions: list[Evict]) -> None:
-    """Those who leave for somebody are enough, and each of them is needed."""
+    """Check that the evictions for a run suffice, and that each of them is necessary."""
     for whom in {evict.to_whom for evict in evictions if evict.to_whom is not None}:
         own = [evict for evict in evictions if evict.to_whom == whom]
         others = {key for key, running in floor.running.items() if running.leaving} - {evict.key for evict in own}
@@ -277,7 +277,7 @@ def check_evictions(floor: FakeFloor, evictions: list[Evict]) -> None:
         assert would_start(floor, whom, whole, shrunk), (whom, own)
         queue = floor.scheduler.ledger.queue(floor.waiting[whom].queue)
         if queue.quota or queue.per_user or len(floor.waiting[whom].gang.parts) > 1:
-            continue  # Some leave for the sake of a rule, and to find places for gangs of several roles is a matter of luck.
+            continue  # Some evictions enforce a rule, and placing gangs of several roles is not exact.
         for evict in own:
             left = {key: sizes for key, sizes in shrunk.items() if key != evict.key}
             assert not would_start(floor, whom, whole - {evict.key}, left), (whom, evict)

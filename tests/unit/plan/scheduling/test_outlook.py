@@ -1,4 +1,4 @@
-"""When places will be free: what arrays foresee is what one sees when everybody ends as expected."""
+"""When places become free: the arrays forecast what happens if every run ends as expected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of all queues at once is what one would find anew."""
+"""What is remembered of all queues together equals what is computed from scratch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who goes first, who may use how much, who must make room: small cases, one rule each."""
+"""Order, quotas and preemption: small cases, one rule each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOUR = 3600.0
 
 
 def names(floor: FakeFloor) -> list[str]:
-    """Who runs, in the order in which they started."""
+    """Return the running runs, in the order of their starts."""
     return [start.key.name for _, start in floor.started if start.key in floor.running]
 
 
@@ -66,7 +66,7 @@ def test_queues_share_the_gpus(queues: list[Queue], expected: dict[str, int]) ->
 
 
 def test_the_dominant_resource_counts() -> None:
-    """One queue needs cores and the other GPUs: each gets nearly all of what it needs most."""
+    """One queue needs cores and the other GPUs: each gets nearly all of the resource that it needs most."""
     floor = FakeFloor([machine("n", 8, cpu=72)], [Queue("cores"), Queue("gpus")])
     for number in range(16):
         floor.ask(f"c{number}", gang(0, cpu=8000), queue="cores")
@@ -225,7 +225,7 @@ def test_what_needs_nothing_of_it_goes_past() -> None:
 
 
 def test_the_more_urgent_take_what_is_kept_for_the_less_urgent() -> None:
-    """Nobody is evicted while idle places are kept for somebody who would have to give way."""
+    """No run is evicted while idle places are reserved for a run of a lower priority."""
     floor = FakeFloor([machine("n", 4)])
     floor.ask("busy", gang(2))
     floor.settle()
@@ -284,7 +284,7 @@ def test_an_elastic_gang_starts_with_what_nobody_else_can_use() -> None:
 
 
 def test_what_goes_on_with_fewer_tasks_goes_on_where_it_was() -> None:
-    """Others that wait do not take the places of a gang that only shrinks."""
+    """Waiting runs do not take the places of a gang that only shrinks."""
     floor = FakeFloor([machine("n", 8)])
     elastic = floor.ask("elastic", gang(1, 2, 8), resumes=True)
     floor.settle()
@@ -336,7 +336,7 @@ def test_the_more_urgent_of_a_queue_gets_its_quota() -> None:
 
 
 def test_nobody_is_reclaimed_who_is_more_urgent() -> None:
-    """Otherwise the one would evict the other again and again."""
+    """Otherwise the two runs would evict each other again and again."""
     floor = FakeFloor([machine("n", 4)], [Queue("a"), Queue("b")])
     for number in range(4):
         floor.ask(f"b{number}", gang(), queue="b", priority=5)
@@ -349,7 +349,7 @@ def test_nobody_is_reclaimed_who_is_more_urgent() -> None:
 
 
 def test_those_on_the_way_out_are_enough() -> None:
-    """Whoever can start when somebody who leaves anyway has left makes nobody else leave."""
+    """A run that can start when current evictions have finished causes no further evictions."""
     floor = FakeFloor([machine("n", 2)])
     floor.ask("a", gang())
     floor.ask("b", gang())
@@ -369,7 +369,7 @@ def test_those_on_the_way_out_are_enough() -> None:
 
 
 def test_one_task_more_beside_those_that_sit_gets_one_place() -> None:
-    """Also when the indexes of those that sit have gaps."""
+    """This also holds when the indexes of the placed tasks have gaps."""
     floor = FakeFloor([machine("n", 8)])
     key = floor.ask("r", gang(1, 8))
     floor.settle()
@@ -383,23 +383,23 @@ def test_one_task_more_beside_those_that_sit_gets_one_place() -> None:
 
 
 def test_places_that_were_told_twice_and_then_once_are_held_once() -> None:
-    """A task that starts again beside the one it replaces has the same index, and may have the same place."""
+    """A task that restarts beside the one it replaces has the same index, and may have the same place."""
     floor = FakeFloor([machine("n", 8)])
-    one = Shape(cpu=1000)
+    shape = Shape(cpu=1000)
     room = floor.scheduler.ledger.cluster.room
-    free = room(one)
-    key = floor.ask("r", Gang((Part("worker", one, 1, 1),)))
+    free = room(shape)
+    key = floor.ask("r", Gang((Part("worker", shape, 1, 1),)))
     floor.settle()
     running = floor.running[key]
     floor.tell(Sits(replace(running, seats=(*running.seats, *running.seats))))
-    assert room(one) == free - 2
+    assert room(shape) == free - 2
     floor.tell(Sits(running))
-    assert room(one) == free - 1
+    assert room(shape) == free - 1
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_victims_are_the_cheapest_there_are(seed: int) -> None:
-    """Against every choice there is, on clusters so small that all can be tried."""
+    """The victims are compared with every possible choice, on clusters small enough to try all."""
     draw = random.Random(seed)
     floor = FakeFloor([machine(f"n{number}") for number in range(3)])
     for number in range(draw.randint(4, 8)):
@@ -418,7 +418,7 @@ def test_victims_are_the_cheapest_there_are(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_of_many_candidates_the_victims_are_nearly_the_cheapest(seed: int) -> None:
-    """Where there are too many to try every choice: as urgent as the best, and rarely much dearer."""
+    """With too many candidates for an exhaustive search, the victims have the best priority, and rarely cost much more."""
     draw = random.Random(seed)
     floor = FakeFloor([machine(f"n{number}") for number in range(3)])
     for number in range(11):

@@ -1,4 +1,4 @@
-"""Which runs make room for a replica: those that lose little by its priority, those that lose all as for a job."""
+"""Replicas of services preempt runs that lose little by their priority, and runs that lose all their work as a job would."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_and_the_replica_starts_as_soon_as_the_run_ends() -> None:
     [(100, 0, False), (100, -1, True), (101, 0, True), (110, 10, False), (111, 10, True), (50, 0, False), (50, -51, True)],
 )
 def test_over_a_run_that_has_saved_nothing_a_service_has_the_rights_of_a_job(service: int, job: int, leaves: bool) -> None:
-    """A job of the priority that is left without the head start is treated alike."""
+    """A job with the service's priority minus the head start is treated alike."""
     for more in ({"priority": service, "service": "web"}, {"priority": service - HEAD_START}):
         floor = a_floor()
         run = floor.ask("long", gang(4), priority=job)
@@ -73,7 +73,7 @@ def test_of_several_those_leave_that_can_resume() -> None:
     floor.now += 3600
     floor.save(old)
     floor.now += 1800
-    # Younger, so that less of its time would be lost, and all of its work.
+    # The younger run would lose less time, but all of its work.
     floor.ask("young", gang(2))
     floor.settle()
     serve(floor)

@@ -1,4 +1,4 @@
-"""What was said of starts, and what is learnt from it."""
+"""Forecast starts that were reported, and what is learned from them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def floor_with_one_waiting() -> tuple[FakeFloor, JobKey, JobKey]:
 
 
 def say(floor: FakeFloor, key: JobKey, *waits: float) -> Forecast:
-    kept = floor.scheduler.ledger.memory
-    said = calibrated(waits, kept.calibration)
-    statements.say(kept, key, said, floor.now)
-    return said
+    memory = floor.scheduler.ledger.memory
+    forecast = calibrated(waits, memory.calibration)
+    statements.say(memory, key, forecast, floor.now)
+    return forecast
 
 
 def test_a_start_teaches_how_long_the_wait_was() -> None:
@@ -32,26 +32,26 @@ def test_a_start_teaches_how_long_the_wait_was() -> None:
     floor.settle()
     floor.pass_time(50)
     statements.settle(floor.scheduler.ledger, floor.now)
-    kept = floor.scheduler.ledger.memory
-    assert kept.calibration == forecast.learn(Calibration(), said, 700.0)
-    assert kept.said == {}
+    memory = floor.scheduler.ledger.memory
+    assert memory.calibration == forecast.learn(Calibration(), said, 700.0)
+    assert memory.said == {}
 
 
 def test_one_that_waits_longer_than_was_said_is_learnt_from_at_once_and_only_once() -> None:
     floor, busy, waits = floor_with_one_waiting()
-    said = say(floor, waits, 60.0)
-    kept = floor.scheduler.ledger.memory
-    floor.pass_time(said.high)
+    forecast = say(floor, waits, 60.0)
+    memory = floor.scheduler.ledger.memory
+    floor.pass_time(forecast.high)
     statements.settle(floor.scheduler.ledger, floor.now)
-    assert kept.calibration.seen == 0
+    assert memory.calibration.seen == 0
     for _ in range(3):
         floor.pass_time(600)
         statements.settle(floor.scheduler.ledger, floor.now)
-    assert (kept.calibration.seen, kept.calibration.held) == (1, 0)
+    assert (memory.calibration.seen, memory.calibration.held) == (1, 0)
     floor.end(busy)
     floor.settle()
     statements.settle(floor.scheduler.ledger, floor.now)
-    assert (kept.calibration.seen, kept.said) == (1, {})
+    assert (memory.calibration.seen, memory.said) == (1, {})
 
 
 def test_what_was_said_first_counts_and_who_is_withdrawn_teaches_nothing() -> None:
@@ -59,11 +59,11 @@ def test_what_was_said_first_counts_and_who_is_withdrawn_teaches_nothing() -> No
     first = say(floor, waits, 600.0)
     floor.pass_time(10)
     say(floor, waits, 5.0)
-    kept = floor.scheduler.ledger.memory
-    assert [(each.said, each.at) for each in kept.said.values()] == [(first, floor.now - 10)]
+    memory = floor.scheduler.ledger.memory
+    assert [(each.said, each.at) for each in memory.said.values()] == [(first, floor.now - 10)]
     floor.withdraw(waits)
     statements.settle(floor.scheduler.ledger, floor.now)
-    assert (kept.calibration, kept.said) == (Calibration(), {})
+    assert (memory.calibration, memory.said) == (Calibration(), {})
 
 
 def test_of_very_many_statements_the_oldest_are_forgotten() -> None:
@@ -82,12 +82,15 @@ def test_a_scheduler_made_anew_states_the_same() -> None:
     ledgers = [scheduler.ledger for scheduler in floor.schedulers]
     assert ledgers[1].memory.calibration.seen == 1
     assert ledgers[1].memory.said == ledgers[0].memory.said
-    said = [future.prospect(future.situation(each, waits, floor.now), each.memory.calibration, lambda: False) for each in ledgers]
+    said = [
+        future.prospect(future.situation(ledger, waits, floor.now), ledger.memory.calibration, lambda: False)
+        for ledger in ledgers
+    ]
     assert said[0] == said[1]
     floor.end(busy)
     floor.settle()
-    for each in ledgers:
-        statements.settle(each, floor.now)
+    for ledger in ledgers:
+        statements.settle(ledger, floor.now)
     assert ledgers[0].memory.calibration == ledgers[1].memory.calibration
 
 

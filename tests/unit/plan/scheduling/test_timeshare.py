@@ -1,4 +1,4 @@
-"""Who goes before whom, and who may take whose places."""
+"""The order of time-shared runs, and which runs they may displace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_levels_end_at_2_8_32_and_128_gpu_hours() -> None:
 
 
 def test_a_long_wait_counts_as_one_level_less_and_a_much_longer_one_as_two() -> None:
-    served = 10 * HOUR  # level 2 begins at 8 GPU-hours, so that patience ends after 16 hours, and again after 64
+    served = 10 * HOUR  # level 2 begins at 8 GPU-hours, so a run is promoted after 16 hours of waiting, and again after 64
     assert [timeshare.level(served, hours * HOUR) for hours in (0, 15.9, 16, 63.9, 64, 1000)] == [2, 2, 1, 1, 0, 0]
 
 
@@ -123,7 +123,7 @@ def test_who_was_displaced_cannot_take_the_places_back(one: Standing, other: Sta
     displaced = replace(running, since=None, waiting_since=now)
     displacer = replace(waiting, since=now)
     assert not timeshare.may_displace(displaced, displacer, now)
-    # Nor after its turn, as long as it is not above the other.
+    # Nor after its turn, as long as its level is not above the other's.
     soon = now + LEAST_RUN
     displacer = replace(displacer, served=displacer.served + displacer.gpus * LEAST_RUN)
     if timeshare.level_of(displacer, soon) <= timeshare.level_of(displaced, soon):
@@ -143,7 +143,7 @@ def test_between_now_and_the_next_look_nothing_changes(one: Standing, now: float
 
 @given(st.lists(standings, min_size=2, max_size=12, unique_by=lambda one: one.key), st.floats(1e6, 1e7))
 def test_displacing_comes_to_an_end(found: list[Standing], now: float) -> None:
-    """With room for one half, each taking one place: waiting ones displace as long as anybody may."""
+    """There is room for one half, one place each: waiting runs displace running ones as long as any of them may."""
     half = len(found) // 2
     running = {one.key: replace(one, since=one.since or 0.0) for one in found[:half]}
     waiting = {one.key: replace(one, since=None) for one in found[half:]}

@@ -1,4 +1,4 @@
-"""What is known of those who could make room finds the same as a look at each of them."""
+"""The index of preemptible runs finds the same victims as examining each run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ QUEUES = [
 
 
 def play(seed: int, steps: int, services: float = 0.0) -> None:
-    """A random history in which many must make room; such a part of those who ask are replicas of services."""
+    """Play a random history with many preemptions; `services` is the fraction of requests that are replicas of services."""
     draw = random.Random(seed)
     floor = FakeFloor([machine(f"n{number}", 4, draw.choice(["T4", "A100"])) for number in range(5)], QUEUES)
     for _ in range(steps):
@@ -60,7 +60,7 @@ def play(seed: int, steps: int, services: float = 0.0) -> None:
 
 
 def one_by_one(claim: Claim, most: int, *, own_queue: bool) -> list[JobKey]:
-    """Those who must give way, each looked at, the cheapest first."""
+    """Return the runs that must give way by examining each, the cheapest first."""
     kinds, found = victims._kinds(claim.request.gang), []
     for key, running in claim._ledger.running.items():
         queue, priority = running.request.queue, running.request.priority

@@ -1,4 +1,4 @@
-"""The waiting room keeps its lines in order, whoever comes and goes."""
+"""Waiting runs stay sorted, whatever is added and removed."""
 
 from __future__ import annotations
 

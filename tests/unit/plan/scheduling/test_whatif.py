@@ -1,4 +1,4 @@
-"""Changes that would let a waiting run start: each that is told really does, and trying them leaves nothing behind."""
+"""Changes that would let a waiting run start: each one reported works, and trying them leaves no trace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def node(name: str, gpus: int, kind: str = "A100", cpu: float = 64.0, rack: str 
 
 
 def ask(name: str, gpus: int = 1, tasks: int = 1, at: float = 0.0, **more: object) -> Request:
-    """A run; keywords of `Part` and `Shape` go where they belong, the rest to the request."""
+    """Return a request; keywords of `Part` and `Shape` are passed to these, the rest to the request."""
     part = {key: more.pop(key) for key in ("together", "apart") if key in more}
     shape = {key: more.pop(key) for key in ("gpu_types", "where", "cpu", "memory") if key in more}
     one = Part("worker", Shape(**{"cpu": 1000, "gpus": gpus, **shape}), tasks, tasks, **part)  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ def ask(name: str, gpus: int = 1, tasks: int = 1, at: float = 0.0, **more: objec
 
 
 def scheduler(nodes: list[Node], *requests: Request, queues: tuple[Queue, ...] = ()) -> Scheduler:
-    """One that was asked for these, one after the other."""
+    """Return a scheduler that received these requests, one after the other."""
     made = asked_in_turn(nodes, requests, queues)
     made.decide(NOW)
     return made
@@ -48,10 +48,10 @@ def told(made: Scheduler, name: str, *queues: str) -> dict[Kind, Change]:
 
 
 def comes_true(made: Scheduler, change: Change) -> bool:
-    """Whether a scheduler that knows the same starts the changed run at once, or makes room for it."""
+    """Return whether a scheduler in the same state starts the changed run at once, or makes room for it."""
     other = Scheduler(memory.decode(made.ledger.memory.encode()))
-    for each in made.ledger.nodes.values():
-        other.apply(NodeSeen(each), NOW)
+    for node in made.ledger.nodes.values():
+        other.apply(NodeSeen(node), NOW)
     for queue in made.ledger.queues.values():
         other.apply(QueueSet(queue), NOW)
     for request in made.ledger.room.requests():
@@ -66,24 +66,24 @@ def comes_true(made: Scheduler, change: Change) -> bool:
 
 
 def test_fewer_gpus_fewer_tasks_and_whose_end_would_do() -> None:
-    made = scheduler([node("a", 4), node("b", 4)], ask("x-1", 1, limit=20_000.0), ask("y-1", 3), ask("z-1", 4, tasks=2))
-    found = told(made, "z-1")
-    assert (found[Kind.GPUS].value, found[Kind.GPUS].after) == ("2", ()), "both tasks on the node that is free"
-    assert (found[Kind.REPLICAS].value, found[Kind.REPLICAS].role) == ("1", "worker")
-    assert {key.name for key in found[Kind.ENDS].after} == {"x-1", "y-1"}
-    assert all(comes_true(made, change) for kind, change in found.items() if kind is not Kind.ENDS)
+    core = scheduler([node("a", 4), node("b", 4)], ask("x-1", 1, limit=20_000.0), ask("y-1", 3), ask("z-1", 4, tasks=2))
+    changes = told(core, "z-1")
+    assert (changes[Kind.GPUS].value, changes[Kind.GPUS].after) == ("2", ()), "both tasks on the node that is free"
+    assert (changes[Kind.REPLICAS].value, changes[Kind.REPLICAS].role) == ("1", "worker")
+    assert {key.name for key in changes[Kind.ENDS].after} == {"x-1", "y-1"}
+    assert all(comes_true(core, change) for kind, change in changes.items() if kind is not Kind.ENDS)
 
 
 def test_another_type() -> None:
-    made = scheduler(
+    core = scheduler(
         [node("a", 4, "A100"), node("b", 4, "T4")], ask("x-1", 2, gpu_types=("A100",)), ask("y-1", 4, gpu_types=("A100",))
     )
-    found = told(made, "y-1")
-    assert list(found)[:2] == [Kind.TYPE, Kind.GPUS], "what costs least comes first"
-    assert found[Kind.TYPE].value == "T4"
-    assert found[Kind.GPUS].value == "2"
-    assert found[Kind.ENDS].after == (JobKey("default", "x-1"),)
-    assert all(comes_true(made, change) for kind, change in found.items() if kind is not Kind.ENDS)
+    changes = told(core, "y-1")
+    assert list(changes)[:2] == [Kind.TYPE, Kind.GPUS], "what costs least comes first"
+    assert changes[Kind.TYPE].value == "T4"
+    assert changes[Kind.GPUS].value == "2"
+    assert changes[Kind.ENDS].after == (JobKey("default", "x-1"),)
+    assert all(comes_true(core, change) for kind, change in changes.items() if kind is not Kind.ENDS)
 
 
 @pytest.mark.parametrize(
@@ -99,53 +99,53 @@ def test_another_type() -> None:
 def test_without_a_rule_of_its_placement(wish: dict[str, object], rule: str) -> None:
     first = replace(node("a", 3, rack="r1"), labels={"disk": "ssd"})
     nodes = [first, node("b", 3, rack="r2")]
-    made = scheduler(nodes, ask("x-1", 1, where=Where(nodes=("a",))), ask("y-1", **wish))  # type: ignore[arg-type]
-    found = told(made, "y-1")
-    assert found[Kind.PLACEMENT].value == rule
-    assert comes_true(made, found[Kind.PLACEMENT])
+    core = scheduler(nodes, ask("x-1", 1, where=Where(nodes=("a",))), ask("y-1", **wish))  # type: ignore[arg-type]
+    changes = told(core, "y-1")
+    assert changes[Kind.PLACEMENT].value == rule
+    assert comes_true(core, changes[Kind.PLACEMENT])
 
 
 def test_a_higher_priority_if_somebody_would_make_room_and_the_queue_allows_it() -> None:
     low, busy = ask("x-1", 2, priority=3), ask("y-1", 2, priority=9)
-    made = scheduler([node("a", 4)], low, busy, ask("z-1", 2))
-    change = told(made, "z-1")[Kind.PRIORITY]
+    core = scheduler([node("a", 4)], low, busy, ask("z-1", 2))
+    change = told(core, "z-1")[Kind.PRIORITY]
     assert (change.value, change.after) == ("4", (JobKey("default", "x-1"),))
-    assert comes_true(made, change)
+    assert comes_true(core, change)
     bound = scheduler([node("a", 4)], low, busy, ask("z-1", 2), queues=(Queue("default", priority=3),))
     assert Kind.PRIORITY not in told(bound, "z-1")
 
 
 def test_another_queue_when_a_quota_is_in_the_way() -> None:
     queues = (Queue("small", quota={"gpu": 2000}, borrow=False), Queue("large"), Queue("full", quota={"gpu": 0}, borrow=False))
-    made = scheduler([node("a", 8)], ask("x-1", 2, queue="small"), ask("y-1", 2, queue="small"), queues=queues)
-    found = told(made, "y-1", "full", "large")
-    assert found[Kind.QUEUE].value == "large"
-    assert found[Kind.ENDS].after == (JobKey("default", "x-1"),), "its end frees the quota"
-    assert comes_true(made, found[Kind.QUEUE])
-    assert Kind.GPUS not in found, "not one GPU is left of the quota"
+    core = scheduler([node("a", 8)], ask("x-1", 2, queue="small"), ask("y-1", 2, queue="small"), queues=queues)
+    changes = told(core, "y-1", "full", "large")
+    assert changes[Kind.QUEUE].value == "large"
+    assert changes[Kind.ENDS].after == (JobKey("default", "x-1"),), "its end frees the quota"
+    assert comes_true(core, changes[Kind.QUEUE])
+    assert Kind.GPUS not in changes, "not one GPU is left of the quota"
 
 
 def test_a_promise_to_be_short_where_places_are_kept_for_others() -> None:
-    made = scheduler([node("a", 4)], ask("x-1", 2, limit=90_000.0), ask("y-1", 4), ask("z-1", 1))
-    change = told(made, "z-1")[Kind.TIMEOUT]
+    core = scheduler([node("a", 4)], ask("x-1", 2, limit=90_000.0), ask("y-1", 4), ask("z-1", 1))
+    change = told(core, "z-1")[Kind.TIMEOUT]
     assert change.request.limit is not None
     assert 0 < change.request.limit <= 90_000
-    assert comes_true(made, change)
+    assert comes_true(core, change)
 
 
 def test_less_memory_and_fewer_cores() -> None:
-    made = scheduler([node("a", 2, cpu=8.0)], ask("x-1", 1, cpu=5000), ask("y-1", 1, cpu=4000))
-    found = told(made, "y-1")
-    assert found[Kind.CPU].value == "3000"
-    assert comes_true(made, found[Kind.CPU])
-    made = scheduler([node("a", 2)], ask("x-1", 1, memory=200 << 10), ask("y-1", 1, memory=100 << 10))
-    assert told(made, "y-1")[Kind.MEMORY].value == str(56 << 10)
+    core = scheduler([node("a", 2, cpu=8.0)], ask("x-1", 1, cpu=5000), ask("y-1", 1, cpu=4000))
+    changes = told(core, "y-1")
+    assert changes[Kind.CPU].value == "3000"
+    assert comes_true(core, changes[Kind.CPU])
+    core = scheduler([node("a", 2)], ask("x-1", 1, memory=200 << 10), ask("y-1", 1, memory=100 << 10))
+    assert told(core, "y-1")[Kind.MEMORY].value == str(56 << 10)
 
 
 def test_a_run_that_is_not_there_or_runs_has_no_changes() -> None:
-    made = scheduler([node("a", 4)], ask("x-1", 2))
-    assert whatif.cheapest(made.ledger, JobKey("default", "x-1"), NOW) == []
-    assert whatif.cheapest(made.ledger, JobKey("default", "gone-1"), NOW) == []
+    core = scheduler([node("a", 4)], ask("x-1", 2))
+    assert whatif.cheapest(core.ledger, JobKey("default", "x-1"), NOW) == []
+    assert whatif.cheapest(core.ledger, JobKey("default", "gone-1"), NOW) == []
 
 
 RUNS = st.lists(
@@ -172,8 +172,8 @@ def test_what_is_told_to_one_who_waits_alone_comes_true_and_trying_changes_nothi
     nodes = [node(f"n{index}", size, ("A100", "T4")[index % 2]) for index, size in enumerate(sizes)]
     queues = (Queue("small", quota={"gpu": 3000}, borrow=False, per_user={"runs": 2}), Queue("default"))
     named = [replace(run, key=JobKey("default", f"r-{number}")) for number, run in enumerate(runs)]
-    made = scheduler(nodes, *named, queues=queues)
-    ledger = made.ledger
+    core = scheduler(nodes, *named, queues=queues)
+    ledger = core.ledger
     for request in ledger.room.requests():
         before = (ledger.memory.encode(), [ledger.cluster.room(part.shape) for run in runs for part in run.gang.parts])
         found = whatif.cheapest(ledger, request.key, NOW, ["default", "small"])
@@ -182,4 +182,4 @@ def test_what_is_told_to_one_who_waits_alone_comes_true_and_trying_changes_nothi
         assert len(found) <= whatif.MOST_TOLD
         for change in found:
             if change.kind is not Kind.ENDS and len(ledger.room) == 1:
-                assert comes_true(made, change), (request.key, change)
+                assert comes_true(core, change), (request.key, change)

@@ -1,4 +1,4 @@
-"""Every rule of the number, one by one."""
+"""Every rule for the number of replicas, one by one."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -80,7 +80,7 @@ def test_the_service_rate_is_weighed_by_the_parts_of_the_traffic():
 
 
 def run(service, rate, begin, seconds, ready=READY, measured=None, **options):
-    """The number, look by look."""
+    """Return the decided numbers of replicas, one per measurement."""
     measured = measured or Measured()
     numbers = []
     for step in range(int(seconds / 2) + 1):
@@ -107,7 +107,7 @@ def test_it_goes_down_after_the_window_a_fifth_at_a_time():
 
 
 def test_a_boundary_is_not_crossed_to_and_fro():
-    """At 7.4 requests a second one replica would just do; going down wants a tenth to spare."""
+    """At 7.4 requests per second, a second replica is barely needed; scaling down requires a margin of a tenth."""
     service = with_scale(serving(2), service_rate={1: 10.0})
     _, numbers, _ = run(service, 7.4, 1000.0, 500)
     assert set(numbers) == {2}
@@ -153,7 +153,7 @@ def test_a_release_lets_it_grow_but_not_shrink():
 
 
 def late(seconds, rate, p95, busy=0.8):
-    """Looks at a service whose answers take this long."""
+    """Return measurements of a service with this latency."""
     measured = looks(seconds, rate, busy=busy)
     samples = []
     for sample in measured.samples:
@@ -191,8 +191,8 @@ def test_the_first_request_of_all_wakes_it_though_nothing_was_measured():
     service = serving(0, replicas={"min": 0, "max": 4})
     asleep = decide(service, Measured(), 0.0, {})
     assert (asleep.wanted, asleep.rule) == (0, "zero")
-    held = Measured((Sample(5.0, RouteLoad(5.0, held=2, arrived=2)),))
-    scale = decide(service, held, 5.0, {})
+    measured = Measured((Sample(5.0, RouteLoad(5.0, held=2, arrived=2)),))
+    scale = decide(service, measured, 5.0, {})
     assert (scale.wanted, scale.rule) == (1, "held")
     assert "2 requests wait" in scale.why
 

@@ -1,4 +1,4 @@
-"""Whatever was measured, and whatever is remembered of it, a service is planned: no number stops a turn."""
+"""A service is planned whatever was measured, and whatever is stored of it: no number stops a turn."""
 
 import math
 from dataclasses import replace
@@ -48,7 +48,7 @@ SAMPLES = st.builds(
 
 @st.composite
 def looks(draw):
-    """Looks at a service, some of them as they come, some as they are kept."""
+    """Draw measurements of a service, some raw and some as they are stored."""
     samples = draw(st.lists(SAMPLES, max_size=5))
     if draw(st.booleans()):
         return Measured(tuple(samples))
@@ -75,7 +75,7 @@ STRATEGIES = ("rolling", "blue-green", "canary", "ab", "shadow")
 
 @st.composite
 def services(draw):
-    """A service in the middle of anything, with what a daemon may have remembered of extreme measurements."""
+    """Draw a service in any state, with extreme measurements in what a daemon may have stored."""
     metric = {"name": "clicks", "better": draw(st.sampled_from(("higher", "lower")))}
     guard = {"metric": metric, "p95": draw(st.sampled_from((None, "50ms")))}
     policy = {"strategy": draw(st.sampled_from(STRATEGIES)), "guard": guard, "requests": 20}
@@ -94,15 +94,17 @@ def services(draw):
         quiet_since=draw(st.none() | TIMES),
     )  # fmt: skip
     revisions = tuple(
-        replace(one, cold_start=draw(st.none() | FLOATS), failures=draw(st.sampled_from((0, 2, 5000))), failed_at=draw(TIMES))
-        for one in service.revisions
+        replace(
+            revision, cold_start=draw(st.none() | FLOATS), failures=draw(st.sampled_from((0, 2, 5000))), failed_at=draw(TIMES)
+        )
+        for revision in service.revisions
     )
     return replace(service, scale=scale, revisions=revisions)
 
 
 @st.composite
 def fleets(draw):
-    """Replicas in any phase."""
+    """Draw replicas in any phase."""
     phases = draw(st.lists(st.sampled_from(ReplicaPhase), max_size=4))
     return [
         a_replica(
@@ -224,8 +226,8 @@ REPORTS = st.builds(sequential.Reports, FLOATS | COUNTS, FLOATS, FLOATS)
 def test_a_difference_is_finite_or_not_known(new, old, alpha):
     assert isinstance(new.mean, float)
     assert new.variance >= 0
-    found = sequential.difference(new, old, alpha)
-    assert found is None or (math.isfinite(found.value) and found.low <= found.value <= found.high)
+    difference = sequential.difference(new, old, alpha)
+    assert difference is None or (math.isfinite(difference.value) and difference.low <= difference.value <= difference.high)
 
 
 def test_outcomes_that_are_too_large_are_left_out_and_said():
@@ -252,9 +254,9 @@ def test_a_memory_of_infinite_outcomes_says_nothing_and_stops_nothing():
     fields = {"rollout": {"strategy": "ab", "guard": {"metric": {"name": "clicks", "better": "higher"}}}}
     service = apply_version(a_service(1, **fields), 2, 0.0, **fields)
     marks = {"metric.new.n": 500.0, "metric.new.sum": 1e308, "metric.new.squares": math.inf, "metric.old.n": 500.0}
-    known = Rollout(1, 2, marks=marks)
-    assert guards.comparison(service, known) is None
-    assert guards.of_answers(service, known, Measured((Sample(1.0, None),)))[1] is None
+    rollout = Rollout(1, 2, marks=marks)
+    assert guards.comparison(service, rollout) is None
+    assert guards.of_answers(service, rollout, Measured((Sample(1.0, None),)))[1] is None
 
 
 def test_a_revision_that_fails_for_days_is_still_tried():

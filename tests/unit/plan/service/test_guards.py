@@ -1,4 +1,4 @@
-"""Guards on answers: what each sees, what it says, and that nothing is counted twice."""
+"""Guards on answers: what each detects, what it reports, and that nothing is counted twice."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ FAST = 0.01
 
 
 class Watch:
-    """Feeds a release with answers, look by look."""
+    """Feeds a release with answers, measurement by measurement."""
 
     def __init__(self, seed=0, traffic=None, **guard):
         rollout = {"strategy": "canary", "guard": guard}
@@ -142,7 +142,7 @@ def test_a_step_begins_the_comparison_of_the_metric_anew():
 
 
 def test_of_two_hundred_releases_of_the_same_version_at_most_one_in_twenty_goes_back():
-    """With errors, a metric and latencies that are alike, looked at again and again."""
+    """With equal errors, an equal metric and equal latencies, checked again and again."""
     back = 0
     for seed in range(200):
         watch = Watch(seed=seed, metric={"name": "clicks"})
@@ -232,7 +232,7 @@ def test_few_requests_are_compared_though_no_look_has_answers_of_both():
 
 
 def test_without_the_old_one_beside_it_only_a_majority_of_client_errors_speaks():
-    """Who asks may have changed: at 100 % of the traffic there is nothing to compare with."""
+    """The clients may have changed: at 100 % of the traffic there is nothing to compare with."""
     watch = Watch()
     watch.look(old=500)
     assert watch.until_it_speaks(new=5, refused=(0.8, 0.0), looks=30) is not None
@@ -260,7 +260,7 @@ def test_of_two_hundred_releases_with_bad_clients_at_most_one_in_fifty_goes_back
 
 
 def test_an_old_version_that_refuses_most_is_no_measure_of_latency():
-    """A router of an earlier version, or Envoy, counts the time of refused answers as well."""
+    """A router of an earlier version, or Envoy, also counts the latency of refused answers."""
     for fast in ({0.001: 90}, {0.001: 10}):
         watch = Watch()
         for _ in range(60):
@@ -274,7 +274,7 @@ def test_an_old_version_that_refuses_most_is_no_measure_of_latency():
             watch.counts[1] = refused
             assert watch.look(new=10, took=(0.05, FAST)) is None
         assert not any(name.startswith("slower") for name in watch.rollout.marks)
-    # What it took before it broke is forgotten as well.
+    # Its latency before it broke is forgotten as well.
     watch = Watch()
     watch.look(old=500, took=(FAST, 0.001))
     assert "slower.old" in watch.rollout.marks
@@ -292,7 +292,7 @@ def test_client_errors_are_said_in_sentences_where_there_are_any():
 
 
 def test_a_metric_that_is_worse_for_answers_that_fail_names_these_as_the_cause():
-    """Half of the evidence is enough for that: the release goes back in any case."""
+    """Half of the evidence suffices for naming the cause: the release is rolled back in any case."""
     watch = Watch(metric={"name": "clicks"})
     assert watch.until_it_speaks(new=40, old=80, errors=(0.3, 0.0), good=(0.5, 0.95)) is not None
     assert watch.verdict.guard == "errors"

@@ -1,4 +1,4 @@
-"""Releases where there is no room for one replica more."""
+"""Releases without room for one more replica."""
 
 import pytest
 from pydantic import ValidationError
@@ -21,7 +21,7 @@ def document(number, count, strategy="rolling", *, in_place=True):
 
 
 class Machine:
-    """A service that fills its machine, and the fewest replicas that ever took requests since."""
+    """A service that fills its machine; records the fewest replicas that received requests."""
 
     def __init__(self, count, strategy="rolling", *, in_place=True):
         self.count, self.strategy, self.in_place = count, strategy, in_place
@@ -42,7 +42,7 @@ class Machine:
 
     @property
     def ready(self):
-        found = [one.revision for one in self.world.replicas if one.phase is ReplicaPhase.READY]
+        found = [replica.revision for replica in self.world.replicas if replica.phase is ReplicaPhase.READY]
         return {number: found.count(number) for number in sorted(set(found))}
 
 
@@ -98,7 +98,7 @@ def test_a_release_that_finds_no_room_says_so_with_the_way_out_and_goes_back(str
 
 
 def test_what_was_sent_back_does_not_keep_the_good_revision_out_when_others_took_the_room():
-    """There was room for the release, and on the way back there is none."""
+    """There was room for the release, but there is none for the rollback."""
     machine = Machine(4, "canary", in_place=False)
     world = machine.world
     world.room = 8

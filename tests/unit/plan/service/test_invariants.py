@@ -1,4 +1,4 @@
-"""Whatever happens, in whatever order: capacity is never given away, and in the end everything is as it was asked for."""
+"""For any sequence of events, capacity is never given up, and in the end everything is as specified."""
 
 import contextlib
 from dataclasses import replace
@@ -43,15 +43,15 @@ def document(number, strategy="rolling", least=1, most=12, *, in_place=False):
 
 
 _KNOWN = 8.0
-"""Seconds after which a load is known: the short window, and a look."""
+"""Seconds after which a load can be known: the short window, and a measurement."""
 ROOM = 1.2
-"""What stays is at least this many times the load: replicas should be busy for three quarters of the time."""
+"""The remaining capacity is at least this many times the load: replicas should be busy for three quarters of the time."""
 _FEW = 30
 """Answers after which the speed of a revision is known."""
 
 
 class Judge:
-    """Looks at every plan before it is carried out."""
+    """Checks every plan before it is carried out."""
 
     def __init__(self):
         self.loads = []
@@ -85,7 +85,7 @@ class Judge:
         assert all(weight > 0 for _, weight in plan.routes.weights)
 
     def capacity_stays(self, world, plan, ready, backends):
-        """What traffic needs, or at least what was there."""
+        """Check that the capacity suffices for the traffic, or is no less than before."""
         known = {one.name for one in world.route.backends} if world.route else set()
         speed = {one.name: world.version(one.revision).rate for one in ready.values()}
         there = sum(speed[name] for name in known & set(ready))
@@ -93,37 +93,37 @@ class Judge:
         load = self.lasting(world)
         wanted = plan.service.scale.wanted
         if plan.service.spec.rollout.in_place:
-            # One makes way for its successor.
+            # One replica makes way for its successor.
             assert len(backends) >= min(len(known & set(ready)), wanted - 1), "more than one made way"
             return
         assert now >= min(there, load) - 1e-6, "capacity was given away"
         if not any(fleet.is_bad(plan.service, one.revision) for one in ready.values()):
-            # Beside a version that was sent back, the good ones may be busier for a moment.
+            # Beside a version that was rolled back, the good replicas may be busier for a moment.
             assert now >= min(there, ROOM * load) - 1e-6, "what was running went before something else was ready"
         self.parts_fit(world, plan, speed, load)
 
     def parts_fit(self, world, plan, speed, load):
-        """Each revision's part is one that its ready replicas can answer, where all together could."""
+        """Check that the ready replicas of each revision can answer its share, if all together could."""
         serving = {number for number, _ in plan.routes.weights}
         self.begun = {number: self.begun.get(number, world.now) for number in serving}
-        if sum(speed[one.name] for one in plan.routes.backends) < 1.4 * load or plan.service.scale.rule == "max":
-            # At the document's limit a slower version keeps its part until a guard speaks; what ran before stays beside it.
+        if sum(speed[backend.name] for backend in plan.routes.backends) < 1.4 * load or plan.service.scale.rule == "max":
+            # At the document's maximum a slower version keeps its share until a guard fails; the old version stays beside it.
             return
-        # More than what is told apart from chance is in nobody's plan yet.
+        # The plan does not consider more load than it can tell apart from chance yet.
         arrivals = autoscale.signals(plan.service, {}, {}, world.measured).arrivals
         load = load if arrivals is None else min(load, arrivals)
         for number, weight in plan.routes.weights:
-            names = [one.name for one in plan.routes.backends if one.revision == number]
+            names = [backend.name for backend in plan.routes.backends if backend.revision == number]
             answers = sum(world.served(name) for name in names)
             is_new = answers < _FEW or world.now < self.begun[number] + _KNOWN
             if number not in plan.service.scale.service_rate and is_new:
-                # How fast it is shows with its first answers.
+                # Its speed is known only after its first answers.
                 continue
             able = sum(speed[name] for name in names)
             assert load * weight / WHOLE <= 1.05 * able, f"r{number} gets more than it can do"
 
     def lasting(self, world):
-        """The load that has been there for long enough that somebody could know it."""
+        """Return the load that has lasted long enough to be known."""
         self.loads.append((world.now, world.traffic(world.now)))
         begun = world.now - _KNOWN
         since = [index for index, (time, _) in enumerate(self.loads) if time <= begun]
@@ -131,7 +131,7 @@ class Judge:
 
 
 def settle(world):
-    """Nothing happens to it any more: the release ends, and what is there is what is wanted."""
+    """Let the release end without further events; check that the final state is the specified one."""
     for _ in range(40):
         world.plans.clear()
         world.run(20)
@@ -176,7 +176,7 @@ class Story:
             self.number += 1
             world.apply(document(self.number, more[1], self.least, in_place=self.in_place), VERSIONS[more[0]])
         elif what == "kill":
-            alive = [one.name for one in world.replicas if one.phase is not ReplicaPhase.GONE]
+            alive = [replica.name for replica in world.replicas if replica.phase is not ReplicaPhase.GONE]
             if alive:
                 world.kill(alive[more[0] % len(alive)])
         elif what == "load":
@@ -228,5 +228,5 @@ def test_asked_again_about_the_same_world_it_asks_for_nothing_twice(seed, steps)
         story.step(*step)
         world.plan()
         if not world.plans[-1][1].drain:
-            # Without a replica that was just drained, the others' rate is another one.
+            # After a drain, the rate per remaining replica differs, and so may the plan.
             again()

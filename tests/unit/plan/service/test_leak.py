@@ -1,4 +1,4 @@
-"""Memory that grows with the answers, and what levels off and must not be taken for it."""
+"""Memory that grows with the number of answers, and growth that levels off and is no leak."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,7 @@ def release(**guard):
 
 
 def watched(new, old=lambda answers: 0.3, *, seconds=300, rate=4.0, noise=0.001, seed=0, own=True, limit=True):
-    """Looks at one replica of each revision; `new` and `old` say what each holds after so many answers."""
+    """Return measurements of one replica per revision; `new` and `old` return its memory after so many answers."""
     chance = np.random.default_rng(seed)
     measured, use = Measured(), {}
     for step in range(int(seconds / 2)):

@@ -99,7 +99,7 @@ def test_percentiles_come_from_bars_of_the_window_and_survive_a_restart():
 
 
 def test_a_routers_word_that_was_heard_before_is_no_sign_of_quiet():
-    """A router that cannot be asked leaves the last word; the counters did not stand still, nobody looked."""
+    """If a router is unreachable, its last report is repeated: the counters did not stand still, they were not read."""
     word = RouteLoad(10.0, epoch="a", arrived=100)
     measured = Measured().add(Sample(10.0, word)).add(Sample(12.0, word)).add(Sample(14.0, word))
     assert [sample.route is None for sample in measured.samples] == [False, True, True]

@@ -1,4 +1,4 @@
-"""Guards on outputs: numbers that are none, and answers to copies that differ from those that clients got."""
+"""Guards on outputs: NaN and infinities, and answers to copied requests that differ from those of the clients."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from fairway.testing.service_builders import a_service, apply_version
 
 
 class Answers:
-    """Feeds a release with what replicas and the router count of outputs, look by look."""
+    """Feeds a release with the output counts of replicas and the router, measurement by measurement."""
 
     def __init__(self, strategy="canary", seed=0, **guard):
         rollout = {"strategy": strategy, "guard": guard}
@@ -49,13 +49,13 @@ class Answers:
 
 
 def test_answers_without_a_number_speak_with_both_numbers():
-    seen = Answers()
-    assert seen.until_it_speaks(new=5, old=95, bad=(0.3, 0.0)) <= 15
-    assert seen.verdict.guard == "non_finite"
-    assert "of r2's answers have NaN or infinity in an output" in seen.verdict.reason
-    assert "0.0% of r1's" in seen.verdict.reason
-    assert "allowed is 1%" in seen.verdict.reason
-    assert seen.findings[0].startswith("non-finite: ")
+    answers = Answers()
+    assert answers.until_it_speaks(new=5, old=95, bad=(0.3, 0.0)) <= 15
+    assert answers.verdict.guard == "non_finite"
+    assert "of r2's answers have NaN or infinity in an output" in answers.verdict.reason
+    assert "0.0% of r1's" in answers.verdict.reason
+    assert "allowed is 1%" in answers.verdict.reason
+    assert answers.findings[0].startswith("non-finite: ")
 
 
 def test_answers_without_a_number_that_both_have_or_that_are_allowed_stop_nothing():
@@ -67,23 +67,23 @@ def test_answers_without_a_number_that_both_have_or_that_are_allowed_stop_nothin
 
 
 def test_without_the_old_one_beside_it_they_are_held_against_what_is_allowed():
-    seen = Answers()
-    seen.look(old=500)
-    assert seen.until_it_speaks(new=50, bad=(0.2, 0.0)) is not None
-    assert seen.verdict.guard == "non_finite"
+    answers = Answers()
+    answers.look(old=500)
+    assert answers.until_it_speaks(new=50, bad=(0.2, 0.0)) is not None
+    assert answers.verdict.guard == "non_finite"
 
 
 def test_client_errors_are_no_answers_with_numbers():
-    seen = Answers()
-    seen.look(new=5, old=5, refused=1000)
-    assert seen.rollout.marks["non_finite.n"] == 5
+    answers = Answers()
+    answers.look(new=5, old=5, refused=1000)
+    assert answers.rollout.marks["non_finite.n"] == 5
 
 
 def test_a_replica_that_was_not_seen_before_counts_from_its_first_look():
-    seen = Answers()
-    seen.loads["r2-9"] = ReplicaLoad(0.0, served=10_000, non_finite=10_000)
-    assert seen.look(new=1, old=1) is None
-    assert "non_finite.k" not in seen.rollout.marks or seen.rollout.marks["non_finite.k"] == 0
+    answers = Answers()
+    answers.loads["r2-9"] = ReplicaLoad(0.0, served=10_000, non_finite=10_000)
+    assert answers.look(new=1, old=1) is None
+    assert "non_finite.k" not in answers.rollout.marks or answers.rollout.marks["non_finite.k"] == 0
 
 
 def shadow(**outputs_guard):
@@ -91,75 +91,75 @@ def shadow(**outputs_guard):
 
 
 def test_answers_that_differ_speak_with_their_number_and_the_tolerance():
-    seen = shadow(tolerance="0.01")
-    found = seen.until_it_speaks(compared=20, differing=19, classified=20, reclassified=18, largest=1.9)
+    answers = shadow(tolerance="0.01")
+    found = answers.until_it_speaks(compared=20, differing=19, classified=20, reclassified=18, largest=1.9)
     assert found <= 5
-    assert seen.verdict.guard == "outputs"
-    assert "95.0% of r2's answers differ from r1's to the same requests" in seen.verdict.reason
-    assert "values differ by at most 1.9 of the largest in their output, tolerance 0.01" in seen.verdict.reason
-    assert "allowed is 1%" in seen.verdict.reason
-    assert "90.0% of r2's answers name another class than r1's" in seen.verdict.reason
+    assert answers.verdict.guard == "outputs"
+    assert "95.0% of r2's answers differ from r1's to the same requests" in answers.verdict.reason
+    assert "values differ by at most 1.9 of the largest in their output, tolerance 0.01" in answers.verdict.reason
+    assert "allowed is 1%" in answers.verdict.reason
+    assert "90.0% of r2's answers name another class than r1's" in answers.verdict.reason
 
 
 def test_other_names_or_shapes_are_named():
-    seen = shadow()
-    assert seen.until_it_speaks(compared=20, differing=20, relaid=20) is not None
-    assert "by the names, types or shapes of their outputs" in seen.verdict.reason
+    answers = shadow()
+    assert answers.until_it_speaks(compared=20, differing=20, relaid=20) is not None
+    assert "by the names, types or shapes of their outputs" in answers.verdict.reason
 
 
 def test_few_that_differ_and_those_that_the_document_allows_stop_nothing():
     assert shadow().until_it_speaks(compared=200, differing=1, largest=0.5) is None
     assert shadow(differ="30%").until_it_speaks(compared=20, differing=4) is None
     assert shadow(differ="100%").until_it_speaks(compared=20, differing=20, classified=20, reclassified=20) is None
-    seen = shadow(differ="100%")
-    assert seen.until_it_speaks(looks=20, compared=20, differing=20) is None
-    assert seen.findings[0].endswith("allowed is 100%")
-    seen = Answers("shadow")
-    assert seen.until_it_speaks(compared=20, differing=20) is None
-    assert seen.findings == ()
+    answers = shadow(differ="100%")
+    assert answers.until_it_speaks(looks=20, compared=20, differing=20) is None
+    assert answers.findings[0].endswith("allowed is 100%")
+    answers = Answers("shadow")
+    assert answers.until_it_speaks(compared=20, differing=20) is None
+    assert answers.findings == ()
 
 
 def test_a_version_that_was_trained_anew_is_judged_by_its_classes():
-    seen = shadow(differ="100%", classes="5%")
-    assert seen.until_it_speaks(looks=100, compared=50, differing=50, classified=50, reclassified=1, largest=0.4) is None
-    assert seen.until_it_speaks(compared=50, differing=50, classified=50, reclassified=6, largest=0.4) is not None
-    assert seen.verdict.guard == "outputs"
-    assert "name another class than r1's to the same requests" in seen.verdict.reason
-    assert "allowed is 5%" in seen.verdict.reason
+    answers = shadow(differ="100%", classes="5%")
+    assert answers.until_it_speaks(looks=100, compared=50, differing=50, classified=50, reclassified=1, largest=0.4) is None
+    assert answers.until_it_speaks(compared=50, differing=50, classified=50, reclassified=6, largest=0.4) is not None
+    assert answers.verdict.guard == "outputs"
+    assert "name another class than r1's to the same requests" in answers.verdict.reason
+    assert "allowed is 5%" in answers.verdict.reason
 
 
 def test_what_is_no_number_beside_one_comes_before_what_differs():
-    seen = shadow()
-    assert seen.until_it_speaks(compared=20, differing=10, non_finite=10) is not None
-    assert seen.verdict.guard == "non_finite"
-    assert "where r1's answers to the same requests are finite" in seen.verdict.reason
+    answers = shadow()
+    assert answers.until_it_speaks(compared=20, differing=10, non_finite=10) is not None
+    assert answers.verdict.guard == "non_finite"
+    assert "where r1's answers to the same requests are finite" in answers.verdict.reason
 
 
 def test_what_both_lack_now_and_then_on_other_requests_stops_nothing():
-    """A model that is not deterministic: each has a number where the other has none, as often."""
-    seen, chance = shadow(differ="100%"), np.random.default_rng(3)
+    """A model that is not deterministic: each version fails to return a number where the other does, equally often."""
+    answers, chance = shadow(differ="100%"), np.random.default_rng(3)
     for _ in range(300):
         lost, restored = (int(chance.binomial(40, 0.04)) for _ in range(2))
-        assert seen.look(compared=40, non_finite=lost, restored=restored) is None
-    assert seen.until_it_speaks(compared=40, non_finite=8, restored=2) is not None
-    assert seen.verdict.guard == "non_finite"
+        assert answers.look(compared=40, non_finite=lost, restored=restored) is None
+    assert answers.until_it_speaks(compared=40, non_finite=8, restored=2) is not None
+    assert answers.verdict.guard == "non_finite"
 
 
 def test_status_shows_what_was_compared_and_what_was_not():
-    seen = shadow()
-    seen.look(compared=100, differing=0, classified=100, largest=0.0002)
-    first, second = seen.findings
+    answers = shadow()
+    answers.look(compared=100, differing=0, classified=100, largest=0.0002)
+    first, second = answers.findings
     assert first.startswith("outputs: 0.0% of r2's answers differ from r1's to the same requests (0 of 100 compared")
     assert second.startswith("outputs: 0.0% of r2's answers name another class")
-    seen.look(incomparable=7, skipped=3)
-    assert seen.findings[-1] == "outputs: not compared: 7 answers in a form that is not comparable, 3 that came too fast"
+    answers.look(incomparable=7, skipped=3)
+    assert answers.findings[-1] == "outputs: not compared: 7 answers in a form that is not comparable, 3 that came too fast"
 
 
 def test_of_two_hundred_equal_versions_with_some_answers_without_a_number_at_most_one_in_fifty_goes_back():
     back = 0
     for seed in range(200):
-        seen = Answers(seed=seed)
-        back += seen.until_it_speaks(looks=60, new=5, old=95, bad=(0.03, 0.03)) is not None
+        answers = Answers(seed=seed)
+        back += answers.until_it_speaks(looks=60, new=5, old=95, bad=(0.03, 0.03)) is not None
     assert back <= 4
 
 

@@ -1,4 +1,4 @@
-"""Releases: every strategy step by step, verbs in the middle, and the way back."""
+"""Releases: every strategy step by step, commands in between, and rollback."""
 
 import itertools
 from dataclasses import replace
@@ -13,7 +13,7 @@ from fairway.testing.service_builders import KEY, a_replica, a_service, apply_ve
 
 
 class Fleet:
-    """Carries plans out at once: replicas are ready two seconds after they were asked for."""
+    """Carries out plans at once: replicas are ready two seconds after their start."""
 
     def __init__(self, service, replicas, now=100.0, **behaviour):
         self.service, self.replicas, self.now = service, list(replicas), now
@@ -23,13 +23,14 @@ class Fleet:
 
     def turn(self, seconds=2.0):
         self.now += seconds
-        self.replicas = [self._lived(one) for one in self.replicas]
+        self.replicas = [self._lived(replica) for replica in self.replicas]
         self.plan = advance(self.service, self.replicas, Measured(), self.now)
         first = self.plan.service.replicas_made - len(self.plan.start) + 1
         self.service = self.plan.service
         phases = {**dict.fromkeys(self.plan.drain, ReplicaPhase.DRAINING), **dict.fromkeys(self.plan.stop, ReplicaPhase.GONE)}
         self.replicas = [
-            replace(one, phase=phases[one.name], since=self.now) if one.name in phases else one for one in self.replicas
+            replace(replica, phase=phases[replica.name], since=self.now) if replica.name in phases else replica
+            for replica in self.replicas
         ]
         for number, revision in enumerate(self.plan.start, first):
             self.replicas.append(a_replica(number, revision, ReplicaPhase.STARTING, self.now, started=self.now))
@@ -48,9 +49,9 @@ class Fleet:
     @property
     def live(self):
         found = {}
-        for one in self.replicas:
-            if one.phase in (ReplicaPhase.STARTING, ReplicaPhase.READY):
-                found[one.revision] = found.get(one.revision, 0) + 1
+        for replica in self.replicas:
+            if replica.phase in (ReplicaPhase.STARTING, ReplicaPhase.READY):
+                found[replica.revision] = found.get(replica.revision, 0) + 1
         return found
 
     @property
@@ -61,10 +62,10 @@ class Fleet:
 def fleet_of(count=4, **fields):
     policy = {"replicas": {"min": count, "max": count}, **fields}
     service = a_service(count, **policy)
-    made = Fleet(service, [a_replica(number) for number in range(1, count + 1)], **fields.pop("behaviour", {}))
-    made.turn()
-    made.fields = policy
-    return made
+    fleet = Fleet(service, [a_replica(number) for number in range(1, count + 1)], **fields.pop("behaviour", {}))
+    fleet.turn()
+    fleet.fields = policy
+    return fleet
 
 
 def release(fleet, version=2):
@@ -171,7 +172,7 @@ def test_a_shadow_gets_copies_and_then_takes_over():
 
 
 def test_a_shadow_of_all_requests_gets_every_copy_until_it_takes_over():
-    """A part of 100 % counted as part of the traffic once: nothing was copied, and the step waited for answers for ever."""
+    """Regression: a share of 100 % was counted as part of the traffic; nothing was copied, and the step never ended."""
     steps = [{"to": "50%", "for": "20s"}, {"to": "100%", "for": "20s"}]
     for plan in (steps, steps[1:]):
         fleet = fleet_of(2, rollout={"strategy": "shadow", "requests": 0, "steps": plan})
@@ -236,17 +237,17 @@ def test_a_version_that_crashes_at_load_is_sent_back_with_its_last_words():
 
 
 def crash(fleet, number):
-    """All ready replicas of a revision end by themselves."""
+    """Let all ready replicas of a revision crash."""
     fleet.replicas = [
-        replace(one, phase=ReplicaPhase.GONE, failed=True, since=fleet.now, message="exit 1: a bad request")
-        if one.revision == number and one.phase is ReplicaPhase.READY
-        else one
-        for one in fleet.replicas
+        replace(replica, phase=ReplicaPhase.GONE, failed=True, since=fleet.now, message="exit 1: a bad request")
+        if replica.revision == number and replica.phase is ReplicaPhase.READY
+        else replica
+        for replica in fleet.replicas
     ]
 
 
 def test_a_canary_whose_replicas_end_by_themselves_gets_no_larger_part():
-    """It crashes on requests that come now and then: the step is over before the third replica has ended."""
+    """It crashes on occasional requests: the step would end before the third replica has crashed."""
     fleet = fleet_of(2, rollout={"strategy": "canary", "requests": 0, "steps": [{"to": "50%", "for": "20s"}]})
     release(fleet)
     fleet.turns(4)
@@ -431,7 +432,7 @@ def test_old_revisions_and_releases_are_forgotten_but_never_those_in_use():
     assert len(service.history) == commands.HISTORY
     assert len(service.revisions) == commands.REVISIONS + 1
     assert service.revision(1) is not None
-    assert [one.number for one in service.revisions[-2:]] == [58, 59]
+    assert [revision.number for revision in service.revisions[-2:]] == [58, 59]
 
 
 def test_deleting_drains_everything_and_then_nothing_is_left():
@@ -511,7 +512,7 @@ def test_a_replica_that_does_not_answer_any_more_is_replaced():
 
 
 def test_what_no_revision_can_carry_is_shared_by_all():
-    """On the way back: one good replica beside eight slow ones gets no more than its part of what they can do."""
+    """During a rollback, one good replica beside eight slow ones gets no more than its share of the total capacity."""
     service = a_service(8)
     service = replace(service, scale=replace(service.scale, service_rate={1: 10.0, 2: 3.3}))
     shares = split.Shares({1: 1.0}, {1: 1.0})

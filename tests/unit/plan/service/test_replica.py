@@ -1,4 +1,4 @@
-"""How replicas are called."""
+"""Names of replicas."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SLOW = BatchingVerdict(False, BatchingBasis.UNKNOWN, "took too long")
 
 
 def learnt(service: Service, **told: BatchingVerdict | None) -> Service:
-    """After a look in which replicas of revision 1 report this: `r1_2=PROVEN`."""
+    """Return the service after replicas of revision 1 have reported these verdicts: `r1_2=PROVEN`."""
     loads = {name.replace("_", "-"): ReplicaLoad(1.0, batching=verdict) for name, verdict in told.items()}
     replicas = [new_replica(service, 1, number, 0.0) for number in (1, 2, 3)]
     return fleet.learn_batching(service, replicas, Measured((Sample(1.0, None, loads),)))

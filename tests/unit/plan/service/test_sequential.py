@@ -1,4 +1,4 @@
-"""Tests that may be read at any time: rarely wrong when nothing is wrong, soon right when something is."""
+"""Tests that may be evaluated at any time: rarely wrong when versions are equal, quick when they differ."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def spoke(evidence):
 
 
 def compared(chance, mine, other, looks, per_look=20, other_per_look=180):
-    """After how many looks it speaks; None: never."""
+    """Return the number of measurements after which the test reports a difference; None: never."""
     evidence = {}
     for look in range(looks):
         counts = (int(chance.binomial(per_look, mine)), per_look), (int(chance.binomial(other_per_look, other)), other_per_look)
@@ -44,7 +44,7 @@ def test_a_version_with_more_errors_is_found_soon():
 
 
 def test_one_unlucky_moment_is_not_enough():
-    """A look in which everything failed, and then nothing any more."""
+    """A single measurement in which everything failed."""
     evidence = sequential.more_often_than_beside({}, (20, 20), (0, 180), ALPHA)
     assert not spoke(evidence)
     evidence = sequential.more_often_than_beside(evidence, (20, 20), (0, 180), ALPHA)
@@ -75,11 +75,11 @@ def reports(values):
 
 
 def worse_at_any_look(chance, new, old, count=2000):
-    """Whether the new one is called worse at any look after every tenth report."""
+    """Return whether the new version is called worse in an evaluation after any ten reports."""
     mine, other = (chance.random(count) < part for part in (new, old))
     for seen in range(50, count, 10):
-        found = sequential.difference(reports(mine[:seen].astype(float)), reports(other[:seen].astype(float)), 0.05)
-        if found.high < 0:
+        difference = sequential.difference(reports(mine[:seen].astype(float)), reports(other[:seen].astype(float)), 0.05)
+        if difference.high < 0:
             return True
     return False
 
@@ -96,8 +96,8 @@ def test_a_metric_that_is_worse_is_called_so():
 
 def test_few_reports_say_nothing_and_the_interval_holds_the_difference():
     assert sequential.difference(Reports(10, 5, 5), Reports(1000, 500, 500), 0.05) is None
-    found = sequential.difference(Reports(1000, 500, 500), Reports(1000, 600, 600), 0.05)
-    assert found.value == pytest.approx(-0.1)
-    assert found.low < -0.1 < found.high < 0
+    difference = sequential.difference(Reports(1000, 500, 500), Reports(1000, 600, 600), 0.05)
+    assert difference.value == pytest.approx(-0.1)
+    assert difference.low < -0.1 < difference.high < 0
     constant = sequential.difference(Reports(100, 100, 100), Reports(100, 100, 100), 0.05)
     assert constant.low <= 0 <= constant.high

@@ -1,4 +1,4 @@
-"""What of a changed signature breaks clients."""
+"""Which changes of a signature break clients."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What replicas use: guards beside a measured rate, and the rule itself for servers that say nothing."""
+"""Resource usage of replicas: limits beside a measured rate, and the only rule for servers that report nothing."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ NAMES = frozenset({"r1-1", "r1-2"})
 
 
 def with_use(measured, every=5.0, names=("r1-1",), **use):
-    """The same looks, with what the replicas use, looked at every five seconds."""
+    """Return the same measurements with the replicas' resource usage, sampled every five seconds."""
     samples = [
         replace(sample, use={name: ReplicaUse(sample.time // every * every, **use) for name in names})
         for sample in measured.samples
@@ -61,7 +61,7 @@ def test_nobody_asks_so_what_replicas_do_for_themselves_adds_nothing():
 
 
 def test_what_two_use_is_not_given_to_one():
-    """The rate says one; together they use 1.7 of the cores of one."""
+    """By the rate, one replica suffices; but together they use 1.7 times the cores of one."""
     service = replace(a_service(2), scale=replace(a_service(2).scale, service_rate={1: 100.0}))
     names = ("r1-1", "r1-2")
     scale = decide(service, with_use(service_looks(60, 5.0, replicas=names), names=names, cpu=0.85), names=names)
@@ -87,7 +87,7 @@ def a_command(wanted=1, **fields):
 
 
 def at_once(count, seconds=60, rate=10.0, names=("r1-1",)):
-    """Looks at servers that say nothing: the router sees so many requests under way at each."""
+    """Return measurements of servers that report nothing: the router sees `count` requests in flight at each."""
     measured = Measured()
     for step in range(int(seconds / 2) + 1):
         time = 2.0 * step
@@ -119,7 +119,7 @@ def test_a_missed_objective_of_a_command_looks_at_what_it_uses():
 
 
 def test_a_command_that_can_do_many_things_at_once_is_not_given_a_replica_for_each():
-    """Its time with a request under way says nothing of what it could do: it would be given all that there are."""
+    """The time with a request in flight does not tell its capacity; by that, it would get the maximum of replicas."""
     world = World(traffic.steady(30.0), seed=1, tick=1.0)
     spec = {"command": ["serve"], "replicas": {"min": 1, "max": 20}, "scaling": {"hold": "30s"}}
     world.apply(ServiceSpec.model_validate(spec), Version(rate=200.0))

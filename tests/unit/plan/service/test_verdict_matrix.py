@@ -1,8 +1,8 @@
 """Thirty broken versions and two hundred equal ones, released on a virtual clock with recorded traffic.
 
-Traffic, bad requests and slow moments are those of `recorded_traffic.json`, which `tests/integration/record_traffic.py` recorded
-of a real router and real replicas; a day's wave and bursts lie over it. The planner is the real one. `make soak` releases all
-of them and prints the table; CI a sample.
+The traffic, bad requests and slow moments come from `recorded_traffic.json`, which `tests/integration/record_traffic.py`
+recorded with a real router and real replicas; a daily wave and bursts are added. The planner is the real one. `make soak`
+releases all of them and prints the table; CI releases a sample.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ def recorded() -> Recording:
 
 @dataclass(frozen=True)
 class Broken:
-    """A version that must be sent back."""
+    """A version that must be rolled back."""
 
     kind: str
     version: Version
     guards: tuple[str, ...]
-    """Those whose word names the cause."""
+    """The guards that may name the cause."""
     words: str = ""
-    """What the reason says of it."""
+    """Text that the reason must contain."""
 
 
 def broken() -> Iterator[Broken]:
-    """Thirty of them."""
+    """Yield thirty broken versions."""
     yield Broken("crash", replace(GOOD, crashes=True), ("crash",), "cannot load the model")
     yield Broken("crash", replace(GOOD, hangs=True), ("ready",), "was ready")
     for fragile in (0.2, 0.05):
@@ -90,7 +90,7 @@ KINDS = tuple(dict.fromkeys(each.kind for each in BROKEN))
 
 
 def traffic(seed: int) -> tuple[Callable[[float], float], float]:
-    """Requests a second, and where the recording begins: a wave of half an hour and some bursts over what was recorded."""
+    """Return the requests per second, and the offset into the recording: half-hour waves and some bursts are added to it."""
     chance = np.random.default_rng((seed, 2))
     usual, phase, begins = chance.uniform(15.0, 45.0), chance.uniform(0.0, 2.0 * math.pi), chance.uniform(0.0, 600.0)
     bursts = [(at, at + chance.uniform(5.0, 40.0), chance.uniform(1.5, 3.0)) for at in chance.uniform(0.0, LONGEST, 6)]
@@ -104,7 +104,7 @@ def traffic(seed: int) -> tuple[Callable[[float], float], float]:
 
 
 def released(old: Version, new: Version, strategy: str, seed: int) -> tuple[World, float]:
-    """A world whose release is over, and the largest part of the traffic that the new version got before that."""
+    """Return a world with a completed release, and the largest share of the traffic that the new version received in it."""
     rate, begins = traffic(seed)
     world = World(rate, seed=seed, tick=1.0, recording=recorded(), begins=begins)
     guard = {**(PAIRED if strategy == "shadow" else GUARD), "ready": "3m"}
@@ -122,7 +122,7 @@ def released(old: Version, new: Version, strategy: str, seed: int) -> tuple[Worl
 
 
 def missed(case: Broken, strategy: str, seed: int) -> str:
-    """What is wrong with the verdict on a broken version; empty: nothing."""
+    """Return what is wrong with the verdict on a broken version; empty: nothing."""
     world, part = released(GOOD, case.version, strategy, seed)
     rollout = world.service.rollout
     guard = rollout.reason.partition(":")[0]
@@ -136,21 +136,21 @@ def missed(case: Broken, strategy: str, seed: int) -> str:
 
 
 def alike(seed: int) -> Version:
-    """A version that is no worse: a little faster or slower, with a cache of its own, and other numbers within the tolerance."""
+    """Return a version that is no worse: a little faster or slower, with its own cache, and differences within tolerance."""
     chance = np.random.default_rng((seed, 3))
     cache = (chance.uniform(0.0, 0.25), chance.uniform(50.0, 2000.0))
     return replace(GOOD, rate=GOOD.rate * chance.uniform(0.9, 1.2), memory=chance.uniform(0.25, 0.35), cache=cache)
 
 
 def with_old(seed: int) -> Version:
-    """The version that serves, with errors, answers without a number and bad clients of its own, which its successor shares."""
+    """Return the serving version, with its own errors, non-finite answers and bad clients, which its successor shares."""
     chance = np.random.default_rng((seed, 4))
     parts = {name: float(chance.choice([0.0, 0.0, 0.002, 0.01, 0.04])) for name in ("errors", "refused", "non_finite")}
     return replace(GOOD, **parts)
 
 
 def falsely_blamed(strategy: str, seed: int) -> str:
-    """The reason for which a version that is no worse was sent back or held; empty: it took over."""
+    """Return the reason for which a version that is no worse was rolled back or held; empty: it took over."""
     old = with_old(seed)
     new = replace(alike(seed), errors=old.errors, refused=old.refused, non_finite=old.non_finite, restored=old.non_finite)
     world, _ = released(old, new, strategy, seed)
@@ -177,7 +177,7 @@ def test_an_equal_version_takes_over(strategy, seed):
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_whole_matrix(strategy):
-    """All thirty by each strategy; a third of the two hundred by each."""
+    """All thirty with each strategy; a third of the two hundred with each."""
     caught, wrong, false = Counter(), [], []
     for number, case in enumerate(BROKEN):
         problem = missed(case, strategy, seed=100 + number)

@@ -1,4 +1,4 @@
-"""Whole releases on a virtual clock: which versions are sent back, when, and by which guard."""
+"""Whole releases on a virtual clock: which versions are rolled back, when, and by which guard."""
 
 import pytest
 
@@ -11,12 +11,12 @@ from fairway.testing.service_builders import a_service_spec
 
 GOOD = Version(rate=20.0)
 RENAMED_INPUT = Version(rate=200.0, refused=0.83)
-"""Most requests name an input that it does not have: refused at once."""
+"""Most requests name an input that this version lacks; they are refused at once."""
 STEPS = [{"to": "5%", "for": "1m"}, {"to": "50%", "for": "1m"}]
 
 
 def released(old, new, strategy="canary", seed=0, **policy):
-    """A world in which the old version serves and the new one has been released, and the new one's largest part."""
+    """Return a world in which the new version was released after the old one, and the largest share of the new one."""
     world = World(traffic.steady(20.0), seed=seed)
     rollout = {"strategy": strategy, "steps": STEPS, **policy}
     world.apply(a_service_spec(1, rollout=rollout), old)

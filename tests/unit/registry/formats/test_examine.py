@@ -1,4 +1,4 @@
-"""What model files are, and which are refused."""
+"""Recognizing model files, and which are refused."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def look(
     ],
 )
 def test_the_format_is_found_from_the_files(tmp_path: Path, files: dict[str, bytes], asked: str, format: str, entry: str) -> None:
-    found = look(tmp_path, files, asked, made_here=True)
-    assert (found.format, found.entry) == (format, entry)
+    examined = look(tmp_path, files, asked, made_here=True)
+    assert (examined.format, examined.entry) == (format, entry)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_the_entry_that_is_named_must_be_of_the_format(tmp_path: Path) -> None:
 
 
 OUTSIDE = field(8, "w") + field(13, field(1, "location") + field(2, "../../secret")) + field(14, 1)
-"""A tensor whose content lies outside of the folder."""
+"""A tensor with its content outside of the folder."""
 CONSTANT = field(5, field(1, "value") + field(5, OUTSIDE))
 
 
@@ -263,8 +263,8 @@ SAID = {
 
 def test_what_the_exporter_says_is_believed_where_the_file_does_not_tell(tmp_path: Path) -> None:
     files = {"fairway.json": json.dumps(SAID).encode(), "net.pt2": exported_file(), "other.pt2": exported_file()}
-    found = look(tmp_path, files, made_here=True)
-    assert found == Examined("torch-export", "net.pt2", Signature((TensorSpec("x", "FP32", (-1, 3)),)), {"loss": 0.5})
+    examined = look(tmp_path, files, made_here=True)
+    assert examined == Examined("torch-export", "net.pt2", Signature((TensorSpec("x", "FP32", (-1, 3)),)), {"loss": 0.5})
     wrong = {**SAID, "format": "onnx", "entry": "m.onnx"}
     told = look(tmp_path, {"fairway.json": json.dumps(wrong).encode(), "m.onnx": ONNX})
     assert told.signature.inputs == (TensorSpec("x", "FP32", (-1, 4)),)

@@ -1,4 +1,4 @@
-"""Model files that are damaged, or made to do harm: a plain refusal each, at once, and no way around consent."""
+"""Model files that are damaged or malicious: each is refused at once with a clear message, and none bypasses the consent."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def mlmodel(length: Any) -> bytes:
 
 
 def folders_with(value: Any) -> dict[str, dict[str, Any]]:
-    """Models whose files have a value where a number, a name or a list is expected."""
+    """Return models whose files have this value where a number, a name or a list is expected."""
     learner = {"learner_model_param": {"num_feature": value, "num_class": value}, "objective": {"name": value}}
     weights = {"model.safetensors": SAFETENSORS}
     return {
@@ -91,14 +91,14 @@ def test_any_value_is_refused_or_read_as_a_signature_that_can_be_kept(tmp_path: 
     except RefusedError:
         return
     models = Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
-    made = models.register("m", str(folder), ModelFacts(allow_pickle=True), 1.0)
+    version = models.register("m", str(folder), ModelFacts(allow_pickle=True), 1.0)
     again = Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
-    assert again.get("m").signature == made.signature
-    assert all(-1 <= length < 2**63 for spec in made.signature.inputs for length in spec.shape)
+    assert again.get("m").signature == version.signature
+    assert all(-1 <= length < 2**63 for spec in version.signature.inputs for length in spec.shape)
 
 
 def bomb(last: str) -> bytes:
-    """Lists within lists: short to write, and larger than any memory when they are written out."""
+    """Return nested lists: short as YAML, and larger than any memory when expanded."""
     lines = ["a0: &a0 [x]", *(f"a{depth}: &a{depth} [{', '.join([f'*a{depth - 1}'] * 10)}]" for depth in range(1, 30))]
     return "\n".join([*lines, last]).encode()
 

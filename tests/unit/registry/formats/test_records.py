@@ -1,4 +1,4 @@
-"""Formats that are served without conversion: how they are found, what they tell, and which need consent."""
+"""Formats that are served without conversion: how they are recognized, what they describe, and which need consent."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ FUNCTION = node("function", "builtins", {"module_path": "os", "function": "syste
     ],
 )
 def test_skops_files_of_trusted_types_need_no_consent(tmp_path: Path, schema: Any, inputs: tuple[TensorSpec, ...]) -> None:
-    found = look(tmp_path, {"model.skops": skops_file(schema)})
-    assert (found.format, found.signature) == ("skops", Signature(inputs))
+    examined = look(tmp_path, {"model.skops": skops_file(schema)})
+    assert (examined.format, examined.signature) == ("skops", Signature(inputs))
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,11 @@ def keras_file(*layers: dict[str, Any], **more: Any) -> bytes:
 
 
 def test_keras_models_of_built_in_layers_need_no_consent(tmp_path: Path) -> None:
-    found = look(
+    examined = look(
         tmp_path,
         {"model.keras": keras_file(layer(), layer(dtype={"module": "keras", "class_name": "DTypePolicy", "config": {}}))},
     )
-    assert (found.format, found.signature.inputs) == ("keras", (TensorSpec("x", "FP32", (-1, 4)),))
+    assert (examined.format, examined.signature.inputs) == ("keras", (TensorSpec("x", "FP32", (-1, 4)),))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ CLASSIFIER = {"scikit_learn": '{"_estimator_type": "classifier"}'}
 
 
 def encoded(value: Any) -> bytes:
-    """UBJSON as XGBoost writes it."""
+    """Return a value in UBJSON, as XGBoost writes it."""
     if isinstance(value, dict):
         return (
             b"{"
@@ -231,9 +231,9 @@ def test_xgboost_tells_its_signature(tmp_path: Path, document: dict[str, Any], o
     binary = encoded({**document, "learner": {**document["learner"], "weights": b"12345678"}})
     for name, content in (("model.json", json.dumps(document).encode()), ("model.ubj", binary), ("model.xgb", binary)):
         place = tmp_path / name.replace(".", "-")
-        found = look(place, {name: content})
-        assert (found.format, found.entry) == ("xgboost", name)
-        assert found.signature == Signature((TensorSpec("input", "FP32", (-1, 4)),), outputs)
+        examined = look(place, {name: content})
+        assert (examined.format, examined.entry) == ("xgboost", name)
+        assert examined.signature == Signature((TensorSpec("input", "FP32", (-1, 4)),), outputs)
 
 
 @pytest.mark.parametrize(
@@ -254,9 +254,9 @@ def test_any_bytes_are_refused_or_read_as_ubjson(data: bytes) -> None:
 
 def test_lightgbm_tells_its_signature(tmp_path: Path) -> None:
     header = b"tree\nversion=v4\nnum_class=3\nnum_tree_per_iteration=3\nmax_feature_idx=4\nfeature_names=a b c d e\n\nTree=0\n"
-    found = look(tmp_path, {"model.txt": header, "notes.txt": b"tree of life"})
-    assert (found.format, found.entry) == ("lightgbm", "model.txt")
-    assert found.signature == Signature((TensorSpec("input", "FP64", (-1, 5)),), (TensorSpec("predict", "FP64", (-1, 3)),))
+    examined = look(tmp_path, {"model.txt": header, "notes.txt": b"tree of life"})
+    assert (examined.format, examined.entry) == ("lightgbm", "model.txt")
+    assert examined.signature == Signature((TensorSpec("input", "FP64", (-1, 5)),), (TensorSpec("predict", "FP64", (-1, 3)),))
     assert "its header lacks" in refused(tmp_path, {"model.txt": b"tree\nversion=v4\n"})
 
 
@@ -282,12 +282,12 @@ CONFIG = {"model_type": "bert", "architectures": ["BertForSequenceClassification
 
 
 def test_a_folder_of_transformers_with_safe_weights_needs_no_consent(tmp_path: Path) -> None:
-    found = look(
+    examined = look(
         tmp_path, {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": SAFETENSORS, "tokenizer.json": b"{}"}
     )
-    assert (found.format, found.entry) == ("transformers", "config.json")
-    assert [spec.name for spec in found.signature.outputs] == ["label", "score", "scores"]
-    assert found.signature.outputs[2].shape == (-1, 3)
+    assert (examined.format, examined.entry) == ("transformers", "config.json")
+    assert [spec.name for spec in examined.signature.outputs] == ["label", "score", "scores"]
+    assert examined.signature.outputs[2].shape == (-1, 3)
     assert look(tmp_path / "other", {"config.json": b'{"a": 1}', "model.safetensors": SAFETENSORS}).format == "safetensors"
 
 
@@ -297,8 +297,8 @@ def test_a_folder_of_transformers_with_safe_weights_needs_no_consent(tmp_path: P
 )
 def test_the_task_of_a_folder_is_that_of_its_architecture(tmp_path: Path, architecture: str, inputs: tuple[str, ...]) -> None:
     config = {"architectures": [architecture], "hidden_size": 16}
-    found = look(tmp_path, {"config.json": json.dumps(config).encode(), "model.safetensors": SAFETENSORS})
-    assert tuple(spec.name for spec in found.signature.inputs) == inputs
+    examined = look(tmp_path, {"config.json": json.dumps(config).encode(), "model.safetensors": SAFETENSORS})
+    assert tuple(spec.name for spec in examined.signature.inputs) == inputs
 
 
 def test_pickled_weights_and_code_of_the_author_need_consent(tmp_path: Path) -> None:
@@ -324,8 +324,8 @@ FUNCTION_OF = {"python_function": {"loader_module": "mlflow.pyfunc.model"}}
 
 def test_an_mlflow_folder_is_served_by_its_flavour(tmp_path: Path) -> None:
     flavors = {"lightgbm": {"data": "model.lgb"}, "python_function": {"loader_module": "mlflow.lightgbm"}}
-    found = look(tmp_path, {"MLmodel": mlmodel(flavors), "model.lgb": LIGHTGBM, "conda.yaml": b"a: 1"})
-    assert (found.format, found.entry) == ("lightgbm", "model.lgb")
+    examined = look(tmp_path, {"MLmodel": mlmodel(flavors), "model.lgb": LIGHTGBM, "conda.yaml": b"a: 1"})
+    assert (examined.format, examined.entry) == ("lightgbm", "model.lgb")
     files = {"art/MLmodel": mlmodel(flavors), "art/model.lgb": LIGHTGBM, "model.txt": LIGHTGBM}
     assert look(tmp_path / "deep", files).entry == "art/model.lgb"
 
@@ -334,20 +334,20 @@ def test_python_code_in_an_mlflow_folder_needs_consent_and_mlflow(tmp_path: Path
     inputs = '[{"type": "double", "name": "a"}, {"type": "string", "name": "b"}]'
     files = {"MLmodel": mlmodel(FUNCTION_OF, signature={"inputs": inputs, "outputs": None}), "python_model.pkl": b"\x80\x04."}
     assert "MLmodel (and 1 more) is an MLflow model that mlflow.pyfunc.model loads" in refused(tmp_path, files, made_here=True)
-    found = look(tmp_path, files, allow_pickle=True)
-    assert (found.format, found.entry) == ("mlflow", "MLmodel")
-    assert found.signature.inputs == (TensorSpec("a", "FP64", (-1,)), TensorSpec("b", "BYTES", (-1,)))
+    examined = look(tmp_path, files, allow_pickle=True)
+    assert (examined.format, examined.entry) == ("mlflow", "MLmodel")
+    assert examined.signature.inputs == (TensorSpec("a", "FP64", (-1,)), TensorSpec("b", "BYTES", (-1,)))
 
 
 def test_the_signature_of_mlflow_counts_where_the_file_tells_none(tmp_path: Path) -> None:
     flavors = {"sklearn": {"pickled_model": "model.pkl"}, "python_function": {"loader_module": "mlflow.sklearn"}}
     tensor = '[{"type": "tensor", "tensor-spec": {"dtype": "float64", "shape": [-1, 4]}}]'
     files = {"MLmodel": mlmodel(flavors, signature={"inputs": tensor}), "model.pkl": b"\x80\x04."}
-    found = look(tmp_path, files, allow_pickle=True)
-    assert (found.format, found.signature.inputs) == ("pickle", (TensorSpec("input", "FP64", (-1, 4)),))
+    examined = look(tmp_path, files, allow_pickle=True)
+    assert (examined.format, examined.signature.inputs) == ("pickle", (TensorSpec("input", "FP64", (-1, 4)),))
     mixed = '[{"type": "double", "name": "a"}, {"type": "string", "name": "b"}]'
-    found = look(tmp_path, files | {"MLmodel": mlmodel(flavors, signature={"inputs": mixed})}, allow_pickle=True)
-    assert [spec.name for spec in found.signature.inputs] == ["a", "b"]
+    examined = look(tmp_path, files | {"MLmodel": mlmodel(flavors, signature={"inputs": mixed})}, allow_pickle=True)
+    assert [spec.name for spec in examined.signature.inputs] == ["a", "b"]
 
 
 @pytest.mark.parametrize("content", [b"", b"a: [", b"flavors: 3", b"- 1", b"\xff\xfe"])

@@ -1,4 +1,4 @@
-"""Metrics in the files that frameworks write on their own."""
+"""Metrics in the files that frameworks write by themselves."""
 
 from __future__ import annotations
 

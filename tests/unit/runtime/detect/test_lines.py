@@ -1,4 +1,4 @@
-"""Metrics in printed lines: what is read, and above all what is not."""
+"""Metrics in printed lines: what is recognized, and above all what is not."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read(*lines: str) -> list[Found]:
             10,
             {"loss": 6.9, "acc@1": 1.5, "acc@5": 2.0},
         ),
-        # Loops of people.
+        # Hand-written training loops.
         ("step 100 loss=0.53 acc=0.91", 100, {"loss": 0.53, "acc": 0.91}),
         ("loss: 0.53 | acc 0.91", None, {"loss": 0.53, "acc": 0.91}),
         ("Epoch [2/5], Step [100/600], Loss: 0.3104", 700, {"loss": 0.3104}),

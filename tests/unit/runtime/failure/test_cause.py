@@ -1,4 +1,4 @@
-"""The rank's own error, found in what launchers, shells and runtimes print. The files of `printed` are real output."""
+"""Finding a rank's own error in the output of launchers, shells and runtimes. The files of `printed` are real output."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def printed(name: str) -> Cause:
     ],
 )
 def test_under_a_launcher_the_rank_that_failed_first_is_named_with_its_error(name: str, error: str, rank: int | None) -> None:
-    found = printed(name)
-    assert (found.error, found.rank) == (error, rank)
+    cause = printed(name)
+    assert (cause.error, cause.rank) == (error, rank)
 
 
 def test_how_the_rank_ended_is_told_too() -> None:
@@ -156,16 +156,16 @@ def test_mixed_lines_of_two_ranks_are_told_apart() -> None:
     first = [f"[rank0]: {line}" for line in TRACEBACK.replace("ValueError: bad label", "KeyError: 'a'").splitlines()]
     second = [f"[rank1]: {line}" for line in TRACEBACK.splitlines()]
     mixed = "\n".join(line for pair in zip(first, second, strict=True) for line in pair)
-    found = find(mixed + "\n" + REPORT.replace("3 (", "0 ("))
-    assert (found.error, found.rank) == ("KeyError: 'a'", 0)
+    cause = find(mixed + "\n" + REPORT.replace("3 (", "0 ("))
+    assert (cause.error, cause.rank) == ("KeyError: 'a'", 0)
 
 
 def test_the_error_file_of_torchrun_tells_what_the_rank_did_not_print() -> None:
     filed = json.dumps(
         {"message": {"message": "ValueError: bad label", "extraInfo": {"py_callstack": TRACEBACK, "timestamp": "1"}}}
     )
-    found = find(REPORT, filed)
-    assert (found.error, found.rank) == ("ValueError: bad label", 3)
+    cause = find(REPORT, filed)
+    assert (cause.error, cause.rank) == ("ValueError: bad label", 3)
     for damaged in ("", "[]", "{", '{"message": "x"}', '{"message": {"extraInfo": {"py_callstack": 3}}}', "[" * 10_000):
         assert find(REPORT, damaged).error == "exit code 1"
 

@@ -1,4 +1,4 @@
-"""The same mistake has the same name."""
+"""Equal mistakes get equal names."""
 
 from __future__ import annotations
 

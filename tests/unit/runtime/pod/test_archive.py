@@ -1,4 +1,4 @@
-"""Archives of others: only what was meant comes out of them, and never outside of the folder."""
+"""Untrusted archives: only the intended files are extracted, and never outside of the folder."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_more_members_than_anybody_has_are_refused(tmp_path: Path, monkeypatch: 
 def test_an_archive_that_breaks_off_is_never_taken_for_a_whole_one(tmp_path: Path) -> None:
     whole = made((named("one"), b"1" * 5000), (named("two"), b"2" * 5000)).getvalue()
     right = digest_of(unpack(io.BytesIO(whole), str(tmp_path)))
-    # At the last the archive's own end is cut, and everything is there.
+    # In the last cases only the archive's own end is cut off, and all content is there.
     for number, length in enumerate(range(0, 2 * 5120 + 2 * 512, 256)):
         folder = tmp_path / f"cut-{number}"
         folder.mkdir()
@@ -126,7 +126,7 @@ _Member = tuple[bytes, str, str]
 
 @st.composite
 def chains(draw: st.DrawFn) -> list[_Member]:
-    """Two links, each of which stays inside as text, that may lead out together."""
+    """Draw two links that each stay inside as text, but may lead outside together."""
     place = draw(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3))
     deep = "/".join([*place, "d"])
     up = "/".join([".."] * draw(st.integers(1, len(place)))) or "."
@@ -152,7 +152,7 @@ MEMBERS = st.lists(
 
 
 def check_inside(top: Path) -> None:
-    """Everything below a folder leads, through whatever links, to something below it."""
+    """Check that everything below a folder resolves, through any links, to something below it."""
     for place, folders, names in os.walk(top):
         for name in (*folders, *names):
             path = os.path.join(place, name)

@@ -1,4 +1,4 @@
-"""Checkpoints and outputs on their way to the operator and back: over real connections, and with an operator that goes away."""
+"""Uploading checkpoints and outputs to the operator and fetching them: over real connections, while the operator restarts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROLE = {"command": ["python", "train.py"]}
 
 
 class Server:
-    """The operator's side; it can go away and come back at the same place."""
+    """The operator's side; it can stop and return at the same address."""
 
     def __init__(self, folder: Path) -> None:
         self.carried = Carried(folder)
@@ -75,7 +75,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def save(root: Path, step: int, monkeypatch: pytest.MonkeyPatch, **more: Any) -> Path:
-    """As a program does."""
+    """Save a checkpoint as a program does."""
     monkeypatch.setenv(contract.CHECKPOINT_DIR, str(root))
     with checkpoint.save(step, **more) as folder:
         (folder / "inner").mkdir()
@@ -97,9 +97,9 @@ def test_the_next_attempt_begins_where_the_last_one_saved(
     assert [one.step for one in server.carried.checkpoints("team", "mnist-1")] == [30, 20], "as many as the document keeps"
     assert restore(server.endpoint, server.operator().token, str(second)) == "step-000000000030"
     monkeypatch.setenv(contract.CHECKPOINT_DIR, str(second))
-    found = checkpoint.latest(deep=True)
-    assert found is not None
-    assert (found.step, found.meta, found.sequence) == (30, {"epoch": 3}, 3)
+    latest = checkpoint.latest(deep=True)
+    assert latest is not None
+    assert (latest.step, latest.meta, latest.sequence) == (30, {"epoch": 3}, 3)
     assert (second / contract.LATEST).read_text() == "step-000000000030\n"
     save(second, 40, monkeypatch)
     started = Carrying(server.operator(), str(second), {})
@@ -136,7 +136,7 @@ def test_a_pod_that_was_held_for_lost_mixes_nothing_into_the_attempt_that_replac
     late.start()
     assert "was replaced" in late.finish(succeeded=True)
     assert Carrying(Operator(server.endpoint, token, "worker-0", 1), str(root), {}).send_newest()
-    assert [one.step for one in server.carried.checkpoints("team", "mnist-1")] == [10]
+    assert [checkpoint.step for checkpoint in server.carried.checkpoints("team", "mnist-1")] == [10]
 
 
 def test_what_is_no_checkpoint_is_refused_once_and_for_all(server: Server, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_connection_that_is_cut_in_the_middle_leaves_no_checkpoint(
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(4096):
                 pass
-    server.stop()  # when all is answered
+    server.stop()  # after all requests are answered
     server.start()
     assert server.carried.checkpoints("team", "mnist-1") == []
     assert server.seen == []

@@ -1,4 +1,4 @@
-"""Environments from requirements: made once, aside, on top of what the interpreter has, and every mistake said in one line."""
+"""Environments from requirements: built once in a temporary folder, on top of the interpreter's packages; errors in one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Tag: py3-none-any
 
 
 def wheel(folder: Path, name: str = "greeting", version: str = "1.0") -> Path:
-    """A package of our own, so that nothing is asked of any index."""
+    """Create a package of our own, so that no package index is used."""
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}-{version}-py3-none-any.whl"
     about = f"{name}-{version}.dist-info"
@@ -36,7 +36,7 @@ def wheel(folder: Path, name: str = "greeting", version: str = "1.0") -> Path:
 
 @pytest.fixture(params=["uv", "pip"])
 def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """Each of the two installers, as the only one that there is."""
+    """Make each of the two installers in turn the only one available."""
     name = str(request.param)
     found = [sys.executable, "-m", "uv"] if name == "uv" else [sys.executable, "-m", "pip"]
     if subprocess.run([*found, "--version"], capture_output=True, check=False).returncode:
@@ -99,9 +99,9 @@ def test_an_image_without_an_installer_is_told_so(
     asked = code(tmp_path / "code", "greeting\n")
     command = [str(bare / "bin" / "python"), "-c", program, "--requirements", asked, "--cache", str(tmp_path / "cache")]
     source = str(Path(environment.__file__).parents[3])
-    told = subprocess.run(
+    completed = subprocess.run(
         [*command, "--link", str(tmp_path)], env={"PYTHONPATH": source, "PATH": ""}, capture_output=True, text=True, check=False
     )
-    assert told.returncode == 1
-    assert told.stderr.splitlines()[-1].startswith("environment.requirements needs uv or pip (22.3 or newer) in the image")
+    assert completed.returncode == 1
+    assert completed.stderr.splitlines()[-1].startswith("environment.requirements needs uv or pip (22.3 or newer) in the image")
     del capsys

@@ -1,4 +1,4 @@
-"""Fetching through whatever networks do: cut connections, operators that restart, answers that are damaged."""
+"""Fetching despite network failures: broken connections, operators that restart, damaged answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class Operator:
-    """Answers each request with the next of its answers, and with the last ever after."""
+    """Answers each request with the next of its answers, and repeats the last one."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
@@ -50,7 +50,7 @@ def operator() -> Iterator[Operator]:
 
 @pytest.fixture
 def packed(tmp_path: Path) -> tuple[bytes, str]:
-    """An archive, and the digest of what it holds."""
+    """Return an archive, and the digest of its content."""
     source = tmp_path / "source"
     source.mkdir()
     (source / "one.py").write_text("1" * 3000)

@@ -1,4 +1,4 @@
-"""Metrics of a task where it runs: reports, event files, lines; the best that has spoken counts."""
+"""Metrics of a task where it runs: reports, event files, printed lines; the best available source is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three pods as processes with ports of their own: what one starts in another, and who is turned away."""
+"""Three pods as processes with their own ports: commands that one starts in another, and connections that are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEY = remote.key_of("the token of the run", 0)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago."""
+    """Return ports that were free a moment ago."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in held]
     for each in held:
@@ -35,11 +35,11 @@ def free_ports(count: int) -> list[int]:
 
 
 class Pod:
-    """The first process of a pod that has nothing to run of its own."""
+    """The first process of a pod without a program of its own."""
 
     def __init__(self, folder: Path, index: int, port: int, own: list[str] | None = None, grace: float = 10.0) -> None:
         self.port = port
-        told = PodOrder(
+        order = PodOrder(
             f"worker-{index}",
             str(folder),
             str(folder / f"attempt-{index}"),
@@ -47,13 +47,13 @@ class Pod:
             grace=grace,
             remote=Remote(port, 0, f"worker-{index}", 0, 1),
         )
-        env = {**os.environ, VARIABLE: told.encode(), TOKEN: "the token of the run", "PYTHONPATH": str(SOURCE)}
+        env = {**os.environ, VARIABLE: order.encode(), TOKEN: "the token of the run", "PYTHONPATH": str(SOURCE)}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "fairway.runtime.pod"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
     def end(self) -> tuple[int, str]:
-        """Ask it to end; its exit code and what it said."""
+        """Terminate it; return its exit code and its output."""
         self.process.terminate()
         _, said = self.process.communicate(timeout=60)
         return self.process.returncode, said
@@ -74,7 +74,7 @@ Agent = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def agent(pods: list[Pod]) -> Iterator[Agent]:
-    """Start an agent for one of the pods, which are called `127.0.0.1` and so on."""
+    """Return a function that starts an agent for one of the pods, which are called `127.0.0.1` and so on."""
     started: list[subprocess.Popen[str]] = []
 
     def start(pod: int, *command: str, key: bytes = KEY) -> subprocess.Popen[str]:
@@ -138,11 +138,11 @@ def test_a_pod_that_ends_takes_what_others_started_with_it_and_says_so(pods: lis
     assert running.stdout is not None
     running.stdout.readline()
     pods[1].process.kill()
-    told = agent(2, "echo ready; exec sleep 600")
-    assert told.stdout is not None
-    told.stdout.readline()
+    agents = agent(2, "echo ready; exec sleep 600")
+    assert agents.stdout is not None
+    agents.stdout.readline()
     pods[2].process.terminate()
-    for number, one in ((2, running), (3, told)):
+    for number, one in ((2, running), (3, agents)):
         _, said = one.communicate(timeout=60)
         assert one.returncode == remote_agent.FAILED
         assert f"the connection to 127.0.0.{number} was lost: connection closed by peer" in said
@@ -168,7 +168,7 @@ def test_a_name_that_is_no_pod_of_the_run_is_refused_with_those_that_are() -> No
 
 @pytest.fixture
 def wires() -> Iterator[list[socket.socket]]:
-    """Two connections, each with both its ends."""
+    """Two connections, both ends of each."""
     made = [*socket.socketpair(), *socket.socketpair()]
     yield made
     for each in made:
@@ -177,12 +177,12 @@ def wires() -> Iterator[list[socket.socket]]:
 
 def test_frames_that_are_changed_repeated_or_too_large_are_refused(wires: list[socket.socket]) -> None:
     one, other, sent, taken = wires
-    made: list[remote.Channel] = []
-    accepting = threading.Thread(target=lambda: made.append(remote.accept(other, KEY)))
+    channels: list[remote.Channel] = []
+    accepting = threading.Thread(target=lambda: channels.append(remote.accept(other, KEY)))
     accepting.start()
     calling = remote.call(one, KEY)
     accepting.join()
-    (listening,) = made
+    (listening,) = channels
     calling.send(remote.INPUT, b"as it is")
     assert listening.receive() == (remote.INPUT, b"as it is")
     remote.Channel(sent, b"key", b"key").send(remote.INPUT, b"once")
@@ -201,8 +201,8 @@ def test_frames_that_are_changed_repeated_or_too_large_are_refused(wires: list[s
 
 
 def test_without_a_key_nobody_listens(tmp_path: Path) -> None:
-    told = PodOrder("worker-0", str(tmp_path), str(tmp_path / "a"), [Start([], {}, [])], remote=Remote(0, 0, "worker-0", 0, 1))
-    env = {**os.environ, VARIABLE: told.encode(), "PYTHONPATH": str(SOURCE)}
+    order = PodOrder("worker-0", str(tmp_path), str(tmp_path / "a"), [Start([], {}, [])], remote=Remote(0, 0, "worker-0", 0, 1))
+    env = {**os.environ, VARIABLE: order.encode(), "PYTHONPATH": str(SOURCE)}
     ended = subprocess.run([sys.executable, "-m", "fairway.runtime.pod"], env=env, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 127
     assert "worker-0: ranks in other pods need the key of the run, but the operator did not provide it" in ended.stderr
@@ -213,8 +213,8 @@ def test_ranks_that_all_ran_here_though_they_should_not_are_a_failure(tmp_path: 
         env = {contract.REMOTE_HOSTS: "{}", "FOLDER": str(tmp_path / folder)}
         start = Start([sys.executable, "-c", code], env, [])
         wish = Remote(0, 0, "worker-0", 0, 1, must_reach=["pod-1"])
-        told = PodOrder("worker-0", str(tmp_path), str(tmp_path / folder), [start], remote=wish)
-        given = {**os.environ, VARIABLE: told.encode(), TOKEN: "the token of the run", "PYTHONPATH": str(SOURCE)}
+        order = PodOrder("worker-0", str(tmp_path), str(tmp_path / folder), [start], remote=wish)
+        given = {**os.environ, VARIABLE: order.encode(), TOKEN: "the token of the run", "PYTHONPATH": str(SOURCE)}
         return subprocess.run(
             [sys.executable, "-m", "fairway.runtime.pod"], env=given, capture_output=True, text=True, timeout=60
         )

@@ -1,4 +1,4 @@
-"""The first process of a container, run for real: what it starts, ends and says."""
+"""The first process of a container, run for real: what it starts, ends and prints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def finish(told: PodOrder, **more: str) -> tuple[int, str]:
 
 
 def lives(pid: int) -> bool:
-    """Whether it runs; what is dead and waits for its parent does not."""
+    """Return whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -140,9 +140,9 @@ def test_defaults_give_way_and_the_python_path_is_joined(tmp_path: Path) -> None
 
 
 def test_an_order_and_an_end_survive_being_text() -> None:
-    told = PodOrder("worker-1", "/code", "/a", [Start(["x", "é"], {"K": "V"}, ["K"])], {"f": "t"}, ["/d"], 4.5)
-    again = PodOrder.decode(told.encode())
-    assert again.encode() == told.encode()
+    order = PodOrder("worker-1", "/code", "/a", [Start(["x", "é"], {"K": "V"}, ["K"])], {"f": "t"}, ["/d"], 4.5)
+    again = PodOrder.decode(order.encode())
+    assert again.encode() == order.encode()
     assert ending.decode(ending.encode("worker-1", 2, None, 9, "w")) == {
         "task": "worker-1",
         "rank": 2,

@@ -1,4 +1,4 @@
-"""What the operator is told while a task runs: nothing lost, nothing twice, and nobody waits."""
+"""Messages to the operator while a task runs: none lost, none counted twice, and the task never waits for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairway.runtime.pod.telling import Telling
 
 
 class Operator:
-    """Somebody who listens, or answers with an error."""
+    """Receives messages, or answers with an error."""
 
     def __init__(self) -> None:
         self.heard: list[dict[str, Any]] = []
@@ -96,7 +96,7 @@ def test_what_could_not_be_sent_is_sent_later(operator: Operator, tmp_path: Path
     report(tmp_path, 2)
     assert speaks.tell()
     assert steps(operator) == [1, 2]
-    # What was sent once is sent again as it was, so that it is known when only the answer was lost.
+    # A message is repeated unchanged, so that the operator recognizes it if only its answer was lost.
     assert [(message["number"], len(message["points"])) for message in operator.heard] == [(1, 1), (2, 1)]
     assert len({message["sender"] for message in operator.heard}) == 1
 
@@ -117,7 +117,7 @@ def test_a_finished_checkpoint_is_told_once(operator: Operator, tmp_path: Path) 
     made.mkdir(parents=True)
     (tmp_path / "checkpoints" / contract.LATEST).write_text(made.name)
     speaks.tell()
-    assert operator.heard == []  # no manifest: it is not finished
+    assert operator.heard == []  # no manifest: the checkpoint is incomplete
     (made / contract.MANIFEST).write_text("{}")
     speaks.tell()
     speaks.tell()

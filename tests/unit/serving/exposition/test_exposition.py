@@ -1,4 +1,4 @@
-"""Pages of metrics: what is rendered, read and merged, against the parser of prometheus_client."""
+"""Pages of metrics: rendered, read and merged, compared with the parser of prometheus_client."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def page() -> list[Family]:
 def values(text: bytes, *, openmetrics: bool) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     families = list((read_openmetrics if openmetrics else read_text)(text.decode()))
     assert len({family.name for family in families}) == len(families)
-    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for family in families for sample in family.samples}
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
 def test_a_page_is_valid_and_its_names_are_equal_in_both_forms(openmetrics: bool) -> None:
     found = values(render(page(), openmetrics=openmetrics), openmetrics=openmetrics)
     assert found[("fairway_requests_total", frozenset({("code", "200"), ("path", ODD)}))] == 3
-    # The parser of prometheus_client itself puts `_total` behind a counter of 0.0.4 that has none; Prometheus does not.
+    # The parser of prometheus_client itself appends `_total` to a counter of 0.0.4 that lacks it; Prometheus does not.
     foreign = "nv_inference_request_success" + ("" if openmetrics else "_total")
     assert found[(foreign, frozenset({("model", "m")}))] == 3
     assert found[("request_predict_seconds_bucket", frozenset({("model_name", "m"), ("le", "+Inf")}))] == 6
@@ -91,43 +91,43 @@ def test_counters_are_added_and_never_fall() -> None:
     assert total(both) == 12
     both.observe("a", (("revision", "1"),), counted(6))
     assert total(both) == 13
-    both.observe("a", (("revision", "1"),), counted(2))  # another process under the same name
+    both.observe("a", (("revision", "1"),), counted(2))  # another process with the same name
     assert total(both) == 15
 
 
 def test_a_replica_that_counted_before_adds_only_what_comes() -> None:
-    found = Accumulator()
-    found.observe("a", (), counted(1000), baseline=True)
-    assert total(found) == 0
-    found.observe("a", (), counted(1003), baseline=True)
-    assert total(found) == 3
+    accumulator = Accumulator()
+    accumulator.observe("a", (), counted(1000), baseline=True)
+    assert total(accumulator) == 0
+    accumulator.observe("a", (), counted(1003), baseline=True)
+    assert total(accumulator) == 3
 
 
 def test_gauges_are_those_of_the_replicas_that_answer() -> None:
-    found = Accumulator()
+    accumulator = Accumulator()
     for name in ("a", "b"):
-        found.observe(name, (), [*counted(2, "waiting", "gauge"), *counted(0.5, "nv_gpu_utilization", "gauge")])
-    assert (total(found, "waiting"), total(found, "nv_gpu_utilization")) == (4, 0.5)
-    found.miss("a")
-    assert total(found, "waiting") == 2
+        accumulator.observe(name, (), [*counted(2, "waiting", "gauge"), *counted(0.5, "nv_gpu_utilization", "gauge")])
+    assert (total(accumulator, "waiting"), total(accumulator, "nv_gpu_utilization")) == (4, 0.5)
+    accumulator.miss("a")
+    assert total(accumulator, "waiting") == 2
 
 
 def test_a_replica_cannot_pass_for_another_and_bad_numbers_add_nothing() -> None:
-    found = Accumulator()
+    accumulator = Accumulator()
     family = Family("c_total", "counter")
     family.add(1, ("revision", "9"))
     family.add(float("nan"), ("x", "y"))
     family.add(-3, ("x", "z"))
-    found.observe("a", (("revision", "1"),), [family, *counted(5, "c_total", "gauge")])
-    (merged,) = found.families()
+    accumulator.observe("a", (("revision", "1"),), [family, *counted(5, "c_total", "gauge")])
+    (merged,) = accumulator.families()
     assert merged.samples == [("c_total", (("revision", "1"),), 1)]
 
 
 def test_the_first_meaning_of_a_name_stays() -> None:
-    found = Accumulator()
-    found.observe("a", (), counted(5))
-    found.observe("b", (), counted(7, kind="gauge"))
-    assert total(found) == 5
+    accumulator = Accumulator()
+    accumulator.observe("a", (), counted(5))
+    accumulator.observe("b", (), counted(7, kind="gauge"))
+    assert total(accumulator) == 5
 
 
 def test_openmetrics_is_for_those_who_ask_for_it() -> None:

@@ -1,4 +1,4 @@
-"""Headers of requests: what passes means the same in HTTP/1.1."""
+"""Headers of requests: accepted ones mean the same in HTTP/1.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Header compression against another implementation, and what a hostile block can do."""
+"""Header compression compared with another implementation, and hostile blocks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_block_that_repeats_a_large_entry_is_refused_and_keeps_nothing() -> No
     decoder = Decoder(32 * 1024, 128)
     decoder.decode(b"\x40\x01a" + b"\x7f\xa1\x1e" + b"v" * 4000)  # one entry of about 4,000 bytes
     with pytest.raises(TooManyHeadersError):
-        decoder.decode(b"\xbe" * 16_000)  # 64 MB, were they kept
+        decoder.decode(b"\xbe" * 16_000)  # 64 MB, if they were kept
     assert decoder.decode(b"\x82") == ((b":method", b"GET"),)
 
 

@@ -1,4 +1,4 @@
-"""A session against another implementation, against any bytes, and against what attackers are known to send."""
+"""A session with another implementation, with arbitrary bytes, and with known attacks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Clock:
 
 
 class Server(Session):
-    """Remembers what came."""
+    """Records the events."""
 
     def __init__(self, terms: Terms = Terms()) -> None:
         self.clock = Clock()
@@ -65,7 +65,7 @@ class Server(Session):
 
 
 def reset_of(server: Server) -> list[tuple[int, int]]:
-    """Streams that were reset, with the codes."""
+    """Return the streams that were reset, with the codes."""
     found, at = [], 0
     while at < len(server.sent):
         high, low, kind, _, number = frames.HEAD.unpack_from(server.sent, at)

@@ -1,8 +1,8 @@
-"""Small ONNX models, and an application around one without a socket."""
+"""Makes `small_prediction.py` importable for the tests in this folder."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # makes `small_models.py` importable for the tests beside it
+sys.path.insert(0, str(Path(__file__).parent))

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def doubler(folder: Path) -> None:
-    """`y = 2 x`, rows of three."""
+    """Save a model: `y = 2 x`, rows of three."""
     two = numpy_helper.from_array(np.array(2, np.float32), "two")
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Mul", ["x", "two"], ["y"])], "doubler", [x], [y], [two])
@@ -21,7 +21,7 @@ def doubler(folder: Path) -> None:
 
 
 def made(folder: Path, operator: str, rows: int | str = "n", gives: tuple[int | str, ...] = ("n", 3), **how: int) -> None:
-    """`y` is what one operator makes of `x`; `rows`: how many it takes at once."""
+    """Save a model: `y` is one operator applied to `x`; `rows` is the number of rows that it takes at once."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 3])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, gives)
     zero = numpy_helper.from_array(np.array(0, np.int64), "zero")

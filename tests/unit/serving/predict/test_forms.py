@@ -1,4 +1,4 @@
-"""Parquet, requests and images as rows, and predictions in each form."""
+"""Parquet, requests and images as rows, and predictions in every format."""
 
 from __future__ import annotations
 

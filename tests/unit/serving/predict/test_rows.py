@@ -1,4 +1,4 @@
-"""Rows from files of several kinds, and parts that are whole."""
+"""Rows from files of several kinds, and output parts that are complete."""
 
 import json
 from pathlib import Path

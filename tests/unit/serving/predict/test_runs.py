@@ -1,4 +1,4 @@
-"""How many rows the model gets at once, and what is refused instead of predicted wrongly."""
+"""How many rows the model gets at once, and what is refused rather than predicted wrongly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = np.arange(1, 31, dtype=np.float32).reshape(10, 3)
 
 
 def predicted(folder: Path, *more: str) -> tuple[int, np.ndarray[Any, Any]]:
-    """The exit code, and the predictions."""
+    """Return the exit code, and the predictions."""
     np.save(folder / "rows.npy", ROWS)
     out = folder / "out"
     words = ["--folder", str(folder / "model"), "--data", str(folder / "rows.npy"), "--out", str(out), *more]

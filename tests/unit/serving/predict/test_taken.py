@@ -1,4 +1,4 @@
-"""Which rows a worker takes."""
+"""Which rows each worker predicts."""
 
 from __future__ import annotations
 

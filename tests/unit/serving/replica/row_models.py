@@ -1,4 +1,4 @@
-"""Small ONNX models: some compute each row for itself, others mix the rows of a batch."""
+"""Small ONNX models: some compute each row independently, others mix the rows of a batch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ sorted_rows = _of(
     _constant("first", np.array([0], np.int64)),
 )
 largest_of_batch = _of([_node("ReduceMax", ["x"], ["most"], axes=[0, 1], keepdims=1), _node("Div", ["x", "most"], ["y"])])
-"""Divides by the largest value of the batch, as a dynamic quantisation does."""
+"""Divides by the largest value of the batch, as dynamic quantisation does."""
 batch_norm_in_training = _of(
     [
         *(_node("ReduceMean", ["x"], ["mean"], axes=[0], keepdims=1), _node("Sub", ["x", "mean"], ["d"])),
@@ -91,7 +91,7 @@ random_noise = _of([_node("RandomNormalLike", ["x"], ["y"])])
 
 
 def image_mean(folder: Path) -> Path:
-    """A convolution, and the mean over the image: height and width are free."""
+    """A convolution, and the mean over the image: height and width are variable."""
     nodes = [
         _node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
         _node("GlobalAveragePool", ["c"], ["p"]),
@@ -101,7 +101,7 @@ def image_mean(folder: Path) -> Path:
 
 
 def embedding(folder: Path) -> Path:
-    """Token types, of which there are two, and tokens, of which there are five, of a text of any length."""
+    """Token types, of which there are two, and tokens, of which there are five, for a text of any length."""
     nodes = [
         _node("Gather", ["tokens", "i"], ["a"]),
         _node("Gather", ["types", "t"], ["b"]),
@@ -113,13 +113,13 @@ def embedding(folder: Path) -> Path:
 
 
 def texts(folder: Path) -> Path:
-    """The texts as they come."""
+    """Returns the texts unchanged."""
     kind = TensorProto.STRING
     return save(folder, [_node("Identity", ["x"], ["y"])], [_tensor("x", ["n", 1], kind)], [_tensor("y", ["n", 1], kind)])
 
 
 def first_text(folder: Path) -> Path:
-    """The first text of the batch for every row."""
+    """Returns the first text of the batch for every row."""
     kind = TensorProto.STRING
     nodes = [
         _node("Gather", ["x", "first"], ["one"], axis=0),
@@ -131,34 +131,34 @@ def first_text(folder: Path) -> Path:
 
 
 def largest_class(folder: Path) -> Path:
-    """The place of the largest element: integers."""
+    """Returns the index of the largest element, as integers."""
     nodes = [_node("ArgMax", ["x"], ["y"], axis=1, keepdims=0)]
     return save(folder, nodes, [_tensor("x", ROWS)], [_tensor("y", ["n"], LONG)])
 
 
 def one_for_all(folder: Path) -> Path:
-    """One row of output for the whole batch."""
+    """Returns one row of output for the whole batch."""
     nodes = [_node("ReduceSum", ["x", "axes"], ["y"], keepdims=1)]
     return save(folder, nodes, [_tensor("x", ROWS)], [_tensor("y", ["m", 3])], (_constant("axes", np.array([0], np.int64)),))
 
 
 def two_rows_a_row(folder: Path) -> Path:
-    """An output with two rows for each of the input."""
+    """Returns two rows of output for each row of input."""
     return save(folder, [_node("Concat", ["x", "x"], ["y"], axis=0)], [_tensor("x", ROWS)], [_tensor("y", ["m", 3])])
 
 
 def fixed_batch(folder: Path) -> Path:
-    """Takes four rows, no more and no fewer."""
+    """Takes exactly four rows."""
     return save(folder, [_node("Abs", ["x"], ["y"])], [_tensor("x", [4, 3])], [_tensor("y", [4, 3])])
 
 
 def without_rows(folder: Path) -> Path:
-    """The sum of all rows."""
+    """Returns the sum of all rows."""
     return save(folder, [_node("ReduceSum", ["x"], ["y"], keepdims=0)], [_tensor("x", ROWS)], [_tensor("y", [])])
 
 
 def only_a_rare_index(folder: Path) -> Path:
-    """Takes an index from a table of one: no two rows can differ."""
+    """Takes an index into a table of one element: no two rows can differ."""
     nodes = [_node("Gather", ["table", "i"], ["y"])]
     return save(folder, nodes, [_tensor("i", ["n", 1], LONG)], [_tensor("y", ["n", 1])], (_weights("table", 1),))
 

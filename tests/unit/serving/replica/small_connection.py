@@ -1,4 +1,4 @@
-"""An HTTP/2 connection to an application, with a transport that keeps the written bytes."""
+"""An HTTP/2 connection to an application, with a transport that records the written bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.serving.replica.streams.connection import StreamsConnection
 
 
 class Transport:
-    """Keeps what is written."""
+    """Records what is written."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -26,12 +26,12 @@ class Transport:
         return False
 
     def headers(self) -> list[dict[bytes, bytes]]:
-        """Every block of headers, in order."""
+        """Return every block of headers, in order."""
         decoder = Decoder(1 << 16, 128)
         return [dict(decoder.decode(content)) for kind, _, content in self.frames() if kind == frames.HEADERS]
 
     def frames(self) -> list[tuple[int, int, bytes]]:
-        """The kind, flags and content of every frame, in order."""
+        """Return the kind, flags and content of every frame, in order."""
         parsed, at = [], 0
         while at < len(self.written):
             high, low, kind, flags, _ = HEAD.unpack_from(self.written, at)

@@ -35,7 +35,7 @@ def save(folder: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], 
 
 
 def doubler(folder: Path) -> Path:
-    """`y = 2 x`, rows of three."""
+    """Save a model: `y = 2 x`, rows of three."""
     two = numpy_helper.from_array(np.array(2, np.float32), "two")
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])
@@ -43,7 +43,7 @@ def doubler(folder: Path) -> Path:
 
 
 def lookup(folder: Path) -> Path:
-    """`y = table[i]`: an index out of range is an error of the model."""
+    """Save a model: `y = table[i]`; an index out of range is an error of the model."""
     table = numpy_helper.from_array(np.arange(5, dtype=np.float32), "table")
     i = helper.make_tensor_value_info("i", TensorProto.INT64, ["n", 1])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 1])
@@ -51,7 +51,7 @@ def lookup(folder: Path) -> Path:
 
 
 class Told:
-    """A runtime that does what the test says: `work` gets arrays and gives arrays."""
+    """A runtime defined by the test: `work` takes arrays and returns arrays."""
 
     platform = "told"
     quick = True
@@ -71,7 +71,7 @@ class Told:
 
 
 def signature(**tensors: tuple[str, list[int]]) -> Signature:
-    """`signature(x=("FP32", [-1, 3]), out_y=("FP32", [-1]))`: names that begin with `out_` are outputs."""
+    """Return a signature: in `signature(x=("FP32", [-1, 3]), out_y=("FP32", [-1]))`, names that begin with `out_` are outputs."""
     inputs = tuple(TensorSpec(name, word, tuple(shape)) for name, (word, shape) in tensors.items() if not name.startswith("out_"))
     outputs = tuple(
         TensorSpec(name[4:], word, tuple(shape)) for name, (word, shape) in tensors.items() if name.startswith("out_")
@@ -92,7 +92,7 @@ def app_of(runtime: Any, limits: Limits = Limits(), bodies: BodyLimits = BodyLim
 async def ask(
     app: App, method: str, path: str, body: Any = b"", headers: dict[str, str] | None = None
 ) -> tuple[int, Any, dict[str, str]]:
-    """Status, JSON or bytes, and headers of one request."""
+    """Send a request; return its status, its JSON or bytes, and its headers."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     given = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
     scope = {"type": "http", "method": method, "path": path, "headers": [*given, (b"content-length", b"%d" % len(sent))]}

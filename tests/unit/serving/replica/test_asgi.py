@@ -1,4 +1,4 @@
-"""The application: every path, every form, every error, without a socket."""
+"""The application: every path, every format, every error, without a socket."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ async def test_one_bad_input_of_a_real_model_fails_alone(tmp_path: Path) -> None
     lookup(tmp_path)
     app = app_of(OnnxRuntime(tmp_path / "model.onnx"))
     rows = [{"instances": [[index]]} for index in (0, 99, 3)]
-    found = await asyncio.gather(*(ask(app, "POST", "/v1/models/m:predict", row) for row in rows))
-    assert [status for status, _, _ in found] == [200, 400, 200]
-    assert "out of" in found[1][1]["error"]
-    assert found[2][1] == {"predictions": [[3.0]]}
+    results = await asyncio.gather(*(ask(app, "POST", "/v1/models/m:predict", row) for row in rows))
+    assert [status for status, _, _ in results] == [200, 400, 200]
+    assert "out of" in results[1][1]["error"]
+    assert results[2][1] == {"predictions": [[3.0]]}
 
 
 def told_app(**more: Any) -> Any:

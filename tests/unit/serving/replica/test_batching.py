@@ -1,4 +1,4 @@
-"""Batch while busy: who is put together, who fails alone, who is turned away."""
+"""Batch while busy: which requests are combined, fail alone, or are refused."""
 
 from __future__ import annotations
 
@@ -65,10 +65,12 @@ async def test_a_request_larger_than_a_batch_is_split_and_put_together_again() -
 
 async def test_one_bad_input_fails_alone() -> None:
     batcher, runtime, _ = batcher_of()
-    found = await asyncio.gather(*(batcher.ask(rows(1, value=value), 1) for value in (1.0, np.nan, 3.0)), return_exceptions=True)
-    assert found[0][0].tolist() == [[2.0, 2.0]]
-    assert isinstance(found[1], ModelError)
-    assert found[2][0].tolist() == [[6.0, 6.0]]
+    results = await asyncio.gather(
+        *(batcher.ask(rows(1, value=value), 1) for value in (1.0, np.nan, 3.0)), return_exceptions=True
+    )
+    assert results[0][0].tolist() == [[2.0, 2.0]]
+    assert isinstance(results[1], ModelError)
+    assert results[2][0].tolist() == [[6.0, 6.0]]
     assert runtime.sizes == [3, 1, 1, 1]
 
 
@@ -102,9 +104,9 @@ async def test_a_runtime_that_breaks_its_promise_is_an_error_of_the_server() -> 
 async def test_more_than_may_wait_is_refused_before_any_work() -> None:
     batcher, runtime, _ = batcher_of(max_queue=2)
     asked = [asyncio.ensure_future(batcher.ask(rows(1), 1)) for _ in range(3)]
-    found = await asyncio.gather(*asked, return_exceptions=True)
-    assert [isinstance(each, RequestError) for each in found] == [False, False, True]
-    assert (found[2].status, found[2].retry_after >= 1) == (429, True)
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    assert [isinstance(each, RequestError) for each in results] == [False, False, True]
+    assert (results[2].status, results[2].retry_after >= 1) == (429, True)
     assert runtime.sizes == [2]
 
 
@@ -112,9 +114,9 @@ async def test_who_would_wait_too_long_is_refused_with_the_time_it_takes() -> No
     batcher, _, _ = batcher_of(deadline=5.0, max_batch=1)
     for _ in range(3):
         batcher.cost.add(1, 2.0)
-    found = await asyncio.gather(*(batcher.ask(rows(1), 1) for _ in range(4)), return_exceptions=True)
-    assert [isinstance(each, RequestError) for each in found] == [False, False, True, True]
-    assert found[2].retry_after == 4
+    results = await asyncio.gather(*(batcher.ask(rows(1), 1) for _ in range(4)), return_exceptions=True)
+    assert [isinstance(each, RequestError) for each in results] == [False, False, True, True]
+    assert results[2].retry_after == 4
 
 
 async def test_who_waited_too_long_is_told_so_without_work() -> None:
@@ -188,8 +190,8 @@ async def test_without_a_verdict_each_request_runs_alone_and_whole(quick: bool) 
 async def test_without_batching_the_limits_hold_as_with_it() -> None:
     batcher, runtime, _ = batcher_of(max_queue=2)
     batcher.decide(UNDECIDED)
-    found = await asyncio.gather(*(batcher.ask(rows(1), 1) for _ in range(3)), return_exceptions=True)
-    assert [isinstance(each, RequestError) and each.status for each in found] == [False, False, 429]
+    results = await asyncio.gather(*(batcher.ask(rows(1), 1) for _ in range(3)), return_exceptions=True)
+    assert [isinstance(each, RequestError) and each.status for each in results] == [False, False, 429]
     assert runtime.sizes == [1, 1]
 
 
@@ -198,8 +200,8 @@ async def test_without_batching_the_time_to_an_answer_counts_runs_not_rows() -> 
     batcher.decide(UNDECIDED)
     for size in (1, 8, 1, 8):
         batcher.cost.add(size, 2.0)
-    found = await asyncio.gather(*(batcher.ask(rows(4), 4) for _ in range(4)), return_exceptions=True)
-    assert [isinstance(each, RequestError) for each in found] == [False, False, True, True]
+    results = await asyncio.gather(*(batcher.ask(rows(4), 4) for _ in range(4)), return_exceptions=True)
+    assert [isinstance(each, RequestError) for each in results] == [False, False, True, True]
 
 
 async def test_outputs_are_bounded_without_batching_too() -> None:
@@ -251,7 +253,7 @@ def test_everybody_gets_their_own_rows(asked: list[tuple[int, int]], cap: int) -
 
 
 class Unread:
-    """A request that notes whether it was decoded."""
+    """A request that records whether it was decoded."""
 
     def __init__(
         self, batcher: Batcher, log: list[str], name: str, *, rows: int = 1, age: float = 0.0, gone: bool = False
@@ -353,7 +355,7 @@ def test_each_request_is_answered_or_refused_once_and_in_order(sizes: list[int],
             if number % 7 == 6:
                 await asyncio.sleep(0)
         async with asyncio.timeout(30):
-            # A batch that was slow before runs beside the loop: nothing waits then, and answers still come.
+            # After a slow batch, batches run in a thread beside the loop: nothing waits then, and answers still arrive.
             while sum(not line.startswith("read") for line in log) < len(sizes):
                 await asyncio.sleep(0)
         return log

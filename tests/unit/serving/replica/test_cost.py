@@ -1,4 +1,4 @@
-"""What a batch takes, learnt."""
+"""Learning the cost of a batch."""
 
 from __future__ import annotations
 

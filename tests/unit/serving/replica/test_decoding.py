@@ -1,4 +1,4 @@
-"""Large JSON beside other work: counted, in turns, and refused where it does not fit."""
+"""Decoding large JSON beside other work: accounted, in turns, and refused where it does not fit."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MOST = 1 << 20
 
 
 class Steady(SmallRequests):
-    """Small requests arrive all the time."""
+    """Reports that small requests arrive all the time."""
 
     def recent(self) -> bool:
         return True
 
 
 class Bench:
-    """Bodies whose steps the test writes down."""
+    """Bodies with steps that the test specifies."""
 
     def __init__(self, most: int = MOST, small: SmallRequests | None = None) -> None:
         self.held = Held(most)
@@ -106,7 +106,7 @@ async def test_one_that_never_fits_gets_413() -> None:
 
 
 async def test_those_that_do_not_fit_together_get_429() -> None:
-    """The largest gives way: not the small one, and no body that is decoded."""
+    """The largest is refused: not the small one, and none that is already decoded."""
     bench = Bench()
     for name, size in (("a", 300), ("b", 200), ("c", 100)):
         bench.add(name, size, MOST // 4, *[MOST // 2 + 1000] * 50)

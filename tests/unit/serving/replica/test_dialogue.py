@@ -1,4 +1,4 @@
-"""Streams of messages at a replica: how they end, and what compressed messages may take."""
+"""Message streams at a replica: how they end, and how much memory compressed messages may take."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def begins(number: int, method: bytes, *, ended: bool = False) -> bytes:
 
 
 def question(rows: int) -> bytes:
-    """A compressed message of few bytes with many zeros."""
+    """Return a short compressed message with many zeros."""
     raw = np.zeros((rows, 1000), "f4").tobytes()
     told = {"model_name": "m", "inputs": [{"name": "x", "datatype": "FP32", "shape": [rows, 1000]}], "raw_input_contents": [raw]}
     message = gzip.compress(definitions().schema.encode("inference.ModelInferRequest", told))
@@ -68,7 +68,7 @@ async def test_what_compressed_messages_become_is_bounded_together(method: bytes
         await asyncio.sleep(0)
     assert 4_000_000 < most <= 16 << 20
     assert held.total <= 16 << 20
-    said = transport.written
-    assert b"requests hold more than" in said
+    written = transport.written
+    assert b"requests hold more than" in written
     connection.connection_lost(None)
     assert method == b"ModelStreamInfer" or not held.total

@@ -1,4 +1,4 @@
-"""Requests over loopback: programs and the router may ask, pages of browsers may not."""
+"""Access control on loopback: programs and the router may send requests, web pages in browsers may not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compressed bodies and answers: what is understood, what is refused, and what it may cost."""
+"""Compressed bodies and answers: what is accepted, what is refused, and how much it may cost."""
 
 from __future__ import annotations
 

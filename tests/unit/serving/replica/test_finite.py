@@ -1,4 +1,4 @@
-"""NaN and infinity in outputs are found, in arrays of every type, and counted by answer."""
+"""NaN and infinity in outputs are found, in arrays of every type, and counted per answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in the folder of a version, and what is not loaded from it."""
+"""The content of a version's folder, and files in it that are not loaded."""
 
 from __future__ import annotations
 

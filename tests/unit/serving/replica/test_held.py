@@ -1,4 +1,4 @@
-"""Memory of many connections: bounded, and the largest gives way first."""
+"""The memory of many connections is limited, and the largest is dropped first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairway.serving.replica.held import Held
 
 
 class Client:
-    """A connection that notes when it is ended."""
+    """A connection that records when it is ended."""
 
     def __init__(self, held: Held) -> None:
         self.held, self.ended = held, False

@@ -23,7 +23,7 @@ PAGE = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """Only reference counts free objects."""
+    """Disable the garbage collector, so that only reference counts free objects."""
     gc.collect()
     gc.disable()
     yield

@@ -1,4 +1,4 @@
-"""What a replica counts, by our names, KServe's and Triton's."""
+"""The metrics of a replica, under our names, KServe's and Triton's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ async def page(app: Any, accept: bytes = b"") -> tuple[bytes, str]:
 
 
 def values(text: str, read: Any) -> dict[str, float]:
-    return {one.name: one.value for family in read(text) for one in family.samples if not one.name.endswith("_bucket")}
+    return {
+        sample.name: sample.value for family in read(text) for sample in family.samples if not sample.name.endswith("_bucket")
+    }
 
 
 async def test_questions_are_counted_by_all_three_names() -> None:

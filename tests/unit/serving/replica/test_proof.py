@@ -1,4 +1,4 @@
-"""Rows alone and together: which models may be batched, and why not."""
+"""Rows computed alone and together: which models may be batched, and why not."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ def of(make: Make, folder: Path, most: int = 64, seed: int = 0) -> BatchingVerdi
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_independent_rows_are_proven(name: str, seed: int, tmp_path: Path) -> None:
-    found = of(INDEPENDENT[name], tmp_path, seed=seed)
-    assert (found.batched, found.basis, found.rows) == (True, BatchingBasis.PROVEN, 64), found
+    verdict = of(INDEPENDENT[name], tmp_path, seed=seed)
+    assert (verdict.batched, verdict.basis, verdict.rows) == (True, BatchingBasis.PROVEN, 64), verdict
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("name", MIXING)
 def test_mixed_rows_are_found(name: str, seed: int, tmp_path: Path) -> None:
-    found = of(MIXING[name], tmp_path, seed=seed)
-    assert (found.batched, found.basis) == (False, BatchingBasis.MIXED), found
-    assert "output 'y'" in found.detail
+    verdict = of(MIXING[name], tmp_path, seed=seed)
+    assert (verdict.batched, verdict.basis) == (False, BatchingBasis.MIXED), verdict
+    assert "output 'y'" in verdict.detail
 
 
 @pytest.mark.parametrize("name", FIXED)
 def test_without_a_batch_dimension_there_is_nothing_to_prove(name: str, tmp_path: Path) -> None:
-    found = of(FIXED[name], tmp_path)
-    assert (found.batched, found.basis) == (False, BatchingBasis.FIXED)
-    assert "and its first dimension is not free" in found.detail
+    verdict = of(FIXED[name], tmp_path)
+    assert (verdict.batched, verdict.basis) == (False, BatchingBasis.FIXED)
+    assert "and its first dimension is not free" in verdict.detail
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_cannot_be_shown_is_unknown(name: str, tmp_path: Path) -> None:
     make, reason = UNKNOWN[name]
-    found = of(make, tmp_path)
-    assert (found.batched, found.basis) == (False, BatchingBasis.UNKNOWN), found
-    assert reason in found.detail
+    verdict = of(make, tmp_path)
+    assert (verdict.batched, verdict.basis) == (False, BatchingBasis.UNKNOWN), verdict
+    assert reason in verdict.detail
 
 
 class Clock:
-    """Seconds that pass only when the model runs."""
+    """A clock that advances only when the model runs."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -78,23 +78,23 @@ def timed(seconds_a_row: float, work: Any = lambda inputs: [2 * inputs[0]]) -> t
 
 def test_a_quick_model_is_tried_with_the_largest_batch() -> None:
     runtime, clock = timed(1e-5)
-    found = prove(runtime, 64, clock=clock)
-    assert (found.basis, found.rows) == (BatchingBasis.PROVEN, 64)
+    verdict = prove(runtime, 64, clock=clock)
+    assert (verdict.basis, verdict.rows) == (BatchingBasis.PROVEN, 64)
     assert {1, 2, 3, 5, 8, 64} <= set(runtime.sizes)
     assert clock.now < 0.01
 
 
 def test_the_largest_batch_follows_the_time_that_a_row_takes() -> None:
     runtime, clock = timed(0.01)
-    found = prove(runtime, 64, clock=clock)
-    assert (found.basis, found.rows) == (BatchingBasis.PROVEN, 32)
+    verdict = prove(runtime, 64, clock=clock)
+    assert (verdict.basis, verdict.rows) == (BatchingBasis.PROVEN, 32)
     assert clock.now <= proof.SECONDS
 
 
 def test_a_slow_model_is_tried_with_fewer_rows() -> None:
     runtime, clock = timed(0.1)
-    found = prove(runtime, 64, clock=clock)
-    assert (found.batched, found.rows) == (True, 8)
+    verdict = prove(runtime, 64, clock=clock)
+    assert (verdict.batched, verdict.rows) == (True, 8)
     assert clock.now <= proof.SECONDS
 
 
@@ -105,8 +105,8 @@ def test_a_slow_model_that_mixes_is_found_too() -> None:
 
 def test_a_model_that_takes_too_long_is_unknown() -> None:
     runtime, clock = timed(0.7)
-    found = prove(runtime, 64, clock=clock)
-    assert found == BatchingVerdict(
+    verdict = prove(runtime, 64, clock=clock)
+    assert verdict == BatchingVerdict(
         False, BatchingBasis.UNKNOWN, "took too long: one row takes 0.7 s, and the proof may take 3 s"
     )
     assert len(runtime.sizes) == 3
@@ -120,8 +120,8 @@ def test_the_proof_ends_in_time_when_a_model_becomes_slow() -> None:
         return [2 * inputs[0]]
 
     runtime = Told(ROWS, run)
-    found = prove(runtime, 64, clock=clock)
-    assert (found.batched, found.detail) == (False, "took too long: more than 3 s")
+    verdict = prove(runtime, 64, clock=clock)
+    assert (verdict.batched, verdict.detail) == (False, "took too long: more than 3 s")
     assert clock.now <= proof.SECONDS + 2.0
 
 
@@ -131,21 +131,21 @@ def test_a_batch_that_fails_where_its_rows_do_not_is_a_mix() -> None:
             raise ModelError(500, "five is too many")
         return [inputs[0] + 1]
 
-    found = prove(Told(ROWS, work), 64)
-    assert found.basis is BatchingBasis.MIXED
-    assert found.detail.startswith("the model fails with 5 rows together, and not with each of them alone: five is too many")
+    verdict = prove(Told(ROWS, work), 64)
+    assert verdict.basis is BatchingBasis.MIXED
+    assert verdict.detail.startswith("the model fails with 5 rows together, and not with each of them alone: five is too many")
 
 
 def test_outputs_of_another_length_are_a_mix() -> None:
-    found = prove(Told(ROWS, lambda inputs: [inputs[0][: min(len(inputs[0]), 4)]]), 64)
-    assert (found.basis, found.detail) == (BatchingBasis.MIXED, "output 'y' has shape [4, 3] for 5 rows")
+    verdict = prove(Told(ROWS, lambda inputs: [inputs[0][: min(len(inputs[0]), 4)]]), 64)
+    assert (verdict.basis, verdict.detail) == (BatchingBasis.MIXED, "output 'y' has shape [4, 3] for 5 rows")
 
 
 def test_rows_whose_outputs_have_different_shapes_are_a_mix() -> None:
     ragged = signature(x=("FP32", [-1, 3]), out_y=("FP32", [-1, -1]))
-    found = prove(Told(ragged, lambda inputs: [inputs[0][:, : 1 + int(inputs[0][0, 0] > 0)]]), 64)
-    assert found.basis is BatchingBasis.MIXED
-    assert "which no batch can have" in found.detail
+    verdict = prove(Told(ragged, lambda inputs: [inputs[0][:, : 1 + int(inputs[0][0, 0] > 0)]]), 64)
+    assert verdict.basis is BatchingBasis.MIXED
+    assert "which no batch can have" in verdict.detail
 
 
 def test_a_very_large_batch_is_compared_at_once() -> None:
@@ -160,8 +160,8 @@ def test_the_second_output_counts_too() -> None:
     def work(inputs: list[Any]) -> list[Any]:
         return [inputs[0], np.argsort(np.argsort(inputs[0][:, 0]))]
 
-    found = prove(Told(two, work), 64)
-    assert (found.basis, "output 'z'" in found.detail) == (BatchingBasis.MIXED, True)
+    verdict = prove(Told(two, work), 64)
+    assert (verdict.basis, "output 'z'" in verdict.detail) == (BatchingBasis.MIXED, True)
 
 
 def test_noise_within_the_tolerance_of_the_datatype_is_no_mix() -> None:
@@ -187,15 +187,18 @@ def test_a_runtime_that_breaks_leaves_the_model_unbatched() -> None:
     def work(inputs: list[Any]) -> list[Any]:
         raise KeyError("y")
 
-    found = prove(Told(ROWS, work), 64)
-    assert (found.batched, found.detail) == (False, "the runtime failed: KeyError('y')")
+    verdict = prove(Told(ROWS, work), 64)
+    assert (verdict.batched, verdict.detail) == (False, "the runtime failed: KeyError('y')")
 
 
 def test_rows_too_large_to_try_are_unknown() -> None:
     wide = signature(x=("FP32", [-1, 4096, 4096]), out_y=("FP32", [-1]))
     runtime = Told(wide, lambda inputs: [inputs[0][:, 0, 0]])
-    found = prove(runtime, 64)
-    assert (found.basis, found.detail) == (BatchingBasis.UNKNOWN, "a row takes 67108864 bytes, and 8 rows must fit into 67108864")
+    verdict = prove(runtime, 64)
+    assert (verdict.basis, verdict.detail) == (
+        BatchingBasis.UNKNOWN,
+        "a row takes 67108864 bytes, and 8 rows must fit into 67108864",
+    )
     assert not runtime.sizes
 
 

@@ -1,4 +1,4 @@
-"""The id of a request at a replica: given back to those who ask directly, and in the log where something failed."""
+"""The id of a request at a replica: returned to direct clients, and logged when something failed."""
 
 from __future__ import annotations
 

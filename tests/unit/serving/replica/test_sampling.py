@@ -1,4 +1,4 @@
-"""Samples: the right part, complete files, bounded, and never in the way."""
+"""Samples: the right fraction, complete files, limited in size, and without delaying requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions without rows, with a timeout, and with classes in place of values."""
+"""Requests without rows, with a timeout, and with classes in place of values."""
 
 from __future__ import annotations
 

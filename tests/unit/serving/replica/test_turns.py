@@ -1,4 +1,4 @@
-"""Large bodies take turns, one in each turn of the loop."""
+"""Large bodies take turns: one is read in each turn of the loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairway.serving.replica.turns import Line
 
 
 class Upload:
-    """A connection with so many pieces left; it stands in the line again after each."""
+    """A connection with `pieces` pieces to read; it queues again after each."""
 
     def __init__(self, line: Line, log: list[str], name: str, pieces: int) -> None:
         self._line, self._log, self._name, self._left = line, log, name, pieces
@@ -22,7 +22,7 @@ class Upload:
 
 
 class Waiting(Pace):
-    """Pauses after each piece, and counts."""
+    """Pauses after each piece, and counts the pauses."""
 
     def __init__(self) -> None:
         super().__init__(SmallRequests())
@@ -35,7 +35,7 @@ class Waiting(Pace):
 
 
 async def drained(log: list[str], count: int) -> int:
-    """Turns of the loop until so many pieces were read; no turn reads two."""
+    """Return the turns of the loop until `count` pieces were read; check that no turn reads two."""
     turns = 0
     async with asyncio.timeout(10):
         while len(log) < count:

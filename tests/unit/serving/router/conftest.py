@@ -1,4 +1,4 @@
-"""A router in the test's own process, on the loop that it runs on in earnest, with replicas that do what they are told."""
+"""A router in the test's own process, on its production event loop, with replicas controlled by the test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-sys.path.insert(0, str(Path(__file__).parent))  # makes `router_stage.py` importable for the tests beside it
+sys.path.insert(0, str(Path(__file__).parent))  # makes `router_stage.py` importable for the tests in this folder
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""A router in this process and what stands before and behind it."""
+"""A router in this process, with its clients and backends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Play = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Answer:
-    """What came back, taken apart."""
+    """An answer, parsed."""
 
     def __init__(self, raw: bytes) -> None:
         head, _, self.body = raw.partition(b"\r\n\r\n")
@@ -25,7 +25,7 @@ class Answer:
 
 
 class Stage:
-    """The router is `desk`; clients come with `open` and `talk`."""
+    """The router is `desk`; clients connect with `open` and `talk`."""
 
     def __init__(self) -> None:
         self.wakes = 0
@@ -71,13 +71,13 @@ class Stage:
         return replica
 
     async def one(self, **more: object) -> FakeReplica:
-        """One replica, in the plan."""
+        """Start a replica and plan it."""
         replica = await self.replica()
         self.plan(replica.backend, **more)
         return replica
 
     async def play(self, play: Play, name: str = "raw", revision: int = 1) -> Backend:
-        """A backend that a test writes itself: every connection is played by it."""
+        """Start a backend whose connections are handled by a function of the test."""
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
@@ -97,13 +97,13 @@ class Stage:
         return reader, writer
 
     async def talk(self, raw: bytes) -> bytes:
-        """Send, and read until the router closes."""
+        """Send bytes, and read until the router closes."""
         reader, writer = await self.open()
         writer.write(raw)
         return await asyncio.wait_for(reader.read(), 20.0)
 
     async def ask(self, *lines: str, method: str = "GET", body: bytes = b"", version: str = "1.1") -> Answer:
-        """One request on a connection of its own."""
+        """Send a request on its own connection."""
         length = [f"Content-Length: {len(body)}"] if body else []
         text = "\r\n".join([f"{method} /x HTTP/{version}", "Host: localhost", "Connection: close", *lines, *length, "", ""])
         return Answer(await self.talk(text.encode() + body))
@@ -113,7 +113,7 @@ class Stage:
 
 
 async def read_answer(reader: asyncio.StreamReader) -> Answer:
-    """One answer with a length."""
+    """Read an answer with a length."""
     head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20.0)
     answer = Answer(head)
     answer.body = await asyncio.wait_for(reader.readexactly(int(answer.headers.get("content-length", "0"))), 20.0)
@@ -121,7 +121,7 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
 
 
 async def until(is_so: Callable[[], object]) -> None:
-    """Wait for something that is about to happen on this very loop."""
+    """Wait for something that will happen on this loop soon."""
     async with asyncio.timeout(20.0):
         while not is_so():
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""The access log: what a line says, which requests have one, and what bounds it."""
+"""The access log: the content of a line, which requests are logged, and the limits of its size."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_client_that_leaves_is_499(stage: Stage) -> None:
     _, writer = await stage.open()
     writer.write(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx")
     await replica.wait_for(1)
-    # With this the kernel sends a reset: what a client sends that has left for good.
+    # The kernel then sends a reset, like a client that has disconnected for good.
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
     await until(lambda: log._lines)

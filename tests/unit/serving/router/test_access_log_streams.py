@@ -1,4 +1,4 @@
-"""Lines of the access log for calls of gRPC and for WebSockets."""
+"""Lines of the access log for gRPC calls and WebSockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which router a service has, and that it keeps it."""
+"""Which router a service gets, and that it keeps it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairway.state.route import RoutePlan, RouteTrouble
 
 
 class Remembering:
-    """A router that remembers, also for the next daemon; told to, it fails."""
+    """A router that remembers, also for the next daemon; it fails on request of the test."""
 
     def __init__(self) -> None:
         self.plans: dict[str, RoutePlan] = {}
@@ -46,7 +46,7 @@ class Remembering:
 
 
 class Both:
-    """Two routers, and daemons that come one after the other."""
+    """Two routers, and daemons that run one after the other."""
 
     def __init__(self) -> None:
         self.own, self.envoy = Remembering(), Remembering()

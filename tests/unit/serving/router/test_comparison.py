@@ -187,7 +187,7 @@ def test_the_worker_answers_each_pair_until_its_input_ends():
 
 
 def answering(body, head=b"content-type: application/json\r\n", pieces=1, chunked=False):
-    """A backend that answers every request with this, in so many pieces."""
+    """Return a backend that answers every request with this body, in `pieces` pieces."""
 
     async def play(reader, writer):
         while True:
@@ -226,11 +226,17 @@ async def test_answers_to_copies_are_compared(stage: Stage, how) -> None:
         answer = await stage.ask(method="POST", body=b"abc")
         assert answer.body.count(b"-3.0") == 0
     await until(lambda: seen(stage).compared == 5)
-    found = seen(stage)
-    assert (found.differing, found.reclassified, found.incomparable, found.skipped, found.largest) == (5, 5, 0, 0, 2.0)
+    output_comparison = seen(stage)
+    assert (
+        output_comparison.differing,
+        output_comparison.reclassified,
+        output_comparison.incomparable,
+        output_comparison.skipped,
+        output_comparison.largest,
+    ) == (5, 5, 0, 0, 2.0)
     assert stage.desk.comparer is not None
     assert stage.desk.comparer.used == 0
-    assert decode_load(encode_load(stage.load())).revisions[2].outputs == found
+    assert decode_load(encode_load(stage.load())).revisions[2].outputs == output_comparison
     assert add_loads([stage.load(), stage.load()]).revisions[2].outputs.compared == 10
 
 

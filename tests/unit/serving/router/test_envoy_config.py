@@ -20,7 +20,7 @@ def table(plan: RoutePlan) -> list[dict]:
     ours, others = resource["virtual_hosts"]
     assert others["domains"] == ["*"]
     assert others["routes"][0]["direct_response"]["status"] == 403
-    # The first two refuse what pages of other sites send.
+    # The first two refuse requests from pages of other sites.
     assert [route["direct_response"]["status"] for route in ours["routes"][:2]] == [403, 403]
     return ours["routes"][2:]
 
@@ -34,34 +34,34 @@ def test_where_any_name_is_right_none_is_refused() -> None:
 
 
 def test_it_starts_with_a_listener_and_two_files() -> None:
-    made = envoy_config.bootstrap("/home", "/run/admin.sock", "127.0.0.1", 8000)
-    (listener,) = made["static_resources"]["listeners"]
+    message = envoy_config.bootstrap("/home", "/run/admin.sock", "127.0.0.1", 8000)
+    (listener,) = message["static_resources"]["listeners"]
     assert listener["address"]["socket_address"] == {"address": "127.0.0.1", "port_value": 8000}
-    assert made["admin"]["address"]["pipe"] == {"path": "/run/admin.sock", "mode": 0o600}
-    source = made["dynamic_resources"]["cds_config"]["path_config_source"]
+    assert message["admin"]["address"]["pipe"] == {"path": "/run/admin.sock", "mode": 0o600}
+    source = message["dynamic_resources"]["cds_config"]["path_config_source"]
     assert source == {"path": "/home/clusters.json", "watched_directory": {"path": "/home"}}
-    buckets = made["stats_config"]["histogram_bucket_settings"][0]["buckets"]
+    buckets = message["stats_config"]["histogram_bucket_settings"][0]["buckets"]
     assert len(buckets) == len(LATENCY_BOUNDS) + 1
-    assert json.dumps(made)
+    assert json.dumps(message)
 
 
 def test_backends_are_clusters_by_revision() -> None:
-    made = envoy_config.clusters(PLAN, [5], "7")
-    assert made["version_info"] == "7"
+    message = envoy_config.clusters(PLAN, [5], "7")
+    assert message["version_info"] == "7"
     ports = {
         cluster["name"]: [
             each["endpoint"]["address"]["socket_address"]["port_value"]
             for group in cluster["load_assignment"]["endpoints"]
             for each in group["lb_endpoints"]
         ]
-        for cluster in made["resources"]
+        for cluster in message["resources"]
     }
     assert ports == {
         "revision-1": [4001, 4002], "mirror-1": [4001, 4002], "revision-2": [4003], "mirror-2": [4003],
         "revision-5": [], "mirror-5": [],
     }  # fmt: skip
-    assert known_revisions(made) == [1, 2, 5]
-    (six,) = [cluster for cluster in made["resources"] if cluster["name"] == "revision-2"]
+    assert known_revisions(message) == [1, 2, 5]
+    (six,) = [cluster for cluster in message["resources"] if cluster["name"] == "revision-2"]
     address = six["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"]["socket_address"]
     assert address["address"] == "::1"
 

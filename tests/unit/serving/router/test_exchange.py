@@ -1,4 +1,4 @@
-"""Where a request goes when things go wrong: to another backend when that is safe, and only then."""
+"""Failover: a request is sent to another backend when that is safe, and only then."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ async def test_a_refused_connection_goes_elsewhere(stage: Stage) -> None:
     for _ in range(10):
         answer = await stage.ask(method="POST", body=b"abc")
         assert json.loads(answer.body)["name"] == "alive"
-    seen = stage.load()
-    assert seen.backends["dead"].refused >= 1
-    assert seen.revisions[1].failed == 0
+    load = stage.load()
+    assert load.backends["dead"].refused >= 1
+    assert load.revisions[1].failed == 0
     assert stage.wakes >= 1
 
 
 async def test_a_backend_that_comes_back_is_used_again(stage: Stage) -> None:
     replica = await stage.one()
     await replica.stop()
-    asked = asyncio.create_task(stage.ask(method="POST", body=b"abc"))
+    request = asyncio.create_task(stage.ask(method="POST", body=b"abc"))
     await until(lambda: stage.load().held == 1)
     others = [asyncio.create_task(stage.ask(method="POST", body=b"abc")) for _ in range(5)]
     await until(lambda: stage.load().held == 6)
     await replica.start()
-    assert {answer.status for answer in await asyncio.gather(asked, *others)} == {200}
+    assert {answer.status for answer in await asyncio.gather(request, *others)} == {200}
     assert stage.load().held == 0
     assert stage.load().expired == 0
 
@@ -49,12 +49,12 @@ async def test_while_a_backend_is_away_one_request_at_a_time_tries_it(stage: Sta
     await replica.stop()
     answers = await asyncio.gather(*(stage.ask(method="POST", body=b"abc") for _ in range(30)))
     assert {answer.status for answer in answers} == {503}
-    # The first thirty come before the first refusal is known; after that it is one a fifth of a second.
+    # The first thirty arrive before the first refusal is known; after that there is one attempt every fifth of a second.
     assert stage.load().backends["a"].refused <= 30 + 5
 
 
 def closing(*, read: bool, answers: int = 1):
-    """A backend that answers some requests of a connection and closes at the next one, having read it or not."""
+    """Return a backend that answers some requests of a connection and closes at the next one, having read it or not."""
 
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(answers):
@@ -67,7 +67,7 @@ def closing(*, read: bool, answers: int = 1):
 
 
 async def prime(stage: Stage, request: bytes = GET) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Have a connection to the backend that has carried a request."""
+    """Make the router open a connection to the backend and complete a request on it."""
     reader, writer = await stage.open()
     writer.write(request)
     assert (await read_answer(reader)).status == 200
@@ -96,18 +96,18 @@ async def test_a_post_that_was_taken_and_not_answered_is_not(stage: Stage) -> No
     answer = await read_answer(reader)
     assert (answer.status, taken) == (502, 1)
     assert stage.load().revisions[1].failed == 1
-    writer.write(POST)  # the client's connection is as good as before
+    writer.write(POST)  # the client's connection still works
     assert (await read_answer(reader)).status == 502
 
 
 async def test_a_post_on_a_connection_that_had_ended_is_sent_again(stage: Stage) -> None:
-    """The server closes an idle connection just when the next request is written: nobody has read it."""
+    """The server closes an idle connection just as the next request is written, so it has not read that request."""
     replica = await stage.one()
     reader, writer = await prime(stage)
     place = next(iter(stage.desk.routes.places.values()))
     upstream = place._idle[0]
     descriptor = upstream._transport.get_extra_info("socket").fileno()
-    upstream._transport.pause_reading()  # the router does not hear of the end
+    upstream._transport.pause_reading()  # the router does not notice the end
     for other in list(replica._writers):
         other.close()
     await until(lambda: not replica._writers)
@@ -206,7 +206,7 @@ async def test_what_is_too_large_to_keep_is_not_sent_again(stage: Stage) -> None
 
 
 async def leaving(stage: Stage, name: str = "leaving"):
-    """A backend that takes one connection, reads the head, and is gone."""
+    """Start a backend that accepts one connection, reads the head, and disappears."""
     left = asyncio.Event()
 
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -219,7 +219,7 @@ async def leaving(stage: Stage, name: str = "leaving"):
 
 @pytest.mark.parametrize("framed", ["length", "chunks"])
 async def test_a_body_that_grows_while_no_backend_is_connected_arrives_whole(stage: Stage, framed: str) -> None:
-    """What was sent in vain is needed again: it is not dropped when more than the limit has come, the client waits."""
+    """Data sent in vain is needed again: it is not dropped beyond the limit; instead, the client has to wait."""
     await stage.end()
     await stage.start(Limits(replay=10))
     backend, left = await leaving(stage)
@@ -243,7 +243,7 @@ async def test_a_body_that_grows_while_no_backend_is_connected_arrives_whole(sta
 
 
 async def test_a_request_whose_copy_was_dropped_is_not_sent_again(stage: Stage) -> None:
-    """Never a head without its body, and no connection that still waits for one is given to the next request."""
+    """A head is never sent without its body, and a connection that still waits for one is not used for the next request."""
     await stage.end()
     await stage.start(Limits(replay=10))
     backend, left = await leaving(stage)
@@ -264,7 +264,7 @@ async def test_a_request_whose_copy_was_dropped_is_not_sent_again(stage: Stage) 
 
 
 async def test_a_connection_without_the_whole_body_is_not_used_again(stage: Stage) -> None:
-    """The backend answers before it has the body, and would take the next request for the rest of it."""
+    """The backend answers before it has read the body, and would take the next request for the rest of it."""
     connections = 0
     heads: list[bytes] = []
 
@@ -302,7 +302,7 @@ async def test_a_connection_with_bytes_after_its_answer_is_not_used_again(stage:
     place = next(iter(stage.desk.routes.places.values()))
     if not at_once:
         upstream = place._idle[0]
-        upstream._transport.pause_reading()  # the bytes are in the kernel when the connection is wanted
+        upstream._transport.pause_reading()  # the bytes are in the kernel when the connection is needed
         more.set()
         await until(lambda: not upstream.is_quiet())
         assert place.take_idle(stage.desk.now()) is None
@@ -340,7 +340,7 @@ async def test_all_that_waits_together_is_bounded(stage: Stage) -> None:
 
 
 async def test_who_has_a_backend_makes_room_for_who_waits(stage: Stage) -> None:
-    """A copy that may never be needed goes before a request is refused."""
+    """A copy that may never be needed is dropped before a request is refused."""
     await stage.end()
     await stage.start(Limits(kept=100_000))
     replica = await stage.one()
@@ -367,7 +367,7 @@ async def test_a_request_waits_for_a_backend_with_its_body(stage: Stage) -> None
 
 
 async def test_where_the_service_is_gone_no_request_waits(stage: Stage) -> None:
-    """A request that lost its backend a moment before must not hold up the end of the router."""
+    """A request that lost its backend a moment before must not delay the end of the router."""
     backend, left = await leaving(stage)
     stage.plan(backend)
     reader, writer = await stage.open()
@@ -410,7 +410,7 @@ async def test_a_large_request_waits_outside(stage: Stage) -> None:
     writer.write(b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
     await until(lambda: stage.load().held == 1)
     before = -1
-    while writer.transport.get_write_buffer_size() != before:  # until no more of it is taken
+    while writer.transport.get_write_buffer_size() != before:  # until the router reads no more of it
         before = writer.transport.get_write_buffer_size()
         await asyncio.sleep(0.1)
     assert before > 15_000_000
@@ -462,13 +462,13 @@ async def test_the_least_busy_backend_is_taken(stage: Stage) -> None:
     slow, fast = await stage.replica("slow"), await stage.replica("fast")
     slow.gate.clear()
     stage.plan(slow.backend)
-    held = asyncio.create_task(stage.ask())
+    request = asyncio.create_task(stage.ask())
     await slow.wait_for(1)
     stage.plan(slow.backend, fast.backend)
     names = {json.loads((await stage.ask()).body)["name"] for _ in range(8)}
     assert names == {"fast"}
     slow.gate.set()
-    assert (await held).status == 200
+    assert (await request).status == 200
 
 
 class TestMirror:
@@ -541,10 +541,10 @@ class TestDrain:
         assert await asyncio.wait_for(reader.read(), 20.0) == b""
 
     async def test_those_who_wait_are_told(self, stage: Stage) -> None:
-        asked = asyncio.create_task(stage.ask(method="POST", body=b"abc"))
+        request = asyncio.create_task(stage.ask(method="POST", body=b"abc"))
         await until(lambda: stage.load().held == 1)
         stage.desk.refuse_all("the service was deleted")
-        answer = await asked
+        answer = await request
         assert answer.status == 503
         assert "deleted" in json.loads(answer.body)["error"]
 
@@ -559,10 +559,10 @@ async def test_busy_seconds_and_latency(stage: Stage) -> None:
     assert stage.load().backends["a"].busy_seconds > 0.1
     replica.gate.set()
     await asyncio.gather(*asked)
-    seen = stage.load()
-    assert seen.revisions[1].latency_sum > 0.2
-    assert seen.backends["a"].busy_seconds < seen.revisions[1].latency_sum
-    assert sum(seen.revisions[1].latency) == 2
+    load = stage.load()
+    assert load.revisions[1].latency_sum > 0.2
+    assert load.backends["a"].busy_seconds < load.revisions[1].latency_sum
+    assert sum(load.revisions[1].latency) == 2
 
 
 async def test_also_what_cannot_be_understood_has_an_id(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""Whatever comes over a connection, in whatever pieces: an answer or a close, never an exception, nothing after a refusal."""
+"""Arbitrary bytes, in any pieces: an answer or a close, never an exception, and nothing after a refusal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ANSWER = re.compile(rb"HTTP/1\.1 (\d\d\d) [^\r\n]*\r\n(?:[^\r\n]+\r\n)*?content-
 
 
 class FakeTransport(asyncio.Transport):
-    """Remembers what was written, and when the last word was said."""
+    """Records what was written, and the final close."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class FakeTransport(asyncio.Transport):
 
 
 async def converse(stream: bytes, steps: list[int], *, hold: bool = False) -> FakeTransport:
-    """Whatever is understood is answered 503: at once, or with `hold` when all has come."""
+    """Feed the bytes to a router that answers every valid request with 503: at once, or with `hold` at the end."""
     desk = Desk("epoch", Limits(), lambda: None)
     desk.put(RoutePlan("a/b", hold_limit=1 if hold else 0))
     transport = FakeTransport()
@@ -84,7 +84,7 @@ async def converse(stream: bytes, steps: list[int], *, hold: bool = False) -> Fa
     place, turn = 0, 0
     while place < len(stream):
         if transport.paused:
-            # The next request waits outside until this one is answered.
+            # The next request is not read until this one is answered.
             desk.refuse_all("nobody is there")
             desk.deleted = False
             await asyncio.sleep(0)

@@ -172,7 +172,7 @@ class TestRequests:
 
 
 class Seen:
-    """What httptools makes of a head."""
+    """The result of httptools for a head."""
 
     def __init__(self) -> None:
         self.headers: list[tuple[bytes, bytes]] = []
@@ -231,7 +231,7 @@ def test_what_is_accepted_is_read_alike_by_another_parser(first: bytes, lines: l
     if isinstance(head, int):
         assert 400 <= head < 600
         return
-    # What a backend would read of what is passed on has the length that we read, whatever was in the head.
+    # A backend reads the same length from the forwarded head as we do, whatever was in the head.
     for sent in (raw, head.render(b"9.9.9.9", b"id")):
         seen = Seen()
         parser = httptools.HttpRequestParser(seen)

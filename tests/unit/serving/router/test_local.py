@@ -1,4 +1,4 @@
-"""The daemon's side on the daemon's loop (uvloop); the suite in tests/conformance runs on the standard library's."""
+"""The daemon's side on the daemon's loop (uvloop); the suite in tests/conformance uses the standard library's."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def router(tmp_path: Path) -> AsyncIterator[LocalRouter]:
 
 
 async def test_a_port_that_is_taken(stage: Stage, router: LocalRouter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said at once, without a process being started, with the port, its holder and the fix; and is over when it is free."""
+    """The error is reported at once, without starting a process, with port, holder and fix, until the port is free."""
     replica = await stage.replica()
     listen = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
     holder = subprocess.Popen([sys.executable, "-c", listen], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

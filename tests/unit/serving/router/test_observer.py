@@ -1,4 +1,4 @@
-"""The page of metrics of a service, and probes that wake nothing."""
+"""The metrics page of a service, and scrapes that wake no replica."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ async def get(stage: Stage, path: str, *lines: str, method: str = "GET") -> Answ
 def samples(text: bytes, read: Any = read_text) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     families = list(read(text.decode()))
     assert len({family.name for family in families}) == len(families)
-    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for family in families for sample in family.samples}
 
 
 def of(text: bytes, name: str) -> dict[str, float]:
-    """Values by revision."""
+    """Return values by revision."""
     return {dict(labels).get("revision", ""): value for (found, labels), value in samples(text).items() if found == name}
 
 
 class Counter:
-    """A replica that counts its questions, and shows the count at /metrics."""
+    """A replica that counts its requests, and shows the count at /metrics."""
 
     def __init__(self, stage: Stage, name: str, revision: int) -> None:
         self.stage, self.name, self.revision = stage, name, revision
@@ -74,7 +74,7 @@ class Counter:
 async def test_one_page_for_all_replicas_and_counters_that_never_fall(observed: Stage) -> None:
     one, two = Counter(observed, "one", 1), Counter(observed, "two", 2)
     first, second = await one.start(), await two.start()
-    observed.plan(observed=MODEL)  # what comes later is counted from its beginning
+    observed.plan(observed=MODEL)  # replicas that are added later are counted from zero
     observed.plan(first, second, observed=MODEL)
     for _ in range(10):
         assert (await observed.ask()).status == 200
@@ -85,7 +85,7 @@ async def test_one_page_for_all_replicas_and_counters_that_never_fall(observed: 
     assert of(answer.body, "fairway_router_requests_total") == {"1": 5, "2": 5}
     assert of(answer.body, "fairway_replica_up") == {"1": 1, "2": 1}
     assert samples(answer.body)[("fairway_router_arrived_total", frozenset())] == 10
-    # One goes: what it counted stays, also what came after the last look.
+    # A replica is removed: its counts stay, also those after the last scrape.
     await observed.ask()
     await observed.ask()
     observed.plan(second, observed=MODEL)
@@ -122,7 +122,7 @@ async def test_a_slow_or_broken_replica_does_not_fail_the_page(observed: Stage) 
     began = observed.desk.now()
     answers = await asyncio.gather(*(get(observed, "/metrics") for _ in range(5)))
     assert observed.desk.now() - began < 8
-    assert slow.scrapes <= 2  # those who ask at once share one look
+    assert slow.scrapes <= 2  # concurrent requests share one scrape
     for answer in answers:
         up = {
             dict(labels)["replica"]: value
@@ -152,7 +152,7 @@ async def test_the_page_of_a_command_is_its_own(observed: Stage) -> None:
     page = (await get(observed, "/fairway/metrics")).body
     assert of(page, "asked_total") == {}
     assert ("fairway_router_held_requests", frozenset()) in samples(page)
-    # A document may name the path, so that the pages of the replicas are added to the router's.
+    # If the document sets the path, the pages of the replicas are added to the router's.
     observed.desk.observer = ServiceObserver(observed.desk)
     observed.plan(observed=RouteObservation(metrics="/metrics"))
     observed.plan(backend, observed=RouteObservation(metrics="/metrics"))
@@ -216,11 +216,11 @@ async def test_a_service_that_should_have_a_replica_is_not_ready(observed: Stage
 async def test_probes_count_when_the_document_says_so(observed: Stage) -> None:
     about = RouteObservation(model="m", asleep=True, probes_wake=True)
     observed.plan(observed=about)
-    asked = asyncio.create_task(get(observed, "/v2/health/ready"))
+    request = asyncio.create_task(get(observed, "/v2/health/ready"))
     await until(lambda: observed.load().held == 1)
     assert observed.load().arrived == 1
     observed.plan((await observed.replica()).backend, observed=about)
-    assert (await asked).status == 200
+    assert (await request).status == 200
 
 
 async def test_a_probe_of_a_replica_counts_nowhere(observed: Stage) -> None:

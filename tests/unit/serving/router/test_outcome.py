@@ -1,4 +1,4 @@
-"""What answers were worth, told by whoever asked."""
+"""Outcomes of answers, as reported by the clients."""
 
 import math
 

@@ -92,7 +92,7 @@ async def test_answers_without_a_body(stage: Stage) -> None:
 
 
 def _says(*answers: bytes, close: bool = False):
-    """A backend that answers each request with the next of these."""
+    """Return a backend that answers each request with the next of these."""
 
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for answer in answers:
@@ -208,7 +208,7 @@ async def test_large_bodies_both_ways_without_keeping_them(stage: Stage) -> None
         for number in range(size // 1_000_000):
             writer.write(b"x" * 1_000_000)
             if number == 20:
-                got.set()  # until here nobody has read: most of it must still be on our side
+                got.set()  # until here the client has not read: most of it must still be on our side
                 peak = writer.transport.get_write_buffer_size()
             if number > 20:
                 await writer.drain()
@@ -280,7 +280,7 @@ async def test_who_takes_no_answers_gets_no_more_of_them(stage: Stage) -> None:
 
 
 async def test_requests_sent_ahead_wait_outside(stage: Stage) -> None:
-    """However many are answered, what was read of those that follow does not grow."""
+    """However many are answered, the amount read ahead of later requests does not grow."""
     await stage.one()
     reader, writer = await stage.open()
     writer.transport.set_write_buffer_limits(1 << 16)
@@ -335,8 +335,8 @@ async def test_a_client_that_leaves_takes_its_request_along(stage: Stage, held: 
         assert stage.load().backends["a"].in_flight == 1
     writer.close()
     await until(lambda: stage.desk.sweep() or not stage.desk.guests)
-    seen = stage.load()
-    assert (seen.held, seen.revisions[1].failed, seen.revisions[1].answered) == (0, 0, 0)
+    load = stage.load()
+    assert (load.held, load.revisions[1].failed, load.revisions[1].answered) == (0, 0, 0)
     if not held:
         await until(lambda: replica.abandoned == 1)
         assert stage.load().backends["a"].in_flight == 0
@@ -357,7 +357,7 @@ async def test_a_client_that_closed_its_half_gets_its_answers(stage: Stage) -> N
 
 
 async def test_it_also_gets_an_answer_that_takes_long(stage: Stage) -> None:
-    """In between comes an interim answer; whoever has left is found out by it."""
+    """An interim answer is sent in between; it reveals clients that have disconnected."""
     await stage.end()
     await stage.start(Limits(leave=0.05))
     replica = await stage.one()
@@ -485,7 +485,7 @@ async def test_more_than_was_announced_is_not_the_next_answer(stage: Stage) -> N
 
 
 class TestTime:
-    """What takes too long."""
+    """Timeouts."""
 
     @pytest.fixture
     async def stage(self) -> Stage:

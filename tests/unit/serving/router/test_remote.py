@@ -1,4 +1,4 @@
-"""Routers that are told over the network: by those who know the token, and nobody else."""
+"""Routers that are controlled over the network, only by clients with the token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLAN = RoutePlan("team/adds", (Backend("r1-1", 1, "127.0.0.1:9"),), ((1, WHOLE),
 
 @pytest.fixture
 async def routers() -> AsyncIterator[RemoteRouters]:
-    """Those who talk to them."""
+    """A client of the control ports."""
     found = RemoteRouters(SystemClock())
     yield found
     found.close()
@@ -29,7 +29,7 @@ async def routers() -> AsyncIterator[RemoteRouters]:
 
 @asynccontextmanager
 async def control() -> AsyncIterator[tuple[Desk, Control, str]]:
-    """A router's control port."""
+    """A router with its control port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         desk = Desk("epoch", Limits(), lambda: None)
         found = Control(desk, listener)

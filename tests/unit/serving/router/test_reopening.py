@@ -15,7 +15,7 @@ NAME = "default/adds"
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    """The folder of a service that listened, at a port that another program has now: no keeper stays there."""
+    """The folder of a service whose former port now belongs to another program, so that no keeper keeps running for it."""
     home = home_of(tmp_path / "routers", NAME)
     home.mkdir(parents=True)
     short_folder(tmp_path, home).mkdir()

@@ -1,4 +1,4 @@
-"""What is under way with an API key when the key is revoked or expires."""
+"""Requests in flight with an API key that is revoked or expires."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REASON = b"the API key was revoked or has expired"
 
 
 async def begins(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A server that begins an answer and does not come to its end."""
+    """A server that begins an answer and does not complete it."""
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/grpc\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n")
     await reader.read()

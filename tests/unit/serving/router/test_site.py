@@ -1,4 +1,4 @@
-"""What a page of another site may not send to an endpoint of this machine."""
+"""Requests that a page of another site may not send to an endpoint of this machine."""
 
 from __future__ import annotations
 

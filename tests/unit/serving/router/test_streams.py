@@ -145,7 +145,7 @@ async def test_a_client_that_goes_takes_its_requests_along(stage: Stage) -> None
 
 
 BOMB = b"\x40\x01a" + b"\x7f\xa1\x1e" + b"v" * 4000 + b"\xbe" * 10_000
-"""A block of headers that is short, and long when it is decoded."""
+"""A block of headers that is short, but long when decoded."""
 POST = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a"), (b":authority", b"h")]
 
 
@@ -168,7 +168,7 @@ async def test_bodies_of_a_wrong_length_are_no_way_to_reset_without_end(stage: S
     wrong = encode([*POST, (b"content-length", b"3")])
     writer.write(PREFACE + frames.settings({}))
     writer.write(b"".join(frames.header_frames(number, wrong, ended=True) for number in range(1, 4 * glitches.RESETS, 2)))
-    with contextlib.suppress(ConnectionError):  # what was not read yet makes the kernel reset the connection
+    with contextlib.suppress(ConnectionError):  # unread data makes the kernel reset the connection
         await asyncio.wait_for(reader.read(), 20.0)
     await until(lambda: not stage.desk.guests)
 
@@ -270,11 +270,11 @@ async def test_connect_is_refused_over_http1(stage: Stage, target: str) -> None:
     assert not replica.asked
 
 
-# Backends that speak HTTP/2.
+# Backends that use HTTP/2.
 
 
 async def multiplexed(stage: Stage) -> Stage:
-    """A second router is the backend: it speaks HTTP/2."""
+    """A second router as backend, over HTTP/2."""
     behind = Stage()
     await behind.start()
     await behind.one()
@@ -314,7 +314,7 @@ UPGRADE = (
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A server that changes the protocol and sends back what comes."""
+    """A server that switches the protocol and echoes what it receives."""
     head = await reader.readuntil(b"\r\n\r\n")
     assert b"upgrade: websocket" in head.lower()
     writer.write(
@@ -442,7 +442,7 @@ async def test_what_a_client_does_not_read_is_not_read_from_the_server(stage: St
     assert given_out < 100_000_000, "the kernel's buffers and two of the router's"
 
 
-# Any bytes.
+# Arbitrary bytes.
 
 HEAD_OF = encode([(b":method", b"POST"), (b":scheme", b"http"), (b":path", INFER), (b":authority", b"h"), GRPC])
 PAGE = encode([(b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/a"), (b":authority", b"h")])

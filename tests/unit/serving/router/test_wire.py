@@ -50,20 +50,20 @@ def test_a_load_comes_back_as_it_was() -> None:
 
 
 def test_two_routers_of_one_service_are_added_up() -> None:
-    one = RouteLoad(
+    load = RouteLoad(
         5.0, "b", 1, 3.0, 10, 1, {1: RevisionLoad(5, 4, latency=(1, 2), latency_sum=0.5)}, {"x": BackendLoad(1, 2, 3, 4, 5.0)}
     )
     two = RouteLoad(
         5.0, "a", 2, 2.0, 20, 2, {1: RevisionLoad(7, 6, latency=(3, 4), latency_sum=1.5), 2: RevisionLoad(1)},
         {"x": BackendLoad(1, 1, 1, 1, 1.0), "y": BackendLoad(2)},
     )  # fmt: skip
-    assert add_loads([one]) == one
-    assert add_loads([one, two]) == RouteLoad(
+    assert add_loads([load]) == load
+    assert add_loads([load, two]) == RouteLoad(
         5.0, "a+b", 3, 2.0, 30, 3,
         {1: RevisionLoad(12, 10, latency=(4, 6), latency_sum=2.0), 2: RevisionLoad(1)},
         {"x": BackendLoad(2, 3, 4, 5, 6.0), "y": BackendLoad(2)},
     )  # fmt: skip
-    assert add_loads([one, RouteLoad(5.0, "c")]).revisions[1].latency == (1, 2)
+    assert add_loads([load, RouteLoad(5.0, "c")]).revisions[1].latency == (1, 2)
 
 
 def test_answers_are_counted_by_what_they_are() -> None:
@@ -156,7 +156,7 @@ def test_outcomes_that_cannot_be_compared_are_left_out(outcome: tuple[int, float
 
 
 class _PlanOfOldRouters(msgspec.Struct):
-    """What a router of a version without rules of access requires of a plan."""
+    """The fields of a plan that a router without access rules requires."""
 
     service: str
 

@@ -39,7 +39,7 @@ def test_a_curve_goes_by_what_arrived() -> None:
 def test_fragments_are_what_the_mix_cannot_use() -> None:
     halves = [Shape(cpu=0, gpus=1), Shape(cpu=32_000)]
     result = run(NODES, halves, Order((1, 0)), "best-fit")
-    # Half of the mix asks for no GPU: to those all idle GPUs are of no use, as published. The others can use them all.
+    # Half of the mix needs no GPU: as published, all idle GPUs count as useless for these. The others can use them all.
     assert result.fragmentation == pytest.approx({0: 50.0, 12: 50.0})
 
 

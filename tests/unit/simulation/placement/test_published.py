@@ -1,4 +1,4 @@
-"""The published experiment, played again: published policies to the last digit, and ours ahead of the best of them."""
+"""The published experiment, repeated: published policies to the last digit, and ours ahead of the best of them."""
 
 from __future__ import annotations
 

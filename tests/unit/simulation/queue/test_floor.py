@@ -1,4 +1,4 @@
-"""Counted places."""
+"""Nodes as counts of GPUs."""
 
 from __future__ import annotations
 

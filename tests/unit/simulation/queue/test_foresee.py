@@ -19,11 +19,11 @@ def test_the_start_is_foreseen_by_playing_the_queue_forward() -> None:
     replay = Replay([Entry(0.0, 8, 900.0), Entry(100.0, 8, 50.0), Entry(200.0, 8, 50.0)], ONE, policy_named("fifo"))
     for _ in range(3):
         replay.step()
-    said = foresee(replay.hall, 2, history, Calibration(), lambda: policy_named("fifo"))
-    assert said is not None
+    forecast = foresee(replay.hall, 2, history, Calibration(), lambda: policy_named("fifo"))
+    assert forecast is not None
     # The first has run for 200 of 500 seconds, then the second takes 500.
-    assert said.spread == (800.0, 800.0, 800.0)
-    assert said.low < 800.0 < said.high
+    assert forecast.spread == (800.0, 800.0, 800.0)
+    assert forecast.low < 800.0 < forecast.high
 
 
 def test_looking_ahead_changes_nothing() -> None:
@@ -38,16 +38,16 @@ def test_looking_ahead_changes_nothing() -> None:
 
 def test_a_steady_queue_is_foreseen_well() -> None:
     queue = [Entry(400.0 * number, 8, 500.0) for number in range(60)]
-    found = assess(queue, ONE, "fifo")
-    assert found.median_error_h < 0.3 * found.naive_median_error_h
-    assert found.covered > 0.9
+    foresight = assess(queue, ONE, "fifo")
+    assert foresight.median_error_h < 0.3 * foresight.naive_median_error_h
+    assert foresight.covered > 0.9
 
 
 def test_what_the_scheduler_itself_states_holds() -> None:
-    """Asked as `why` asks, while it plays the queue."""
+    """Forecasts are requested as `why` does, while the scheduler plays the queue."""
     queue = [Entry(400.0 * number, 8, 500.0) for number in range(40)]
-    found = assess(queue, ONE, "fairway", every=2)
-    assert found.forecasts >= 10
-    assert found.unsaid == 0
-    assert found.covered >= 0.8
-    assert found.median_error_h < 0.5 * found.naive_median_error_h
+    foresight = assess(queue, ONE, "fairway", every=2)
+    assert foresight.forecasts >= 10
+    assert foresight.unsaid == 0
+    assert foresight.covered >= 0.8
+    assert foresight.median_error_h < 0.5 * foresight.naive_median_error_h

@@ -1,4 +1,4 @@
-"""Small queues, worked out by hand, and what holds for any queue."""
+"""Small queues, computed by hand, and properties of any queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE = Nodes(1, 8)
 
 
 def ends(outcome: Outcome) -> dict[float, float]:
-    """By time of submission."""
+    """Return the end of each job by its time of submission."""
     return {record.entry.submitted: record.ended for record in outcome.records}
 
 
@@ -45,34 +45,34 @@ def test_the_shortest_goes_first() -> None:
 
 
 def test_the_oracle_interrupts_for_a_shorter_one_and_pays_for_it() -> None:
-    found = replay([Entry(0.0, 8, 1000.0), Entry(100.0, 8, 50.0)], ONE, "srtf-oracle")
-    assert ends(found) == {100.0: 150.0, 0.0: 150.0 + RESTART_COST + 900.0}
-    assert found.preemptions == 1
+    outcome = replay([Entry(0.0, 8, 1000.0), Entry(100.0, 8, 50.0)], ONE, "srtf-oracle")
+    assert ends(outcome) == {100.0: 150.0, 0.0: 150.0 + RESTART_COST + 900.0}
+    assert outcome.preemptions == 1
 
 
 @pytest.mark.parametrize("policy", ["fairway", "timeshare"])
 def test_ours_interrupts_one_that_had_much_when_its_turn_is_over(policy: str) -> None:
-    # 8 GPUs reach level 1 after 15 minutes. The newcomer waits for that, runs, and the first goes on.
-    found = replay([Entry(0.0, 8, 5000.0), Entry(300.0, 8, 100.0)], ONE, policy)
-    assert ends(found) == pytest.approx({300.0: 1000.0, 0.0: 1000.0 + RESTART_COST + 4100.0}, abs=0.1)
+    # 8 GPUs reach level 1 after 15 minutes. The new job waits for that, runs, and the first continues.
+    outcome = replay([Entry(0.0, 8, 5000.0), Entry(300.0, 8, 100.0)], ONE, policy)
+    assert ends(outcome) == pytest.approx({300.0: 1000.0, 0.0: 1000.0 + RESTART_COST + 4100.0}, abs=0.1)
 
 
 @pytest.mark.parametrize("policy", ["fairway", "timeshare"])
 def test_ours_leaves_those_alone_who_are_on_the_same_level(policy: str) -> None:
-    found = replay([Entry(0.0, 8, 800.0), Entry(300.0, 8, 100.0)], ONE, policy)
-    assert ends(found) == {0.0: 800.0, 300.0: 900.0}
-    assert found.preemptions == 0
+    outcome = replay([Entry(0.0, 8, 800.0), Entry(300.0, 8, 100.0)], ONE, policy)
+    assert ends(outcome) == {0.0: 800.0, 300.0: 900.0}
+    assert outcome.preemptions == 0
 
 
 def test_ours_displaces_only_as_many_as_needed() -> None:
     queue = [Entry(0.0, 4, 20 * HOUR), Entry(0.5, 4, 20 * HOUR), Entry(10 * HOUR, 2, 60.0)]
-    found = replay(queue, ONE, "timeshare")
-    assert found.preemptions == 1
-    assert ends(found)[10 * HOUR] == 10 * HOUR + 60.0
+    outcome = replay(queue, ONE, "timeshare")
+    assert outcome.preemptions == 1
+    assert ends(outcome)[10 * HOUR] == 10 * HOUR + 60.0
 
 
 def test_ours_moves_one_where_only_that_makes_room() -> None:
-    # When the first is done, one GPU is held on one node and two on the other, all on the lowest level.
+    # When the first job has finished, one GPU is used on one node and two on the other, all on the lowest level.
     queue = [Entry(0.0, 7, 600.0), Entry(1.0, 1, 1.9 * HOUR), Entry(2.0, 2, 0.9 * HOUR)]
     two = Nodes(2, 8)
     late = Entry(0.6 * HOUR, 8, 60.0)
@@ -87,21 +87,21 @@ def test_ours_moves_one_where_only_that_makes_room() -> None:
 def test_work_done_in_the_time_of_restarting_is_not_counted() -> None:
     replayed = Replay([Entry(0.0, 8, 1000.0), Entry(100.0, 8, 50.0), Entry(160.0, 8, 20.0)], ONE, policy_named("srtf-oracle"))
     found = replayed.run("srtf-oracle")
-    # The first is interrupted at 100, starts again at 150, and again at 180: the time since 150 was lost.
+    # The first job is interrupted at 100, restarts at 150, and again at 180: the time since 150 was lost.
     assert ends(found) == {100.0: 150.0, 160.0: 180.0, 0.0: 180.0 + RESTART_COST + 900.0}
 
 
 def test_figures_of_two_jobs() -> None:
-    found = replay([Entry(0.0, 8, HOUR), Entry(0.0, 8, HOUR)], ONE, "fifo")
-    assert (found.average_jct_h, found.median_jct_h, found.p99_jct_h) == (1.5, 2.0, 2.0)
-    assert (found.average_wait_h, found.average_first_wait_h, found.makespan_h) == (0.5, 0.5, 2.0)
-    assert found.figures()["policy"] == "fifo"
-    assert "records" not in found.figures()
+    outcome = replay([Entry(0.0, 8, HOUR), Entry(0.0, 8, HOUR)], ONE, "fifo")
+    assert (outcome.average_jct_h, outcome.median_jct_h, outcome.p99_jct_h) == (1.5, 2.0, 2.0)
+    assert (outcome.average_wait_h, outcome.average_first_wait_h, outcome.makespan_h) == (0.5, 0.5, 2.0)
+    assert outcome.figures()["policy"] == "fifo"
+    assert "records" not in outcome.figures()
 
 
 def test_the_curve_of_use_has_the_area_of_the_work() -> None:
-    found = replay([Entry(0.0, 8, HOUR), Entry(0.0, 4, HOUR)], ONE, "fifo")
-    curve = usage_curve(found, points=4)
+    outcome = replay([Entry(0.0, 8, HOUR), Entry(0.0, 4, HOUR)], ONE, "fifo")
+    curve = usage_curve(outcome, points=4)
     assert curve == [(0.0, 1.0), (0.5, 1.0), (1.0, 0.5), (1.5, 0.5)]
 
 
@@ -136,15 +136,15 @@ queues = st.lists(
 @settings(max_examples=25, deadline=None)
 @given(queue=queues)
 def test_every_job_ends_gets_its_time_and_nothing_is_over_committed(policy: str, queue: list[Entry]) -> None:
-    found = replay(queue, Nodes(2, 8), policy)
-    assert len(found.records) == len(queue)
-    for record in found.records:
+    outcome = replay(queue, Nodes(2, 8), policy)
+    assert len(outcome.records) == len(queue)
+    for record in outcome.records:
         least = record.entry.duration + (RESTART_COST if record.evictions else 0.0)
         assert record.ended - record.started >= least - 1e-6
         assert record.started >= record.entry.submitted
-    assert all(0 <= held <= 16 for _, held in found.busy)
-    assert found.busy[-1][1] == 0
-    assert replay(queue, Nodes(2, 8), policy) == found
+    assert all(0 <= held <= 16 for _, held in outcome.busy)
+    assert outcome.busy[-1][1] == 0
+    assert replay(queue, Nodes(2, 8), policy) == outcome
 
 
 @settings(max_examples=25, deadline=None)

@@ -1,4 +1,4 @@
-"""Queues side by side, on the scheduler of production: shares over a day, and a share that was lent comes back."""
+"""Queues side by side, on the production scheduler: shares over a day, and a borrowed share is returned."""
 
 from __future__ import annotations
 
@@ -60,21 +60,21 @@ def test_ten_times_the_jobs_are_not_a_larger_share(time_slice: float | None) -> 
 
 
 def test_a_queue_of_large_gangs_comes_as_near_to_its_part_as_they_allow() -> None:
-    """Four gangs of eight and three GPUs more leave five of its half to the others; with a fifth gang it has three of theirs."""
+    """Four gangs of eight and three more GPUs leave five of its half to the others; with a fifth gang it has three of theirs."""
     nodes = Nodes(10, 8)
     jobs = [Entry(0.0, 1, 2 * HOUR, queue="greedy") for _ in range(900)]
     jobs += [Entry(0.0, 1, 90 * HOUR, queue="modest") for _ in range(3)]
     jobs += [Entry(HOUR, 8, 90 * HOUR, queue="modest") for _ in range(9)]
     moments = list(sharing.watch(jobs, nodes, equal(), 24 * HOUR, GRACE))
     after = [moment for moment in moments if moment.at >= HOUR + GRACE]
-    # Half a gang off its forty is as near as gangs of eight can come; and it stays there instead of coming and going.
+    # Half a gang off its forty is as close as gangs of eight can get; and it stays there instead of oscillating.
     assert {abs(moment.held["modest"] - 40) <= 4 for moment in after} == {True}
     assert len({moment.held["modest"] for moment in after}) <= 3
 
 
 @pytest.mark.parametrize("time_slice", [None, 600.0])
 def test_a_large_share_that_was_lent_is_back_within_one_grace(time_slice: float | None) -> None:
-    """More gangs come at once than room is made for in one decision."""
+    """More gangs arrive at once than one decision makes room for."""
     nodes = Nodes(10, 8)
     jobs = [Entry(0.0, 1, 9 * HOUR, queue="greedy") for _ in range(200)]
     jobs += [Entry(2 * HOUR, 1, 9 * HOUR, queue="modest") for _ in range(60)]
@@ -85,7 +85,7 @@ def test_a_large_share_that_was_lent_is_back_within_one_grace(time_slice: float 
 
 
 def test_places_that_were_kept_for_the_borrower_are_back_at_once() -> None:
-    """Half of the machines stands idle for a large gang of the greedy queue; more gangs come than start in one decision."""
+    """Half of the machines are idle for a large gang of the greedy queue; more gangs arrive than start in one decision."""
     nodes = Nodes(10, 8)
     jobs = [Entry(0.0, 8, 1 * HOUR, queue="greedy") for _ in range(5)] + [
         Entry(0.0, 8, 90 * HOUR, queue="greedy") for _ in range(5)

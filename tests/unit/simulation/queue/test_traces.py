@@ -1,4 +1,4 @@
-"""The rule on the recorded queues: what it must reach without knowing how long anything takes."""
+"""The policy on the recorded queues: what it must achieve without knowing any durations."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def played(name: str, policy: str) -> Outcome:
     ],
 )
 def test_known_policies_give_known_figures(name: str, policy: str, average: float, median: float, p99: float) -> None:
-    found = played(name, policy)
-    assert found.jobs == 2000
-    assert found.average_jct_h == pytest.approx(average, abs=0.06)
-    assert found.median_jct_h == pytest.approx(median, abs=0.06)
-    assert found.p99_jct_h == pytest.approx(p99, abs=0.6)
+    outcome = played(name, policy)
+    assert outcome.jobs == 2000
+    assert outcome.average_jct_h == pytest.approx(average, abs=0.06)
+    assert outcome.median_jct_h == pytest.approx(median, abs=0.06)
+    assert outcome.p99_jct_h == pytest.approx(p99, abs=0.6)
 
 
 @pytest.mark.parametrize(("name", "policy"), [("b436b2", "fairway"), ("b436b2", "timeshare"), ("ee9e8c", "timeshare")])
 def test_ours_is_near_the_oracle_with_few_interruptions(name: str, policy: str) -> None:
-    # The whole scheduler on the longer trace takes half a minute: `benchmarks/queueing.py` does that.
+    # The whole scheduler on the longer trace takes half a minute: `benchmarks/queueing.py` covers that.
     ours, oracle, fifo = (played(name, which) for which in (policy, "srtf-oracle", "fifo"))
     assert ours.average_jct_h <= 1.2 * oracle.average_jct_h
     assert ours.preemptions_per_job <= 8
@@ -71,7 +71,7 @@ def test_more_nodes_help_and_fewer_hurt() -> None:
 
 
 def test_stated_starts_hold_four_times_in_five() -> None:
-    found = assess(jobs("ee9e8c"), CLUSTERS["ee9e8c"], every=48)
-    assert found.forecasts >= 50
-    assert found.covered >= 0.8
-    assert found.median_error_h < 0.5 * found.naive_median_error_h
+    foresight = assess(jobs("ee9e8c"), CLUSTERS["ee9e8c"], every=48)
+    assert foresight.forecasts >= 50
+    assert foresight.covered >= 0.8
+    assert foresight.median_error_h < 0.5 * foresight.naive_median_error_h

@@ -1,4 +1,4 @@
-"""Pages are sound and load nothing; curves lie where their numbers say; data has the keys that programs lean on."""
+"""Pages are valid and load nothing; curves are where their numbers are; data has the keys that programs rely on."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def test_axes_hold_what_is_drawn_on_them() -> None:
     assert [text for _, text in scales.linear(0.0, 0.07).ticks][1] == "0.01"
     exact = scales.linear(85.0, 131.0, " %", exact=True)
     assert (exact.low, exact.high, exact.ticks[0]) == (85.0, 131.0, (90.0, "90 %"))
-    one = scales.linear(5.0, 5.0)
-    assert one.low < 5.0 < one.high
+    scale = scales.linear(5.0, 5.0)
+    assert scale.low < 5.0 < scale.high
     times = scales.moments(70.0, 3 * 86400.0)
     assert (times.ticks[0][1], times.ticks[-1][1]) == ("1 min", "1 week")
     assert [times.part(value) for value in (1.0, 60.0, 7 * 86400.0, 1e12)] == [0.0, 0.0, 1.0, 1.0]

@@ -1,4 +1,4 @@
-"""Services on a virtual clock: bad versions, load and the rules of others."""
+"""Services on a virtual clock: bad versions, load and the rules of other autoscalers."""
 
 import itertools
 import re
@@ -47,13 +47,13 @@ def test_a_bad_version_is_sent_back_by_the_right_guard(guard, strategy):
     release = world.service.rollout
     assert release.phase is RolloutPhase.ROLLED_BACK
     assert release.reason.startswith(f"{guard}: ")
-    assert {one.revision for one in world.replicas if one.phase is ReplicaPhase.READY} == {1}
+    assert {replica.revision for replica in world.replicas if replica.phase is ReplicaPhase.READY} == {1}
     assert world.service.stable == 1
 
 
 @pytest.mark.parametrize("guard", ["crash", "errors", "slower"])
 def test_a_shadow_is_judged_by_its_copies(guard):
-    """Nobody saw an answer of it."""
+    """Its answers reach no client."""
     world = released(BAD[guard], "shadow", 400)
     assert world.service.rollout.reason.startswith(f"{guard}: ")
     assert world.service.rollout.marks.get("share", 0.0) == 0.0
@@ -61,7 +61,7 @@ def test_a_shadow_is_judged_by_its_copies(guard):
 
 
 class Quiet:
-    """A canary of two steps where hardly anybody asks: one request in two seconds."""
+    """A canary of two steps with little traffic: one request in two seconds."""
 
     def __init__(self, version, rate=0.5, **policy):
         self.world = World(traffic.steady(rate), seed=4, tick=1.0)
@@ -154,18 +154,18 @@ def test_nothing_is_lost_while_daemon_router_and_replicas_are_killed_during_a_re
 
 
 def test_from_zero_and_back():
-    """The first version shows that it works, waits for `idle`, and goes; a request brings it back."""
+    """The first version proves that it works, waits for `idle`, and is stopped; a request starts it again."""
     world = World(lambda time: 5.0 if 130 <= time < 160 else 0.0, seed=1)
     world.apply(document(replicas={"min": 0, "max": 4}, scaling={"idle": "1m"}), GOOD)
     world.run(20)
     assert (world.service.scale.wanted, world.service.scale.rule) == (1, "idle")
     world.run(100)
     assert (world.service.scale.wanted, world.service.scale.rule) == (0, "zero")
-    assert [one for one in world.replicas if one.phase is not ReplicaPhase.GONE] == []
+    assert [replica for replica in world.replicas if replica.phase is not ReplicaPhase.GONE] == []
     world.run(60)
     assert sum(moment.answered for moment in world.moments) == sum(moment.arrived for moment in world.moments)
     world.run(120)
-    assert [one for one in world.replicas if one.phase is not ReplicaPhase.GONE] == []
+    assert [replica for replica in world.replicas if replica.phase is not ReplicaPhase.GONE] == []
     assert world.service.scale.rule == "zero"
 
 
@@ -194,7 +194,7 @@ def test_load_that_goes_on_and_off_does_not_make_the_number_swing():
 
 
 def test_the_rules_of_others_keep_their_own_steps():
-    """HPA: at most twice as many, or four more, in 15 s, and down only after five minutes. KPA: 1 of 0.7."""
+    """HPA: at most doubles, or adds four, in 15 s, and scales down only after five minutes. KPA: 1 of 0.7."""
     world = World(traffic.burst(5.0, 20.0, 100.0, 130.0), seed=1, rule=Hpa())
     world.apply(document(replicas={"min": 1, "max": 100}), Version())
     world.run(400)
@@ -210,7 +210,7 @@ def test_the_rules_of_others_keep_their_own_steps():
 
 
 def test_a_slower_version_for_which_the_limit_is_too_few_does_not_take_over():
-    """No guard speaks here; the old replicas stay, and the release says why it does not end."""
+    """No guard fails here; the old replicas stay, and the release reports why it does not end."""
     policy = {"strategy": "blue-green", "guard": {"slower": "0"}}
     world = World(traffic.steady(20.0), seed=2, tick=1.0)
     world.apply(document(1, replicas={"min": 1, "max": 4}, rollout=policy), GOOD)
@@ -219,4 +219,4 @@ def test_a_slower_version_for_which_the_limit_is_too_few_does_not_take_over():
     world.run(200)
     assert world.service.rollout.phase is RolloutPhase.STEPPING
     assert world.service.rollout.reason.endswith("4 replicas, the maximum of the document, would not be enough")
-    assert sum(one.revision == 1 and one.phase is ReplicaPhase.READY for one in world.replicas) >= 3
+    assert sum(replica.revision == 1 and replica.phase is ReplicaPhase.READY for replica in world.replicas) >= 3

@@ -1,4 +1,4 @@
-"""Whatever went in comes out equal."""
+"""Every value survives encoding and decoding unchanged."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_numbers_come_back_to_the_bit(values: list[float]) -> None:
 
 
 def test_a_task_of_an_older_version_keeps_its_gpus() -> None:
-    """GPUs were one number once: a home with running tasks must not forget what they hold."""
+    """GPUs were a single number once: a home with running tasks must not forget the GPUs that they hold."""
     task = Task(TaskKey("default", "mnist-1", "worker", 0, 0), need=Need(cpu=1.0, gpu_type=("A100",)))
     for count, held in ((0.0, (0, 1000)), (2.0, (2, 1000)), (0.25, (1, 250))):
         kept = msgspec.msgpack.decode(codec.pack(task))

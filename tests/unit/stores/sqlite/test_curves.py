@@ -47,9 +47,9 @@ def test_evaluations_stay_beside_many_steps(tmp_path: Path) -> None:
     steps = [MetricPoint(float(step), step, {"loss": 1.0}, "worker-0") for step in range(3000)]
     evaluations = [MetricPoint(step + 0.5, step, {"accuracy": 0.5}, "evaluator-0") for step in range(0, 3000, 1000)]
     store.commit(Changes(jobs=(job,), points=tuple((job.key, point) for point in [*steps, *evaluations])))
-    found = store.points_of(job.key, limit=100)
-    assert len(found) == 100
-    assert [point for point in found if "accuracy" in point.metrics] == evaluations
+    metric_points = store.points_of(job.key, limit=100)
+    assert len(metric_points) == 100
+    assert [point for point in metric_points if "accuracy" in point.metrics] == evaluations
     store.close()
 
 
@@ -61,14 +61,14 @@ def test_an_endless_curve_stays_short_even_and_current(tmp_path: Path, monkeypat
     points = [MetricPoint(float(step), step, {"loss": float(step)}, "worker-0") for step in range(1234)]
     for begin in range(0, len(points), batch):
         store.commit(Changes(points=tuple((job.key, point) for point in points[begin : begin + batch])))
-        found = store.points_of(job.key)
+        metric_points = store.points_of(job.key)
         known = points[: begin + batch]
-        assert len(found) <= 51
-        assert found[0] == points[0]
-        assert found[-1] == known[-1]
-        steps = [point.step or 0 for point in found]
+        assert len(metric_points) <= 51
+        assert metric_points[0] == points[0]
+        assert metric_points[-1] == known[-1]
+        steps = [point.step or 0 for point in metric_points]
         assert len({later - earlier for earlier, later in pairwise(steps[:-1])}) <= 1
-        assert len(found) >= min(len(known), 25)
+        assert len(metric_points) >= min(len(known), 25)
     assert [point.step for point in store.points_of(job.key, limit=2)] == [0, 1233]
     assert [point.step for point in store.points_of(job.key, limit=1)] == [1233]
     store.close()

@@ -1,4 +1,4 @@
-"""Whatever becomes of the database file, what it held is there again, and what was found is kept."""
+"""Whatever happens to the database file, its content is restored, and the damaged file is kept."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def opened(path: Path, *, runs: bool = True, now: float = NOW) -> Opened:
 
 
 def fill(path: Path) -> None:
-    """A home with a backup, and changes since: a run that ended, one that was made, one that was deleted, and so on."""
+    """Create a home with a backup and later changes: a run that ended, one that was created, one that was deleted, and so on."""
     found = opened(path, runs=False)
     store = found.store
     for number in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""What is special to the SQLite store: its file, its cost, and what it says when the disk or the file fails it."""
+"""Properties of the SQLite store: its file, its cost, and its errors when the disk or the file fails."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_a_migration_cut_short_is_done_again(path: Path, monkeypatch: pytest.Mon
     store.close()
 
 
-# Cost, in steps of SQLite's machine: the same on every computer
+# Cost, in steps of SQLite's virtual machine: the same on every computer
 
 
 def _steps(store: SqliteStore, act: Callable[[], object]) -> int:
@@ -350,6 +350,6 @@ def test_cost_does_not_grow_with_finished_runs(store: SqliteStore) -> None:
     small = _costs(store)
     fill(201, 5001)
     large = _costs(store)
-    # A deeper tree and more of one phase in a page account for a little; 25 times as many runs must not show.
+    # A deeper tree and more runs of one phase per page cost a little; 25 times as many runs must not matter.
     grown = {name: (small[name], steps) for name, steps in large.items() if steps > small[name] * 1.5 + 50}
     assert grown == {}

@@ -1,4 +1,4 @@
-"""How busy GPUs are, over HTTP."""
+"""GPU utilization over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each duty of an agent fails by itself: the others are done, the cause is shown, and it goes on without a restart."""
+"""Each duty of an agent fails by itself: the others continue, the cause is reported, and it recovers without a restart."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPERATOR = "system:serviceaccount:fairway-system:fairway-operator"
 
 
 class Gpus:
-    """A probe; what it finds is set by the test."""
+    """A probe with results set by the test."""
 
     service = ""
     healthy = True
@@ -51,7 +51,7 @@ class Gpus:
 
 
 class Api:
-    """Does what it is asked, unless that is broken, and shows it in the mirrors."""
+    """An API server that executes requests, unless the test breaks them, and updates the agent's mirrors."""
 
     def __init__(self) -> None:
         self.broken: Callable[[str], bool] = lambda _: False
@@ -69,9 +69,9 @@ class Api:
         self._write(f"create/{kind.plural}", body)
         if kind.plural == "tokenreviews":
             return {"status": {"authenticated": True, "audiences": ["fairway-agent"], "user": {"username": OPERATOR}}}
-        made = msgspec.convert(body, GpuNode)
-        self.agent._gpu_nodes.put(made)
-        return made
+        gpu_node = msgspec.convert(body, GpuNode)
+        self.agent._gpu_nodes.put(gpu_node)
+        return gpu_node
 
     async def apply_status(self, kind: Any, body: Any, **_: Any) -> Any:
         self._write(f"apply_status/{kind.plural}", body)
@@ -79,20 +79,20 @@ class Api:
             known = self.agent._gpu_nodes.get("n1")
             return msgspec.convert({"metadata": body["metadata"], "spec": {"managed": known.spec.managed}, **body}, GpuNode)
         known = self.agent._nodes.get("n1")
-        told = msgspec.convert(body, Node)
-        return msgspec.structs.replace(known, status=msgspec.structs.replace(known.status, conditions=told.status.conditions))
+        node = msgspec.convert(body, Node)
+        return msgspec.structs.replace(known, status=msgspec.structs.replace(known.status, conditions=node.status.conditions))
 
     async def patch(self, kind: Any, _name: str, _namespace: str, operations: Any) -> Any:
         self._write(f"patch/{kind.plural}", operations)
-        known = self.agent._nodes.get("n1")
-        added = any(one["op"] == "add" for one in operations)
+        node = self.agent._nodes.get("n1")
+        added = any(operation["op"] == "add" for operation in operations)
         taints = [{"key": report.TAINT.key, "effect": "NoSchedule"}] if added else []
-        spec = msgspec.structs.replace(known.spec, taints=msgspec.convert({"taints": taints}, type(known.spec)).taints)
-        return msgspec.structs.replace(known, spec=spec)
+        spec = msgspec.structs.replace(node.spec, taints=msgspec.convert({"taints": taints}, type(node.spec)).taints)
+        return msgspec.structs.replace(node, spec=spec)
 
 
 class House:
-    """An agent on the API above."""
+    """An agent that uses the API server above."""
 
     def __init__(self, api: Api) -> None:
         self.api, self.probe = api, Gpus()
@@ -107,16 +107,16 @@ class House:
 
     @property
     def tainted(self) -> bool:
-        found = self.agent._nodes.get("n1")
-        return found is not None and bool(found.spec.taints)
+        node = self.agent._nodes.get("n1")
+        return node is not None and bool(node.spec.taints)
 
     @property
     def condition(self) -> str:
-        found = self.agent._nodes.get("n1")
-        return next((one.status for one in found.status.conditions), "") if found is not None else ""
+        node = self.agent._nodes.get("n1")
+        return next((one.status for one in node.status.conditions), "") if node is not None else ""
 
     def faults(self) -> list[str]:
-        return [one.text for one in self.agent._faults.all()]
+        return [fault.text for fault in self.agent._faults.all()]
 
     async def ask(self) -> dict[str, float]:
         return await busy.ask(f"http://127.0.0.1:{self.agent._port}", "token")
@@ -155,14 +155,14 @@ async def running(monkeypatch: pytest.MonkeyPatch, prepare: Callable[[House], No
 
 @dataclass(frozen=True)
 class Case:
-    """One place that fails."""
+    """A call that fails."""
 
     what: str
-    """`VERB/RESOURCE` of a write, or what else is called."""
+    """`VERB/RESOURCE` of a write, or the name of another function."""
     work: str
-    """The work that names the cause."""
+    """The duty that reports the cause."""
     shown: bool = True
-    """Whether the GpuNode shows it; where it cannot be written itself, the log does."""
+    """Whether the GpuNode shows the cause; where it cannot be written, only the log does."""
     owner: Any = None
 
     def __str__(self) -> str:
@@ -185,7 +185,7 @@ ELSEWHERE = {"create/tokenreviews": "tested below"}
 
 
 def break_it(house: House, case: Case, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Returns what repairs it."""
+    """Make the call fail; return a function that repairs it."""
     if case.owner is None:
         house.api.broken = lambda what: what == case.what
         return lambda: setattr(house.api, "broken", lambda _: False)
@@ -200,7 +200,7 @@ def break_it(house: House, case: Case, monkeypatch: pytest.MonkeyPatch) -> Calla
 
 
 async def goes_on(house: House, case: Case) -> None:
-    """Every duty but the one that fails is done."""
+    """Wait until every duty but the failing one is done."""
     looks = case.what not in ("devices", "judge")
     if case.what != "patch/nodes" and looks:
         await house.until("the taint", lambda: house.tainted)
@@ -218,7 +218,7 @@ async def test_the_other_duties_are_done_and_the_cause_is_shown(case: Case, monk
 
     def prepare(house: House) -> None:
         if case.what in ("devices", "judge", "devices_of"):
-            # An earlier agent has said what there is.
+            # An earlier agent has reported its GPUs.
             gpu = {"uuid": "GPU-1", "index": 0, "type": "A100", "healthy": case.what != "devices_of"}
             house.agent._gpu_nodes.put(msgspec.convert({"metadata": {"name": "n1"}, "status": {"gpus": [gpu]}}, GpuNode))
         house.probe.healthy = False
@@ -238,7 +238,7 @@ async def test_the_other_duties_are_done_and_the_cause_is_shown(case: Case, monk
         if case.what == "use":
             assert await house.ask() == {"GPU-1": 0.5}
         if case.what == "devices_of":
-            return  # What an earlier agent said is read once: its fault lapses.
+            return  # The report of an earlier agent is read once: the fault expires by itself.
         await house.until("everything is said", lambda: house.tainted and house.condition == "True" and house.agent._port != 0)
         await house.until("nothing fails", lambda: house.faults() == [] and house.status.faults == ())
 

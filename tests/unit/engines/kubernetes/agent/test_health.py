@@ -1,4 +1,4 @@
-"""Sick at once, well after a while."""
+"""Unhealthy at once, healthy only after a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask an agent: whose token the API server says is the operator's, and was made for this."""
+"""Callers allowed by an agent: the API server must confirm the token as the operator's, issued for this audience."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GOOD = {"authenticated": True, "audiences": [AUDIENCE], "user": {"username": OPE
 
 
 class Server:
-    """An API server that judges tokens."""
+    """An API server that reviews tokens."""
 
     def __init__(self, status: dict[str, Any] | None) -> None:
         self.status = status

@@ -1,4 +1,4 @@
-"""What an agent says, and when it says nothing."""
+"""What an agent reports, and when it reports nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent is told by its DaemonSet."""
+"""Settings that the DaemonSet passes to an agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests against a small server of this process: what is sent again, and what is not."""
+"""Requests against a small server in this process: which are retried, and which are not."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from fairway.engines.kubernetes.client.target import Target, User
 
 @pytest.fixture
 async def server():
-    """Answers what is scripted: (status, body, headers), or None to hang up. The requests are kept."""
+    """A server with scripted answers: (status, body, headers), or None to close the connection. Records the requests."""
     script, seen = [], []
 
     async def answer(request):
@@ -62,7 +62,7 @@ async def test_reads_are_repeated(connection, server):
     server[1].extend([(503, "later", {}), None, (429, "busy", {"Retry-After": "2"}), (200, "ok", {})])
     assert await connection.call("ask", "GET", "/") == b"ok"
     assert connection.pauses[-1] == pytest.approx(2.25)
-    assert len(connection.pauses) in (2, 3)  # aiohttp itself asks again when a connection was closed before the answer
+    assert len(connection.pauses) in (2, 3)  # aiohttp itself retries when a connection was closed before the answer
 
 
 async def test_it_gives_up_after_five(connection, server):

@@ -12,7 +12,7 @@ V1 = "client.authentication.k8s.io/v1"
 
 
 class Clock:
-    """A clock that stands."""
+    """A clock that does not advance."""
 
     def __init__(self):
         self.time = 1_000_000_000.0

@@ -1,4 +1,4 @@
-"""Logs and programs in a pod, against a small server that speaks the protocol."""
+"""Logs and programs in a pod, against a small server that implements the protocol."""
 
 import json
 
@@ -21,7 +21,7 @@ FAILED = {
 
 @pytest.fixture
 async def pod():
-    """(connection, asked): a pod whose programs say back what they are told."""
+    """(connection, asked): a pod whose programs echo their input."""
     asked = []
 
     async def log(request):

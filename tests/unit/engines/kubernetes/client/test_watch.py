@@ -1,4 +1,4 @@
-"""Watches against a small scripted server: what is asked, and what comes of the answers."""
+"""Watches against a small scripted server: their requests, and their reactions to the answers."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def failure(code, reason):
 
 @pytest.fixture
 async def world():
-    """(client, script, asked): each request takes the next of the script: events, a dict to be listed, or (code, reason)."""
+    """(client, script, asked): each request takes the next entry of the script: events, a dict to list, or (code, reason)."""
     script, asked = [], []
 
     async def answer(request):
@@ -50,7 +50,7 @@ async def world():
         response = web.StreamResponse()
         await response.prepare(request)
         text = "".join(json.dumps(one) + "\n" for one in given).encode()
-        for start in range(0, len(text), 37):  # lines do not come in one piece
+        for start in range(0, len(text), 37):  # lines arrive in pieces
             await response.write(text[start : start + 37])
         return response
 
@@ -66,7 +66,7 @@ async def world():
 
 
 async def collect(client, until, **options):
-    """What comes, flat, until there are so many."""
+    """Collect lists and changes, flattened, until there are `until` of them."""
     found = []
     async for one in follow(client, PODS, Scope(namespace="t", labels="a=b"), **options):
         if isinstance(one, Whole):

@@ -1,4 +1,4 @@
-"""The agent as it is installed: on its own node, with no more than it needs."""
+"""The agent's manifest: it acts on its own node only, with no more rights than it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an installation is taken away, from an API server that needs its time for definitions and namespaces."""
+"""Uninstalling, with an API server that takes time to delete definitions and namespaces."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ DEFINITION = {
 
 
 class ApiServer:
-    """Of the client, what taking away uses. What is deleted goes after some more looks at it.
+    """The methods of the client that uninstalling uses. Deleted objects disappear after some more reads.
 
-    A definition whose objects nobody has read before it is deleted stays, as with Kubernetes 1.36: its storage is not ready then.
+    A definition whose objects were not read before it is deleted stays, as with Kubernetes 1.36: its storage is not ready then.
     """
 
     def __init__(self, looks: int = 3) -> None:

@@ -1,4 +1,4 @@
-"""The chart is the same objects: whatever a setting changes in them, a value changes, too."""
+"""The chart renders the same objects: whatever a setting changes in them, a chart value changes too."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ OTHERS: dict[str, Any] = {
     "resources": {name: {"requests": {"cpu": "7"}} for name in HERE.resources},
     "gpu_nodes": {"gpu": "yes"},
 }
-"""Other values, where one cannot be made up."""
+"""Alternative values for settings for which none can be generated."""
 
 
 def shown(installation: Installation) -> str:
-    """The objects, whatever the operator is told by its settings."""
+    """Return the objects as JSON, without the content of the operator's settings."""
     text = settings(installation)
     plain = json.dumps(everything(installation)).replace(digest(text), "DIGEST")
     return plain.replace(json.dumps(text), '"SETTINGS"')
@@ -41,7 +41,7 @@ def templates() -> dict[str, str]:
     return {place: text for place, text in chart(HERE).items() if place.startswith("templates/")}
 
 
-@pytest.mark.parametrize("name", [one.name for one in msgspec.structs.fields(Installation) if one.name != "namespace"])
+@pytest.mark.parametrize("name", [field.name for field in msgspec.structs.fields(Installation) if field.name != "namespace"])
 def test_a_setting_that_objects_show_is_a_value_of_theirs(templates: dict[str, str], name: str) -> None:
     if isinstance(getattr(HERE, name), dict | str | bool | int) and shown(other(name)) != shown(HERE):
         assert f".Values.{name}" in "".join(templates.values())

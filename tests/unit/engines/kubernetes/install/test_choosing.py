@@ -1,4 +1,4 @@
-"""What was not said is decided by what the cluster has, and told."""
+"""Settings that the user leaves open are chosen by what the cluster has, and reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed: complete, in order, and with no more rights than are used."""
+"""The manifests are complete, in order, and grant no rights that are not used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = Installation(image="fairway:1", namespace="tools")
 
 
 def named(kind: str, installation: Installation = HERE) -> dict[str, dict[str, Any]]:
-    return {one["metadata"]["name"]: one for one in manifests(installation) if one["kind"] == kind}
+    return {manifest["metadata"]["name"]: manifest for manifest in manifests(installation) if manifest["kind"] == kind}
 
 
 def pod_of(deployment: dict[str, Any]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def pod_of(deployment: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_namespace_comes_first_and_accounts_before_those_who_use_them() -> None:
-    kinds = [one["kind"] for one in manifests(HERE)]
+    kinds = [manifest["kind"] for manifest in manifests(HERE)]
     assert kinds[0] == "Namespace"
     assert kinds.index("ServiceAccount") < kinds.index("Deployment")
     assert kinds.index("CustomResourceDefinition") < kinds.index("Deployment")
@@ -63,9 +63,9 @@ def test_a_neighbours_objects_are_read_only_where_it_queues(name: str) -> None:
 def test_the_record_is_a_claim_unless_a_volume_is_named() -> None:
     record = next(one for one in pod_of(named("Deployment")["fairway-operator"])["volumes"] if one["name"] == "record")
     assert record["persistentVolumeClaim"]["claimName"] in named("PersistentVolumeClaim")
-    said = Installation(image="fairway:1", record={"emptyDir": {}})
-    assert named("PersistentVolumeClaim", said) == {}
-    assert {"name": "record", "emptyDir": {}} in pod_of(named("Deployment", said)["fairway-operator"])["volumes"]
+    installation = Installation(image="fairway:1", record={"emptyDir": {}})
+    assert named("PersistentVolumeClaim", installation) == {}
+    assert {"name": "record", "emptyDir": {}} in pod_of(named("Deployment", installation)["fairway-operator"])["volumes"]
 
 
 def test_the_record_has_one_writer_and_schedulers_stand_by_on_other_nodes() -> None:

@@ -1,4 +1,4 @@
-"""Only Fairway says on pods whose turn it is."""
+"""Only Fairway may mark pods as admitted."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from fairway.engines.kubernetes.install.pod_marks import pod_marks
 
 
 def test_every_way_to_a_pod_is_guarded_and_each_policy_is_bound() -> None:
-    made = pod_marks("tools")
-    policies = {one["metadata"]["name"]: one["spec"] for one in made if one["kind"] == "ValidatingAdmissionPolicy"}
-    bindings = {one["spec"]["policyName"]: one["spec"] for one in made if one["kind"] == "ValidatingAdmissionPolicyBinding"}
+    manifests = pod_marks("tools")
+    policies = {one["metadata"]["name"]: one["spec"] for one in manifests if one["kind"] == "ValidatingAdmissionPolicy"}
+    bindings = {one["spec"]["policyName"]: one["spec"] for one in manifests if one["kind"] == "ValidatingAdmissionPolicyBinding"}
     assert policies.keys() == bindings.keys()
     assert all(one["validationActions"] == ["Deny"] for one in bindings.values())
     guarded = {

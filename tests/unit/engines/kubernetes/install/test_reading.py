@@ -1,4 +1,4 @@
-"""Mistakes in the administrator's file: all at once, each with its place, its value, what is wrong and the fix."""
+"""Mistakes in the administrator's file: all reported at once, each with its place, its value, the problem and the fix."""
 
 from __future__ import annotations
 

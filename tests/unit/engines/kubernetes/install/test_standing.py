@@ -1,4 +1,4 @@
-"""Whether what was installed is up, and why not, from what the cluster says."""
+"""Whether an installation is ready, and why not, from the state of the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes of a cluster, in whatever way their amounts are written."""
+"""Nodes of a cluster, with every notation of quantities."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fairway.engines.kubernetes.operator.cluster_nodes import is_ready, node_of
 def test_amounts_are_read_as_the_api_writes_them() -> None:
     given = {"cpu": "3920m", "memory": "65811516928m", "pods": "110", "nvidia.com/gpu": "8", "hugepages-2Mi": "0"}
     plain = {"metadata": {"name": "a", "labels": {"topology.kubernetes.io/zone": "z"}}, "status": {"allocatable": given}}
-    found = node_of(msgspec.convert(plain, Node))
-    assert (found.cpu, found.memory, found.tasks, found.other, found.rack) == (3.92, 65811517, 110, {"nvidia.com/gpu": 8}, "z")
+    node = node_of(msgspec.convert(plain, Node))
+    assert (node.cpu, node.memory, node.tasks, node.other, node.rack) == (3.92, 65811517, 110, {"nvidia.com/gpu": 8}, "z")
 
 
 def test_gpus_that_our_scheduler_hands_out_are_devices() -> None:

@@ -1,4 +1,4 @@
-"""Every pod of a run that can be rendered: its volumes are protected, its containers are confined, whatever the document adds."""
+"""In every pod of a run, the volumes are protected and the containers confined, whatever the document adds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rendered(job: Job, installation: Installation, code: str = "") -> list[dict[
 
 
 def variants() -> list[tuple[Installation, dict[str, Any]]]:
-    """Every choice that changes what a pod consists of, with every other."""
+    """Return every combination of the choices that change the content of a pod."""
     found = []
     choices = itertools.product(
         ({}, {"run_volume": CLAIM}),
@@ -62,7 +62,7 @@ def test_every_volume_that_a_pod_gets_is_protected_and_no_name_is_protected_for_
     inputs = {name for name in names if name.startswith(policy.OURS_BEGIN)}
     assert inputs == {"data-claim", "data-folder"}
     assert names - inputs <= policy.OURS
-    # `tmp` was one of every pod once, and is kept.
+    # Earlier versions mounted `tmp` in every pod; the name stays reserved.
     assert policy.OURS - names == {"tmp"}
 
 
@@ -134,15 +134,15 @@ def test_a_document_may_ask_for_less_and_for_what_is_allowed() -> None:
 
 def test_an_administrator_may_loosen_it() -> None:
     spec = {"containers": [{"name": "task"}]}
-    kept = confined(spec, Confinement(capabilities=("CHOWN", "SETUID")))
-    assert kept["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN", "SETUID"]}
+    manifest = confined(spec, Confinement(capabilities=("CHOWN", "SETUID")))
+    assert manifest["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN", "SETUID"]}
     assert confined(spec, Confinement(seccomp=False, privilege_escalation=True, capabilities=("ALL",))) == spec
     text = b'{"image": "f", "confinement": {"seccomp": false, "capabilities": ["SETUID"]}}'
     assert msgspec.json.decode(text, type=Installation).confinement == Confinement(seccomp=False, capabilities=("SETUID",))
 
 
 def test_what_a_step_brings_may_be_changed_by_the_task_whoever_it_runs_as(tmp_path: Path) -> None:
-    """Root without capabilities writes to what is its own, and to what everybody may write to."""
+    """Root without capabilities can write only to its own files and to files that are writable for all users."""
     folder = tmp_path / "code"
     (folder / "inner").mkdir(parents=True, mode=0o700)
     script, secret, outside = folder / "run.sh", folder / "inner" / "key", tmp_path / "outside"

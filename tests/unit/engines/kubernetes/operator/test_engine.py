@@ -1,4 +1,4 @@
-"""What the operator believes of a pod while answers and events cross."""
+"""The operator's view of a pod while answers and watch events arrive in any order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fairway.state.phase import TaskPhase
 
 
 class Server:
-    """An API server whose answer to a create comes after the mirror has heard, when told so."""
+    """An API server that, on request, delivers the event of a create to the mirror before it answers."""
 
     def __init__(self) -> None:
         self.pods: Any = Mirror(self, None, indexes={BY_RUN: by_run})  # type: ignore[arg-type, var-annotated]
@@ -147,7 +147,7 @@ async def test_pods_of_a_node_that_does_not_answer_for_long_are_lost_without_a_f
     await engine.perform([action])
     server.nodes.put(node("Unknown"))
     (report,) = await engine.observe([action.tasks[0].key])
-    assert report.phase is TaskPhase.RUNNING  # not for long yet
+    assert report.phase is TaskPhase.RUNNING  # not long enough yet
     monkeypatch.setattr(engines, "LOST_AFTER", 0.0)
     (report,) = await engine.observe([action.tasks[0].key])
     assert (report.phase, report.exit and report.exit.disrupted) == (TaskPhase.LOST, "its node a was lost")
@@ -228,7 +228,7 @@ async def test_of_a_task_that_has_a_pod_the_pod_tells(tmp_path: Path) -> None:
 
 
 class Named(Server):
-    """Has Services too, by name; each says whose run it is of."""
+    """A server with Services too, by name; each value is the run of the Service."""
 
     def __init__(self, **services: str) -> None:
         super().__init__()
@@ -280,7 +280,7 @@ async def test_pods_of_an_earlier_version_keep_the_name_by_which_they_find_each_
     assert body["spec"]["subdomain"] == "m-1"
     order = PodOrder.decode(next(one["value"] for one in body["spec"]["containers"][0]["env"] if one["name"] == VARIABLE))
     assert order.starts[0].env["MASTER_ADDR"] == "m-1-worker-0.m-1.team.svc.cluster.local"
-    # When none of them is left the run goes by the new name.
+    # When no such pod is left, the run uses the new name.
     gangs.pods = lambda _run: [msgspec.structs.replace(old, status=msgspec.structs.replace(old.status, phase="Failed"))]
     await gangs.reach(run, None)
     assert gangs.manifests(action)[0]["spec"]["subdomain"] == "m-1-run"
@@ -289,7 +289,7 @@ async def test_pods_of_an_earlier_version_keep_the_name_by_which_they_find_each_
 
 
 class Letting(Server):
-    """Remembers what is deleted, and of what the finalizer is taken."""
+    """Records the deleted pods, and those whose finalizer was removed."""
 
     def __init__(self) -> None:
         super().__init__()

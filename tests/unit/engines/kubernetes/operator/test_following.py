@@ -1,4 +1,4 @@
-"""Logs of pods that come and go, followed."""
+"""Following the logs of pods that are created and deleted."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ WAITS, RUNS, ENDED = ContainerState(), ContainerState(running=Running()), Contai
 
 
 class World:
-    """Pods and their logs, moved by hand."""
+    """Pods and their logs, controlled by the test."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, list[bytes | Exception | None]] = {}
-        """By pod: what the node says, piece by piece; None: it waits for more."""
+        """By pod: the chunks that the node sends; None: the stream stays open and waits."""
         self.record: dict[TaskKey, bytes] = {}
         self.asked: list[LogQuery] = []
         self.more = asyncio.Event()

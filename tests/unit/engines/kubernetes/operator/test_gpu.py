@@ -1,4 +1,4 @@
-"""Who gives a pod its GPUs, and how it is told of them."""
+"""Which component allocates the GPUs of a pod, and how the pod learns of them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_a_plugin_cannot_give_is_refused_and_never_rounded_up(need: Need, p
     with pytest.raises(RefusedError, match="the cluster's own scheduler"):
         giver(need, placement, those(managed()), THEIRS)
     assert giver(need, placement, those(managed(), plugged()), PLUGIN) is Giver.FAIRWAY
-    # Nodes that Fairway manages may be on their way.
+    # Nodes that Fairway manages may join later.
     assert giver(need, placement, those(plugged()), FAIRWAY) is Giver.FAIRWAY
     assert giver(need, placement, those(), PLUGIN) is Giver.FAIRWAY
 

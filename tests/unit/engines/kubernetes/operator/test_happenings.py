@@ -1,4 +1,4 @@
-"""Events of a run on its object: each once, and nothing old after a restart."""
+"""Events of a run on its object: each once, and none repeated after a restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Clock:
 
 
 class Server:
-    """Keeps what is created; the same name twice is refused."""
+    """Stores created objects; the same name twice is refused."""
 
     def __init__(self, wanted: int) -> None:
         self.made: dict[str, dict[str, Any]] = {}
@@ -61,8 +61,8 @@ async def test_each_event_is_told_once_and_what_is_long_ago_never() -> None:
 
 
 def test_an_event_is_about_the_object_and_no_longer_than_the_server_takes() -> None:
-    made = event_of(JOB, happened(9_000.0, message="x" * 5000), "one")
-    assert made["regarding"]["uid"] == "u-1"
-    assert made["metadata"]["name"].startswith("mnist.")
-    assert len(made["note"]) == LONGEST
-    assert made["eventTime"] == "1970-01-01T02:30:00.000000Z"
+    manifest = event_of(JOB, happened(9_000.0, message="x" * 5000), "one")
+    assert manifest["regarding"]["uid"] == "u-1"
+    assert manifest["metadata"]["name"].startswith("mnist.")
+    assert len(manifest["note"]) == LONGEST
+    assert manifest["eventTime"] == "1970-01-01T02:30:00.000000Z"

@@ -1,4 +1,4 @@
-"""Logs outlive pods: those that end, those that are deleted, and those whose node is lost, with a word of what is not there."""
+"""Logs outlive pods that end, are deleted, or lose their node, with a note about what is missing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pod(phase: str = "Running") -> Pod:
 
 
 class Node:
-    """What a kubelet answers, by whether the log is followed."""
+    """A kubelet with answers for followed logs and for logs read at once."""
 
     connection = None
 
@@ -87,7 +87,7 @@ async def printed(keeping: Keeping, pods: list[Pod] | None = None) -> bytes:
 
 
 async def followed(keeping: Keeping) -> None:
-    """Until the stream of a pod has ended, or nobody tries any more."""
+    """Wait until the streams of a pod have ended and no retry is pending."""
     before = asyncio.all_tasks()
     keeping.tailing.notice(PLACE, None, pod())
     await asyncio.gather(*(asyncio.all_tasks() - before))

@@ -1,4 +1,4 @@
-"""Runs as their objects and pods show them, for an operator that has lost its record."""
+"""Runs recovered from their objects and pods, for an operator that has lost its record."""
 
 from __future__ import annotations
 

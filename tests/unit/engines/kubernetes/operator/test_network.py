@@ -1,4 +1,4 @@
-"""The network of pods: the node's or their own, ports that never clash, and what only policy gives."""
+"""The network of pods: the node's or their own, ports that never clash, and what only a network policy provides."""
 
 from __future__ import annotations
 

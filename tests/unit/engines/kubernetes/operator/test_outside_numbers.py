@@ -1,6 +1,6 @@
-"""2,000 generated termination messages, told messages, annotations and loads: none raises, each bad one is left out and told.
+"""2,000 generated termination messages, pod messages, annotations and loads: none raises, each bad one is skipped and reported.
 
-What is believed is written to a real store, so that a number which only the store refuses is found here too.
+Accepted values are written to a real store, so that a number that only the store refuses fails here too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BAD = (
     *(2**70, -(2**70), 2**63, 10**400, -1, 256, 1.5, 1e308, -1e308, math.nan, math.inf, -math.inf),
     *("boom", "", "NaN", "\ud800", "9" * 5000, True, False, None, [], {}, [[1]], {"code": 1}, [None] * 50),
 )
-"""In the place of a number."""
+"""Values in place of a number."""
 
 
 def any_value(chance: random.Random) -> Any:
@@ -52,7 +52,7 @@ def any_value(chance: random.Random) -> Any:
 
 
 def spoilt(plain: Any, chance: random.Random) -> Any:
-    """The same data with one value somewhere replaced, left out or added."""
+    """Return the same data with one value somewhere replaced, removed or added."""
     if isinstance(plain, dict) and plain and chance.random() < 0.9:
         name = chance.choice(sorted(plain))
         if chance.random() < 0.1:
@@ -65,7 +65,7 @@ def spoilt(plain: Any, chance: random.Random) -> Any:
 
 
 def text_of(plain: Any, chance: random.Random) -> str:
-    """As JSON; now and then cut, nested deeply, or no JSON at all."""
+    """Return JSON, sometimes truncated, deeply nested, or invalid."""
     kind = chance.random()
     if kind < 0.05:
         return "[" * 2000 + "]" * 2000
@@ -104,7 +104,7 @@ def test_no_termination_message_raises_and_each_bad_one_is_told(store: SqliteSto
         if report.message and "damaged" in report.message:
             told += 1
             assert str(exit_code) in report.message
-            # The kubelet's own number counts then.
+            # The kubelet's own exit code is used then.
             assert (report.exit.code, report.exit.signal) in ((exit_code, None), (None, exit_code - 128))
         elif record is not None:
             assert (report.exit.code, report.exit.signal) == (record["code"], record["signal"])
@@ -184,7 +184,7 @@ def test_no_message_of_a_pod_raises_and_what_is_left_out_is_told(store: SqliteSt
     refused: list[str] = []
 
     async def take(seen: Observation) -> None:
-        """As the loop does."""
+        """Process the observation as the loop does."""
         points = [(point.time, point.step, point.metrics) for point in seen.points]
         folded = fold_progress(job, "worker-0", points)
         if seen.checkpoint_step is not None:
@@ -207,10 +207,10 @@ def test_no_message_of_a_pod_raises_and_what_is_left_out_is_told(store: SqliteSt
 
 
 def test_a_loss_that_became_nan_is_taken_and_the_rest_of_its_message_too() -> None:
-    taken: list[Observation] = []
+    observations: list[Observation] = []
 
     async def take(seen: Observation) -> None:
-        taken.append(seen)
+        observations.append(seen)
 
     points = [{"time": 1.0, "step": 1, "metrics": {"loss": math.nan, "other": 1.0}}, {"time": 2.0, "step": 2**70, "metrics": {}}]
     body = json.dumps({"task": "worker-0", "attempt": 0, "points": points}).encode()
@@ -219,7 +219,7 @@ def test_a_loss_that_became_nan_is_taken_and_the_rest_of_its_message_too() -> No
         200,
         "a metric point was left out: step is an integer of 71 bits, and a signed integer of 64 bits was expected\n",
     )
-    (point,) = taken[0].points
+    (point,) = observations[0].points
     assert math.isnan(point.metrics["loss"])
     assert point.metrics["other"] == 1.0
 
@@ -259,13 +259,13 @@ def test_no_load_of_a_router_raises_anything_but_a_refusal() -> None:
     for _ in range(TRIES):
         text = text_of(spoilt(plain, chance), chance).encode(errors="replace")
         try:
-            found = checked_route(decode_load(text))
+            load = checked_route(decode_load(text))
         except ValueError:
             refused += 1
             continue
         taken += 1
-        # What is believed can be added to what others counted, and written down.
-        both = add_loads([GOOD, found])
+        # An accepted load can be added to those of others, and encoded.
+        both = add_loads([GOOD, load])
         assert decode_load(encode_load(both)) == both
         assert all(-(2**63) <= number < 2**63 for number in (both.arrived, both.held, both.expired))
     assert refused > TRIES / 4

@@ -1,4 +1,4 @@
-"""The pod of a task, and what is read back from it."""
+"""The pod of a task, and how its state is read."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ def test_a_pod_has_a_name_of_its_own_at_every_attempt_and_a_host_name_that_stays
 
 
 def test_every_rank_is_told_of_its_peers_by_name() -> None:
-    told = PodOrder.decode(variables(made(job(), 1))[VARIABLE])
-    (start,) = told.starts
+    order = PodOrder.decode(variables(made(job(), 1))[VARIABLE])
+    (start,) = order.starts
     assert start.argv == ["python", "train.py"]
     assert start.env["MASTER_ADDR"] == "mnist-7-worker-0.mnist-7-run.team.svc.cluster.local"
     assert (start.env["RANK"], start.env["WORLD_SIZE"]) == ("1", "2")
-    assert told.checkpoints == start.env["FAIRWAY_CHECKPOINT_DIR"]
+    assert order.checkpoints == start.env["FAIRWAY_CHECKPOINT_DIR"]
 
 
 def test_several_processes_of_a_pod_have_ranks_of_their_own() -> None:
-    told = PodOrder.decode(variables(made(job(processes=2), 1))[VARIABLE])
-    assert [start.env["RANK"] for start in told.starts] == ["2", "3"]
+    order = PodOrder.decode(variables(made(job(processes=2), 1))[VARIABLE])
+    assert [start.env["RANK"] for start in order.starts] == ["2", "3"]
 
 
 def test_the_scheduler_is_told_of_the_gang() -> None:
@@ -151,8 +151,8 @@ def test_requirements_are_made_into_an_environment_in_the_tasks_own_image() -> N
     (used,) = [mount for mount in body["spec"]["containers"][0]["volumeMounts"] if mount["name"] == "cache"]
     assert used == {"name": "cache", "mountPath": "/fairway/cache", "subPath": "team", "readOnly": True}
     assert PodOrder.decode(variables(body)[VARIABLE]).environment == "/fairway/environment"
-    kept = Installation(image="fairway:1", cache_volume={"persistentVolumeClaim": {"claimName": "cache"}})
-    assert {"name": "cache", **kept.cache_volume} in made(run, installation=kept)["spec"]["volumes"]
+    installation = Installation(image="fairway:1", cache_volume={"persistentVolumeClaim": {"claimName": "cache"}})
+    assert {"name": "cache", **installation.cache_volume} in made(run, installation=installation)["spec"]["volumes"]
     assert len(made(job())["spec"]["initContainers"]) == 1
 
 
@@ -221,8 +221,8 @@ def test_inputs_are_mounted_where_they_may_be_and_refused_with_the_fix_where_not
     assert "pvc://CLAIM/PATH" in found.refused[1]
     here = Installation(image="fairway:1", allowed=allowed)
     body = made(job(data={"train": "/data/mnist"}), installation=here)
-    told = PodOrder.decode(variables(body)[VARIABLE])
-    assert told.starts[0].env["FAIRWAY_DATA_TRAIN"] == "/fairway/data/train"
+    order = PodOrder.decode(variables(body)[VARIABLE])
+    assert order.starts[0].env["FAIRWAY_DATA_TRAIN"] == "/fairway/data/train"
 
 
 def test_names_that_would_be_too_long_are_refused_before_anything_is_made() -> None:
@@ -278,31 +278,31 @@ def ended(code: int, message: str = "", reason: str = "Error", **more: Any) -> d
 
 def test_a_pod_that_waits_says_why() -> None:
     waits = seen(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": "needs 4 GPUs"}])
-    told = observe.report(KEY, waits)
-    assert (told.phase, told.message, told.node) == (TaskPhase.PLACED, "needs 4 GPUs", None)
+    report = observe.report(KEY, waits)
+    assert (report.phase, report.message, report.node) == (TaskPhase.PLACED, "needs 4 GPUs", None)
 
 
 def test_a_pod_that_cannot_get_its_image_says_so() -> None:
     stuck = {"name": "task", "image": "nope:1", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}
-    told = observe.report(KEY, seen(phase="Pending", node="a", containerStatuses=[stuck]))
-    assert (told.phase, told.message, told.node) == (TaskPhase.STARTING, "ImagePullBackOff: not found", "a")
+    report = observe.report(KEY, seen(phase="Pending", node="a", containerStatuses=[stuck]))
+    assert (report.phase, report.message, report.node) == (TaskPhase.STARTING, "ImagePullBackOff: not found", "a")
 
 
 def test_a_pod_that_runs_has_a_start_a_node_and_devices() -> None:
     running = {"name": "task", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
-    told = observe.report(
+    report = observe.report(
         KEY, seen(phase="Running", node="a", containerStatuses=[running], annotations={marks.GPU_IDS: "GPU-1,GPU-2"})
     )
-    assert (told.phase, told.started, told.devices) == (TaskPhase.RUNNING, 1767225600.0, ("GPU-1", "GPU-2"))
+    assert (report.phase, report.started, report.devices) == (TaskPhase.RUNNING, 1767225600.0, ("GPU-1", "GPU-2"))
 
 
 def test_an_end_is_read_from_what_our_first_process_left() -> None:
     record = ending.encode("worker-0", 1, None, 11)
-    told = observe.report(KEY, seen(phase="Failed", node="a", containerStatuses=[ended(139, record)]))
-    assert told.phase is TaskPhase.FAILED
-    assert told.exit is not None
-    assert (told.exit.code, told.exit.signal, told.exit.rank, told.exit.by_us) == (None, 11, 1, False)
-    assert told.finished == 1767225660.0
+    report = observe.report(KEY, seen(phase="Failed", node="a", containerStatuses=[ended(139, record)]))
+    assert report.phase is TaskPhase.FAILED
+    assert report.exit is not None
+    assert (report.exit.code, report.exit.signal, report.exit.rank, report.exit.by_us) == (None, 11, 1, False)
+    assert report.finished == 1767225660.0
 
 
 def test_an_end_without_our_words_is_read_from_the_exit_code() -> None:
@@ -344,31 +344,31 @@ def test_who_ends_of_a_deletion_by_somebody_else_has_not_failed() -> None:
         return msgspec.convert(plain, Pod)
 
     assert observe.disruption(deleted("2026-01-01T00:01:20Z")) == "its pod was deleted by a user or another program"
-    # It had ended a minute before anybody asked.
+    # The pod had ended a minute before its deletion was requested.
     assert observe.disruption(deleted("2026-01-01T00:02:30Z")) == ""
 
 
 def test_who_was_ended_by_us_is_stopped_whatever_its_code_says() -> None:
-    told = observe.report(
+    report = observe.report(
         KEY, seen(phase="Failed", node="a", containerStatuses=[ended(143)], annotations={marks.DELETED_FOR: "GangRestart"})
     )
-    assert told.phase is TaskPhase.STOPPED
-    assert told.exit is not None
-    assert told.exit.by_us
+    assert report.phase is TaskPhase.STOPPED
+    assert report.exit is not None
+    assert report.exit.by_us
 
 
 @pytest.mark.parametrize(("at", "phase"), [("00:01:20", TaskPhase.STOPPED), ("00:02:30", TaskPhase.SUCCEEDED)])
 def test_who_saves_on_request_and_exits_with_0_is_stopped_and_not_done(at: str, phase: TaskPhase) -> None:
-    found = seen(phase="Succeeded", node="a", containerStatuses=[ended(0)], annotations={marks.DELETED_FOR: "priority"})
-    plain = msgspec.to_builtins(found)
+    pod = seen(phase="Succeeded", node="a", containerStatuses=[ended(0)], annotations={marks.DELETED_FOR: "priority"})
+    plain = msgspec.to_builtins(pod)
     plain["metadata"] |= {"deletionTimestamp": f"2026-01-01T{at}Z", "deletionGracePeriodSeconds": 30}
     assert observe.report(KEY, msgspec.convert(plain, Pod)).phase is phase
 
 
 def test_code_that_could_not_be_brought_is_said_in_words() -> None:
     failed = {"name": "code", "state": {"terminated": {"exitCode": 1, "message": "x\nReadError: not a gzip file\n"}}}
-    told = observe.report(KEY, seen(phase="Failed", node="a", initContainerStatuses=[failed]))
-    assert told.message == "code or data could not be brought into the pod: ReadError: not a gzip file"
+    report = observe.report(KEY, seen(phase="Failed", node="a", initContainerStatuses=[failed]))
+    assert report.message == "code or data could not be brought into the pod: ReadError: not a gzip file"
 
 
 def test_a_mark_to_leave_is_read_and_nonsense_is_not() -> None:
@@ -386,10 +386,10 @@ def test_marks_that_are_none_are_refused_with_their_name(noted: dict[str, str]) 
 
 def test_a_pod_that_is_deleted_before_it_has_a_place_is_over() -> None:
     deleted = {"name": "mnist-7-worker-0-r0", "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    told = observe.report(KEY, msgspec.convert({"metadata": deleted, "status": {"phase": "Pending"}}, Pod))
-    assert told.phase is TaskPhase.FAILED
-    assert told.exit is not None
-    assert told.exit.disrupted == "its pod was deleted by a user or another program"
+    report = observe.report(KEY, msgspec.convert({"metadata": deleted, "status": {"phase": "Pending"}}, Pod))
+    assert report.phase is TaskPhase.FAILED
+    assert report.exit is not None
+    assert report.exit.disrupted == "its pod was deleted by a user or another program"
 
 
 def test_a_node_whose_clock_is_an_hour_behind_does_not_make_a_deletion_a_failure() -> None:

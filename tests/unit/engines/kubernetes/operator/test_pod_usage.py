@@ -1,4 +1,4 @@
-"""What pods use, as far as anybody says so."""
+"""Resource usage of pods, as far as metrics are available."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pod(name: str, devices: str = "", phase: str = "Running") -> Pod:
 
 
 class Metrics:
-    """A cluster with metrics, or without."""
+    """A cluster that returns these pod metrics."""
 
     def __init__(self, *items: dict[str, Any]) -> None:
         self._items = items

@@ -1,4 +1,4 @@
-"""What documents may not ask of a cluster: every way out of a pod, a namespace or the queue is watched."""
+"""What documents may not request of a cluster: every way out of a pod, a namespace or the queue is refused."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_what_the_installation_does_not_share_may_be_had() -> None:
         {"name": "c", "hostPath": {"path": "/srv/data"}},
         {"name": "data", "emptyDir": {}},
     ]
-    mounts = [{"name": one["name"], "mountPath": f"/mine/{one['name']}"} for one in volumes]
+    mounts = [{"name": volume["name"], "mountPath": f"/mine/{volume['name']}"} for volume in volumes]
     spec = {"volumes": volumes, "containers": [{"name": "task", "volumeMounts": mounts}], "automountServiceAccountToken": False}
     assert policy.refusals(spec, MEANS, GIVEN) == []
     over = {

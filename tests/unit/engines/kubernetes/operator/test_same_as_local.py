@@ -1,4 +1,4 @@
-"""What a task gets in a pod is what it gets on one machine, but for addresses and folders: every framework, in every shape."""
+"""A task gets the same in a pod as on one machine, except for addresses and folders: every framework, in every shape."""
 
 from __future__ import annotations
 
@@ -58,23 +58,23 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }
 OF_ONE_MACHINE = {"OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include"}
-"""Variables that only a gang on loopback has."""
+"""Variables set only for a gang on loopback."""
 OF_A_NODE = re.compile(r"(OMPI_COMM_WORLD_)?LOCAL_(RANK|WORLD_SIZE|SIZE)|GROUP_(RANK|WORLD_SIZE)|FAIRWAY_FIRST_ON_NODE")
-"""Variables that count over a node: on one machine all tasks are on the same, and each pod is one of its own."""
+"""Variables that are counted per node: on one machine all tasks share the node, while each pod counts as its own."""
 OF_SEVERAL = re.compile(r"FAIRWAY_REMOTE_HOSTS|(OMPI|PRTE)_MCA_(plm.*|(orte|prte)_(leave_session_attached|keep_fqdn_hostnames))")
-"""Variables that only a gang on several machines has: how MPI reaches the others."""
+"""Variables set only for a gang on several machines: how MPI reaches the others."""
 
 
 def gang(framework: str, shape: dict[str, Any]) -> tuple[Job, tuple[Task, ...], Topology]:
-    """A run as a cluster has it."""
+    """Return a run as it is on a cluster."""
     spec = JobSpec.model_validate({"framework": framework, **shape})
     job = Job(JobKey("team", "mnist-7"), "mnist", 7, spec, Origin(spread=True), created=0.0)
-    tasks = tuple(make_tasks(job, {name: one.replicas.min for name, one in spec.roles.items()}, 8.0, 0.0))
+    tasks = tuple(make_tasks(job, {name: role.replicas.min for name, role in spec.roles.items()}, 8.0, 0.0))
     return job, tasks, naming.topology(job, tasks, DOMAIN)
 
 
 def on_one_machine(topology: Topology) -> Topology:
-    """The same gang on loopback, each port once."""
+    """Return the same gang on loopback, each port used once."""
     members = [
         replace(member, host="127.0.0.1", ports=tuple(range(30000 + 100 * at, 30000 + 100 * at + len(member.ports))))
         for at, member in enumerate(topology.members)
@@ -83,7 +83,7 @@ def on_one_machine(topology: Topology) -> Topology:
 
 
 def plain(text: str, topology: Topology, folders: dict[str, str]) -> str:
-    """The text without addresses and folders: whom it means and which port stay, where one can tell."""
+    """Return the text without addresses and folders; member and port stay in it where they can be identified."""
     for member in topology.members:
         for number, port in enumerate(member.ports):
             text = text.replace(f"{member.host}:{port}", f"<{member.name}:{number}>")
@@ -176,14 +176,14 @@ def test_the_first_worker_starts_all_ranks_and_the_others_wait_for_them() -> Non
 
 
 def test_the_first_rank_speaks_for_the_task_that_speaks_for_the_run() -> None:
-    speaks = {name: (told.remote.task, told.remote.ranks) for name, told in orders("launcher").items() if told.remote}
+    speaks = {name: (order.remote.task, order.remote.ranks) for name, order in orders("launcher").items() if order.remote}
     assert speaks == {"launcher-0": ("launcher-0", 1), "worker-0": ("launcher-0", 2), "worker-1": ("worker-1", 2)}
-    assert [told.remote.task for told in orders("workers").values() if told.remote] == ["worker-0", "worker-1"]
+    assert [order.remote.task for order in orders("workers").values() if order.remote] == ["worker-0", "worker-1"]
 
 
 def test_ranks_that_stayed_in_one_pod_are_noticed_where_we_wrote_the_call() -> None:
     host = "mnist-7-worker-1.mnist-7-run.team.svc.cluster.local"
-    must = {name: told.remote.must_reach for name, told in orders("workers").items() if told.remote}
+    must = {name: order.remote.must_reach for name, order in orders("workers").items() if order.remote}
     assert must == {"worker-0": [host], "worker-1": []}
     for shape in ("launcher", "mpirun"):
-        assert not any(told.remote.must_reach for told in orders(shape).values() if told.remote)
+        assert not any(order.remote.must_reach for order in orders(shape).values() if order.remote)

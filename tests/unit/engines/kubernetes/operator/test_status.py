@@ -1,4 +1,4 @@
-"""The status of a TrainingJob object names what fails for its run."""
+"""The status of a TrainingJob object reports failures that concern its run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairway.testing.builders import a_job
 def degraded(status: dict[str, object]) -> dict[str, str] | None:
     conditions = status["conditions"]
     assert isinstance(conditions, list)
-    return next((one for one in conditions if one["type"] == "Degraded"), None)
+    return next((condition for condition in conditions if condition["type"] == "Degraded"), None)
 
 
 def test_a_fault_is_a_condition_until_it_is_over() -> None:

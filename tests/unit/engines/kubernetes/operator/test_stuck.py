@@ -1,4 +1,4 @@
-"""Pods that have a node and do not begin say nothing themselves; Events do."""
+"""Placed pods that do not start: the reason comes from Events, not from the pods."""
 
 from __future__ import annotations
 

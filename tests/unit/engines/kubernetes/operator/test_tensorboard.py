@@ -1,4 +1,4 @@
-"""The TensorBoard of a run: what it runs in, what it reads, where it answers."""
+"""The TensorBoard of a run: its pod, its input, and its address."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def spec(**more: Any) -> JobSpec:
 
 def test_it_reads_the_runs_own_folder_and_can_change_nothing() -> None:
     here = Installation(image="fairway:1", run_volume=SHARED)
-    made = tensorboard.deployment(RUN, spec(), here, Runtime("tb:2", env={"A": "B"}), OWNER)
-    inside = made["spec"]["template"]["spec"]
+    manifest = tensorboard.deployment(RUN, spec(), here, Runtime("tb:2", env={"A": "B"}), OWNER)
+    inside = manifest["spec"]["template"]["spec"]
     (container,) = inside["containers"]
     assert container["volumeMounts"] == [
         {"name": "run", "mountPath": "/fairway/run", "subPath": "team/mnist-7", "readOnly": True}
@@ -32,14 +32,16 @@ def test_it_reads_the_runs_own_folder_and_can_change_nothing() -> None:
     assert container["command"][:5] == ["python3", "-m", "tensorboard.main", "--logdir", "/fairway/run/tensorboard"]
     assert (container["image"], container["env"]) == ("tb:2", [{"name": "A", "value": "B"}])
     assert inside["automountServiceAccountToken"] is False
-    assert made["metadata"]["ownerReferences"] == [OWNER], "it goes with its run's object"
+    assert manifest["metadata"]["ownerReferences"] == [OWNER], "it goes with its run's object"
 
 
 def test_its_service_finds_it_and_nothing_of_the_run() -> None:
     here = Installation(image="fairway:1")
-    made = tensorboard.deployment(RUN, spec(), here, Runtime("tb:2"), OWNER)
+    manifest = tensorboard.deployment(RUN, spec(), here, Runtime("tb:2"), OWNER)
     found = tensorboard.service(RUN, OWNER)
-    assert found["spec"]["selector"] == made["spec"]["template"]["metadata"]["labels"] == {"fairway.dev/tensorboard": "mnist-7"}
+    assert (
+        found["spec"]["selector"] == manifest["spec"]["template"]["metadata"]["labels"] == {"fairway.dev/tensorboard": "mnist-7"}
+    )
     assert tensorboard.address(RUN, "cluster.local") == "http://mnist-7-tensorboard.team.svc.cluster.local:6006"
 
 
@@ -55,12 +57,12 @@ def test_its_service_finds_it_and_nothing_of_the_run() -> None:
 def test_the_administrators_line_comes_first_then_what_the_run_runs_in(
     runtimes: dict[str, Runtime], image: str, expected: str | None
 ) -> None:
-    found = tensorboard.runtime_for(spec(environment={"image": image}), Installation(image="fairway:1", runtimes=runtimes))
-    assert (found.image if found else None) == expected
+    runtime = tensorboard.runtime_for(spec(environment={"image": image}), Installation(image="fairway:1", runtimes=runtimes))
+    assert (runtime.image if runtime else None) == expected
 
 
 def test_a_folder_of_the_documents_own_is_read_where_it_is_absolute() -> None:
     here = Installation(image="fairway:1")
-    asked = spec(tensorboard={"dir": "/fairway/run/shared/events"})
-    (container,) = tensorboard.deployment(RUN, asked, here, Runtime("x"), OWNER)["spec"]["template"]["spec"]["containers"]
+    job_spec = spec(tensorboard={"dir": "/fairway/run/shared/events"})
+    (container,) = tensorboard.deployment(RUN, job_spec, here, Runtime("x"), OWNER)["spec"]["template"]["spec"]["containers"]
     assert "/fairway/run/shared/events" in container["command"]

@@ -1,4 +1,4 @@
-"""How MLflow's client finds the operator from a pod."""
+"""How MLflow's client in a pod finds the operator."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def test_who_has_a_server_of_their_own_keeps_it_and_our_token_stays_here() -> No
 
 
 def test_a_document_or_a_secret_that_leads_elsewhere_wins() -> None:
-    found = JobSpec.model_validate({"roles": {"worker": {"command": ["a"]}}, "env": {"MLFLOW_TRACKING_URI": "http://theirs"}})
+    spec = JobSpec.model_validate({"roles": {"worker": {"command": ["a"]}}, "env": {"MLFLOW_TRACKING_URI": "http://theirs"}})
     container: dict[str, Any] = {"env": []}
-    track(container, Job(JobKey("team", "mnist-7"), "mnist", 7, found, Origin()), "worker", "http://operator:8080", "s")
+    track(container, Job(JobKey("team", "mnist-7"), "mnist", 7, spec, Origin()), "worker", "http://operator:8080", "s")
     assert container["env"] == []
     theirs = {"name": "MLFLOW_TRACKING_TOKEN", "valueFrom": {"secretKeyRef": {"name": "fairway-secrets", "key": "x"}}}
     assert set(variables(env=[theirs])) == {"MLFLOW_TRACKING_TOKEN"}

@@ -1,4 +1,4 @@
-"""The step before a task: code from a ConfigMap and from git, and every mistake in the last line that it prints."""
+"""The init container of a task: code from a ConfigMap and from git, and every error in the last line of its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom the API server vouches for."""
+"""Callers that the API server authenticates."""
 
 from __future__ import annotations
 

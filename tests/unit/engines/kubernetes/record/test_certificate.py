@@ -1,4 +1,4 @@
-"""The record's own certificate, shaken hands with by OpenSSL."""
+"""The certificate of the record API, tested with TLS handshakes of OpenSSL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def client(trusted: OwnCertificate, own: OwnCertificate | None) -> ssl.SSLContex
 
 
 def shake_hands(server: ssl.SSLContext, caller: ssl.SSLContext, name: str) -> None:
-    """A whole handshake in memory, and a byte after it; raises what either side says."""
+    """Perform a TLS handshake in memory and send a byte; raise the error of either side."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [
         caller.wrap_bio(to_client, to_server, server_hostname=name),

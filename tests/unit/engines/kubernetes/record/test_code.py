@@ -1,4 +1,4 @@
-"""Code that callers send."""
+"""Code that callers upload."""
 
 from __future__ import annotations
 

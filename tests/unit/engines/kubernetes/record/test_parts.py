@@ -1,4 +1,4 @@
-"""What the record offers, and who may ask for it."""
+"""The resources of the record API, and the rights that they need."""
 
 from __future__ import annotations
 

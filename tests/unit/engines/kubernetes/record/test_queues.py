@@ -1,4 +1,4 @@
-"""Queues of the operator in step with their objects, whoever hears of them first."""
+"""Synchronizing the operator's queues with their objects, whichever changes first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def named(name: str) -> Custom:
 
 
 class ApiServer:
-    """What the API server has; the mirror may not have heard of all of it."""
+    """The objects of the API server; the mirror may not have all of them yet."""
 
     def __init__(self, *names: str) -> None:
         self.names = list(names)

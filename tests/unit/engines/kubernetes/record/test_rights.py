@@ -1,4 +1,4 @@
-"""Who may read versions of other namespaces, with an API server that knows a few bindings; and a registry from before."""
+"""Rights to read versions of other namespaces, with an API server with a few bindings; and a registry of an earlier version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CODE = "c0de" * 16
 
 
 class Roles:
-    """An API server: `(subject, kind, namespace, name)` may be read; an empty name is any."""
+    """An API server that grants `(subject, kind, namespace, name)`; an empty name grants any."""
 
     def __init__(self, *granted: tuple[str, str, str, str]) -> None:
         self.granted = set(granted)
@@ -65,8 +65,8 @@ class World:
 
 def registered(models: Models, folder: Path, name: str, *weights: str) -> None:
     folder.mkdir(exist_ok=True)
-    for one in weights:
-        (folder / "model.onnx").write_bytes(onnx_file(weights=(one,)))
+    for weight in weights:
+        (folder / "model.onnx").write_bytes(onnx_file(weights=(weight,)))
         models.register(name, str(folder), ModelFacts(), 1.0)
 
 
@@ -188,7 +188,7 @@ async def test_a_home_from_before_is_read_as_the_namespace_default(tmp_path: Pat
     world.registry.take_up(store)
     models, datasets = world.registry.models, world.registry.datasets
     assert [str(one) for one in (*models.list(), *datasets.list())] == ["mnist@1", "mnist@2", "rows@1"]
-    # What ran before goes on, without rights in `default`; others have no part in it.
+    # Earlier runs and services continue without rights in `default`; other namespaces get no access.
     assert await world.rights.entitled(BOB, "team-a", {"1": "model://mnist@2"}, "models", "mnist@2") == "mnist@2"
     assert world.registry.finder("team-b")("rows@1").path == "/v1/given/datasets/rows@1"
     assert models.meant("mnist@2", "team-b") == "team-b/mnist@2"
@@ -199,7 +199,7 @@ async def test_a_home_from_before_is_read_as_the_namespace_default(tmp_path: Pat
         world.rights.check_code("", namespace, code)
         with pytest.raises(RefusedError):
             world.rights.check_code("", "team-c", code)
-    # Once: what comes later does not change it.
+    # Ownership is assigned once: a service that appears later does not change it.
     store.commit(Changes(services=(ServiceRecord(replace(service, key=ServiceKey("team-c", "late"))),)))
     Registry.open(home).take_up(store)
     assert Registry.open(home).models.meant("mnist@2", "team-c") == "team-c/mnist@2"

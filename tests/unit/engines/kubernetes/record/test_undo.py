@@ -1,4 +1,4 @@
-"""A release that is undone, as the object says it."""
+"""Undoing a release through the annotation of the object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def applied(service: Service | None, spec: dict[str, Any], model: str, now: floa
 
 
 def released(service: Service) -> Service:
-    """The release under way is over."""
+    """Return the service with its release completed."""
     assert service.rollout is not None
     return replace(service, stable=service.rollout.target, rollout=replace(service.rollout, phase=RolloutPhase.DONE))
 

@@ -1,4 +1,4 @@
-"""Pieces of files that callers send."""
+"""Chunks of files that callers upload."""
 
 from __future__ import annotations
 

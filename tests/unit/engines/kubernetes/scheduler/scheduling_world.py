@@ -1,4 +1,4 @@
-"""A scheduler that follows a cluster which only these tests tell it of."""
+"""A scheduler that follows a cluster which exists only in these tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairway.plan.scheduling.scheduler import Scheduler
 from fairway.state.job import JobKey
 
 OURS = {marks.MANAGED_BY: marks.MANAGER, marks.RUN: "mnist-1"}
-"""Labels of a pod that Fairway made."""
+"""Labels of a pod that Fairway created."""
 
 
 def node(name: str, cpu: str = "4", memory: str = "8Gi", **more: Any) -> Node:
@@ -47,14 +47,14 @@ def gang_pod(index: int, size: int, cpu: str = "1", **more: Any) -> Pod:
 
 
 class Cluster:
-    """A follower and what it was told, in the way that mirrors tell it."""
+    """A follower and the objects passed to it, with the calls that mirrors make."""
 
     def __init__(self, *nodes: Node) -> None:
         self.follower = Follower(Scheduler())
         self.things: dict[str, Any] = {}
         self.now = 1000.0
-        for one in nodes:
-            self.node(one)
+        for node in nodes:
+            self.node(node)
 
     def node(self, one: Node) -> None:
         name = one.metadata.name
@@ -72,7 +72,7 @@ class Cluster:
         self.follower.pod(key, self.things.pop(key), None)
 
     def decide(self) -> dict[str, str]:
-        """Who was bound where."""
+        """Take a decision; return the node of each pod that it binds."""
         self.now += 1
         return bound(self.follower.decide(self.now))
 

@@ -1,4 +1,4 @@
-"""Carrying decisions out: which gangs are given up, and which are not."""
+"""Executing decisions: which gangs are given up, and which are not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairway.state.job import JobKey
 
 
 class Server:
-    """Never answers for pods named `stuck`; knows no pod afterwards."""
+    """Never answers for pods named `stuck`, and has no pods afterwards."""
 
     async def bind(self, name: str, *_: object, **__: object) -> None:
         if name.startswith("stuck"):
@@ -35,7 +35,7 @@ def gang(name: str) -> Bind:
 
 
 def test_the_time_of_a_gang_begins_with_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten thousand that are bound one after the other take longer than one of them may."""
+    """Binding ten thousand pods one after the other takes longer than the timeout of a single gang."""
     monkeypatch.setattr(binding, "GANG_TIMEOUT", 0.2)
     given_up: list[str] = []
     bound: list[str] = []

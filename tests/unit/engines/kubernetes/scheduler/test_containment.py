@@ -1,4 +1,4 @@
-"""A failure of the scheduler's core is contained: an exception at any call leaves other pods alone and names its cause."""
+"""A failure of the scheduling core is contained: an exception in any call leaves other pods alone and its cause is reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LATER = {"metadata": {"name": "later"}, "provisioner": "x", "volumeBindingMode":
 
 
 class ManualClock:
-    """A clock that a test moves."""
+    """A clock that the test advances."""
 
     time = 1_700_000_000.0
 
@@ -48,7 +48,7 @@ class ManualClock:
 
 
 def victim(**more: Any) -> Pod:
-    """A gang of one, whose place depends on a volume."""
+    """Return a gang of one pod, whose placement depends on a volume."""
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     return gang_pod(0, 1, more.pop("cpu", "1"), volumes=volumes, **more)
 
@@ -59,7 +59,7 @@ def named(kind: type[Any], name: str, **more: Any) -> Any:
 
 
 class House:
-    """A guarded core that was told of a small cluster."""
+    """A guarded core with a small cluster."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -67,7 +67,7 @@ class House:
         self.pods: dict[str, Pod] = {}
 
     def furnish(self) -> None:
-        """Everything but pods of ours."""
+        """Add everything but pods of Fairway."""
         hear = self.guarded.hear
         hear("namespace", "team", None, named(Thing, "team"))
         hear("class", "later", None, msgspec.convert(LATER, StorageClass))
@@ -88,7 +88,7 @@ class House:
         self.guarded.hear(POD, key_of(one), self.pods.pop(key_of(one)), None)
 
     async def decide(self, turns: int = 3, step: float = 0.3) -> dict[str, str]:
-        """Who was bound where; what is bound is seen bound."""
+        """Take some decisions and report their bindings to the core; return the node of each bound pod."""
         found: dict[str, str] = {}
         for _ in range(turns):
             for name, where in bound(await self.guarded.decide(self.clock.now())).items():
@@ -103,7 +103,7 @@ class House:
 
 
 def names_victim(*values: object) -> bool:
-    """Whether the victim's name stands in an argument."""
+    """Return whether an argument contains the victim's name."""
     return any(_names(value) for value in values)
 
 
@@ -139,16 +139,16 @@ BOUND, WAITING, GONE, GIVEN_UP, FORGETTING = "bound", "waiting", "gone", "given 
 
 @dataclass(frozen=True)
 class Place:
-    """One call at which an exception is raised."""
+    """A call in which an exception is raised."""
 
     owner: Any
     """A module or a class."""
     name: str
     only: Callable[..., bool] = of_victim
     subject: str = GANG
-    """The object that must name the cause."""
+    """The object that must report the cause."""
     when: str = BOUND
-    """What must happen to reach it."""
+    """What must happen so that the call is made."""
     label: str = ""
 
     def __str__(self) -> str:
@@ -210,12 +210,12 @@ ELSEWHERE = {
     "Families.followers": "asks about no object; a gang in it fails in `join`",
     "gangs.Shapes": "makes an empty table",
 }
-"""Calls that no case breaks, each with the reason."""
+"""Calls that no case breaks, with the reason."""
 
 
 @contextmanager
 def broken(place: Place) -> Iterator[list[int]]:
-    """Raise at the place for as long as this lasts; counts how often."""
+    """Raise an exception at the place within the block; yields a list with one entry per exception."""
     real = getattr(place.owner, place.name)
     hits: list[int] = []
 
@@ -233,7 +233,7 @@ def broken(place: Place) -> Iterator[list[int]]:
 
 
 async def provoke(house: House, place: Place) -> None:
-    """Come to the failure."""
+    """Make the failing call happen."""
     if place.when == WAITING:
         house.put(victim(cpu="100"))
     else:
@@ -269,7 +269,7 @@ async def test_another_pod_is_placed_and_the_broken_object_names_the_cause(place
 
 
 async def recovers(house: House, place: Place) -> None:
-    """Within one longest back-off everything is placed again, by the same object."""
+    """Check that within the longest back-off everything is placed again, without a restart."""
     house.clock.time += LONGEST_RETRY
     await house.decide(12, 1.0)
     house.guarded.holds(house.clock.now())
@@ -321,7 +321,7 @@ async def test_a_node_with_a_pod_whose_needs_are_unknown_gets_no_other_pod() -> 
 
 
 async def test_places_that_were_decided_are_taken_over_by_the_next_core() -> None:
-    """Its binding is under way when another gang breaks the core: nothing else gets the place, and it is not bound twice."""
+    """While a pod is being bound, another gang breaks the core: its place goes to no other pod, and it is not bound twice."""
     house = House()
     house.guarded.hear("node", "a", None, node("a", cpu="1"))
     house.put(pod("x"))
@@ -336,7 +336,7 @@ async def test_places_that_were_decided_are_taken_over_by_the_next_core() -> Non
 
 
 async def test_a_decision_that_broke_half_way_was_never_made() -> None:
-    """The second of two starts fails: the first is decided upon again, and bound once."""
+    """The second of two starts fails: the first is decided again, and bound once."""
     house = House()
     house.guarded.hear("node", "a", None, node("a", cpu="2"))
     for one in (pod("a-first"), gang_pod(0, 1)):
@@ -441,10 +441,10 @@ OWNERS: dict[str, Any] = {
     "self._shapes": gangs.Shapes,
     "self.scheduler": Scheduler,
 }
-"""Whose calls are broken, by how the sources name them."""
+"""Objects whose calls are broken, by their name in the sources."""
 PLAIN = {"again", "binds", "broken", "follower", "found", "ledger", "line", "members", "nodes", "parts", "placed", "pods"}
 PLAIN |= {"remembered", "seats_by_role", "self", "spared", "waiting"}
-"""Containers, the core's own tables, and calls within the same module."""
+"""Names for containers, the core's own tables, and calls within the same module."""
 
 
 def test_every_call_of_the_core_is_broken_once_or_has_a_reason() -> None:

@@ -1,4 +1,4 @@
-"""Asking for room: a budget is respected, an operator that does nothing is not waited for, and a refusal is told."""
+"""Evictions: a budget is respected, an operator that does not react is not waited for, and a refusal is reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Hour:
 
 
 class Server:
-    """Says no so many times, and then does what it is asked."""
+    """Refuses the first `refusals` requests, and then executes them."""
 
     def __init__(self, refusals: int = 0, error: type[errors.ApiError] = errors.TooManyRequests) -> None:
         self.refusals, self.error = refusals, error
@@ -64,7 +64,7 @@ def made(name: str) -> Pod:
 
 
 def ask(server: Server, name: str) -> list[str]:
-    """Ask one pod to go; who stays."""
+    """Evict a pod; return the pods that stayed."""
     stayed: list[str] = []
 
     def tell(pods: Sequence[Pod], problem: Exception | None) -> None:

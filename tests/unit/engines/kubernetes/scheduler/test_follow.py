@@ -1,4 +1,4 @@
-"""The core in step with a cluster: pods and nodes in, bindings out; nothing is talked to."""
+"""The core follows a cluster: pods and nodes in, bindings out, without an API server."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_gang_that_does_not_fit_whole_gets_nothing_and_says_why() -> None:
 
 
 def test_a_gang_that_stays_half_bound_is_taken_back_and_one_whose_pod_starts_again_is_not() -> None:
-    """A scheduler that begins finds what another left: the rest is placed if there is room, and not waited for otherwise."""
+    """A new scheduler finds a gang that another left half bound: it places the rest if there is room, else it does not wait."""
     cluster = Cluster(node("a", cpu="2"))
     cluster.pod(gang_pod(0, 2, nodeName="a"), gang_pod(1, 2))
     assert cluster.decide() == {"mnist-1-worker-1-r0": "a"}
@@ -239,12 +239,12 @@ def test_a_gang_that_was_asked_to_leave_is_not_asked_again_before_its_mark_is_se
     cluster.pod(pod("high", priority=1000))
     cluster.now += 600
     assert cluster.follower.decide(cluster.now).rooms
-    # Something else changes on the pod, and what is seen of it has no mark yet.
+    # The pod changes for another reason, in a state without the mark of the eviction.
     cluster.pod(pod("low", nodeName="a", phase="Running", labels={"new": "yes"}))
     cluster.now += 1
     assert not cluster.follower.decide(cluster.now).rooms
     assert cluster.follower.scheduler.ledger.running[JobKey("team", "pod/low")].leaving
-    # Whoever could not be asked stays, and may be asked again.
+    # A pod that could not be evicted stays, and may be evicted later.
     cluster.follower.stays([low])
     cluster.now += 600
     assert cluster.follower.decide(cluster.now).rooms
@@ -271,7 +271,7 @@ def test_what_a_pod_takes_is_what_the_api_server_says() -> None:
         },
         Pod,
     )
-    # The last init container beside the sidecar takes more than all others at once.
+    # The last init container together with the sidecar needs more than all containers at once.
     assert need_of(plain).cpu == 4110
     assert host_ports(plain) == ()
 
@@ -298,7 +298,7 @@ def test_a_pod_that_asks_for_more_than_before_is_measured_anew() -> None:
 
 
 def attempt(index: int, size: int, number: int, **more: Any) -> Pod:
-    """A pod of the gang's attempt of that number."""
+    """Return a pod of the gang's attempt with that number."""
     one = gang_pod(index, size, **more)
     labels = {**one.metadata.labels, marks.ATTEMPT: str(number)}
     noted = {**one.metadata.annotations, marks.GANG: f"mnist-1.a{number}"}
@@ -308,7 +308,7 @@ def attempt(index: int, size: int, number: int, **more: Any) -> Pod:
 
 
 def test_a_pod_that_is_deleted_before_it_was_bound_gets_no_place_and_holds_none() -> None:
-    """Its finalizer keeps it for a while; to bind it would be refused, and the gang that it was of be taken back for that."""
+    """Its finalizer keeps it for a while. Binding it would be refused, and the refusal would roll back its gang."""
     cluster = Cluster(node("a", cpu="4"))
     cluster.pod(attempt(0, 2, 0, deleted="2026-01-01T00:01:00Z"), attempt(0, 2, 1), attempt(1, 2, 1))
     assert set(cluster.decide()) == {"mnist-1-worker-0-r1", "mnist-1-worker-1-r1"}
@@ -320,7 +320,7 @@ def test_a_pod_that_is_deleted_before_it_was_bound_gets_no_place_and_holds_none(
 
 
 def test_a_gang_that_begins_again_at_the_same_places_holds_them_once_when_the_old_pods_are_gone() -> None:
-    """So a core was lost for ever: a gang was bound in part, taken back and made again, and nothing that needs all fitted."""
+    """Regression: a core was lost for ever after a gang was bound in part, rolled back and recreated, so x or y did not fit."""
     cluster = Cluster(node("a", cpu="4"))
     first, second = attempt(0, 2, 0), attempt(1, 2, 0)
     cluster.pod(first, second)
@@ -337,7 +337,7 @@ def test_a_gang_that_begins_again_at_the_same_places_holds_them_once_when_the_ol
 
 
 def test_a_gang_is_whole_when_all_pods_of_this_very_attempt_are_there() -> None:
-    """Those of the one before, which go, do not count."""
+    """Pods of the previous attempt, which are being deleted, do not count."""
     cluster = Cluster(node("a", cpu="8"))
     going = {"nodeName": "a", "deleted": "2026-01-01T00:01:00Z"}
     cluster.pod(attempt(0, 2, 0, **going), attempt(1, 2, 0, **going), attempt(0, 2, 1))
@@ -345,6 +345,6 @@ def test_a_gang_is_whole_when_all_pods_of_this_very_attempt_are_there() -> None:
     cluster.pod(attempt(1, 2, 1))
     assert set(cluster.decide()) == {"mnist-1-worker-0-r1", "mnist-1-worker-1-r1"}
     late = Cluster(node("a", cpu="8"))
-    # Made by an operator that died before it knew, and shown when the next one had begun another attempt.
+    # Created by an operator that crashed before recording it, and visible after the next operator has begun another attempt.
     late.pod(attempt(0, 2, 0), attempt(0, 2, 1), attempt(1, 2, 1))
     assert set(late.decide()) == {"mnist-1-worker-0-r1", "mnist-1-worker-1-r1"}

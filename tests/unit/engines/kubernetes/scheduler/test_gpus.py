@@ -1,4 +1,4 @@
-"""GPUs that agents found, as the core hands them out; nothing is talked to."""
+"""GPUs found by agents, as the core allocates them, without an API server."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def pod(name: str, **asked: Any) -> Pod:
 
 
 class Cluster:
-    """A follower, and a cluster on which what it binds appears."""
+    """A follower, and a cluster in which its bindings take effect."""
 
     def __init__(self, *things: Node | GpuNode, follower: Follower | None = None) -> None:
         self.follower = follower or Follower(Scheduler())
@@ -94,8 +94,8 @@ class Cluster:
 def test_a_binding_names_the_devices_and_nobody_else_gets_them() -> None:
     cluster = Cluster(node("a"), gpu_node("a", 4))
     cluster.see(pod("two", gpus="2"), pod("one", gpus="1"))
-    found = cluster.decide()
-    held = [uuid for place in found.values() for uuid in place.devices]
+    placed = cluster.decide()
+    held = [uuid for place in placed.values() for uuid in place.devices]
     assert len(held) == len(set(held)) == 3
     cluster.see(pod("more", gpus="2"))
     assert cluster.decide() == {}
@@ -105,10 +105,10 @@ def test_a_binding_names_the_devices_and_nobody_else_gets_them() -> None:
 def test_shares_lie_together_and_say_how_much_they_take() -> None:
     cluster = Cluster(node("a"), gpu_node("a", 2))
     cluster.see(pod("half", gpus="1", gpu_milli="500"), pod("memory", gpus="1", gpu_milli="1", gpu_memory=str(20 * GIB)))
-    found = cluster.decide()
-    assert found["half"].devices == found["memory"].devices
-    assert (found["half"].milli, found["half"].part) == (500, 0.5)
-    assert (found["memory"].milli, found["memory"].part) == (250, 0.25)
+    placed = cluster.decide()
+    assert placed["half"].devices == placed["memory"].devices
+    assert (placed["half"].milli, placed["half"].part) == (500, 0.5)
+    assert (placed["memory"].milli, placed["memory"].part) == (250, 0.25)
 
 
 def test_a_scheduler_that_begins_again_reads_what_is_taken_from_the_pods() -> None:
@@ -147,9 +147,9 @@ def test_sick_and_excluded_devices_are_left_out() -> None:
 def test_named_devices_and_types() -> None:
     cluster = Cluster(node("a"), gpu_node("a", 4), node("b"), gpu_node("b", 2, kind="T4"))
     cluster.see(pod("third", gpus="1", devices=json.dumps(["a-2"])), pod("small", gpus="1", gpu_types=json.dumps(["T4"])))
-    found = cluster.decide()
-    assert found["third"].devices == ("a-2",)
-    assert found["small"].node == "b"
+    placed = cluster.decide()
+    assert placed["third"].devices == ("a-2",)
+    assert placed["small"].node == "b"
 
 
 def test_where_an_administrator_wants_no_shares_there_are_none() -> None:
@@ -163,8 +163,8 @@ def test_where_an_administrator_wants_no_shares_there_are_none() -> None:
 def test_a_plugins_gpus_are_a_number_and_never_ours() -> None:
     cluster = Cluster(node("a", nvidia__gpu="2"), gpu_node("a", 2))
     cluster.see(pod("ours", gpus="1"), pod("theirs", requests={"nvidia.com/gpu": "2"}))
-    found = cluster.decide()
-    assert {name: place.devices for name, place in found.items()} == {"theirs": ()}
+    placed = cluster.decide()
+    assert {name: place.devices for name, place in placed.items()} == {"theirs": ()}
     assert (
         cluster.why("ours")
         == "needs 1 GPU; 0 of 0 are free; GPUs of 1 node are handed out by a device plug-in, not by this scheduler"

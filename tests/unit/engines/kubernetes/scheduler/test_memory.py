@@ -1,4 +1,4 @@
-"""What outlives a scheduler, and what does not."""
+"""What survives a scheduler process, and what does not."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_runs_that_do_not_come_back_are_forgotten() -> None:
 
 def test_places_kept_for_somebody_who_is_gone_are_free() -> None:
     seat = Seat("pod", 0, Shape(cpu=4000), "a")
-    found = Follower(Scheduler(SchedulerMemory(reservations={"team/pod/gone": Reservation((seat,), 2000.0, 1000.0)})))
+    follower = Follower(Scheduler(SchedulerMemory(reservations={"team/pod/gone": Reservation((seat,), 2000.0, 1000.0)})))
     one, waiting = node("a"), pod("x", cpu="4")
-    found.node("a", None, one)
-    found.pod("team/x", None, waiting)
-    (bind,) = found.decide(1001.0).binds
+    follower.node("a", None, one)
+    follower.pod("team/x", None, waiting)
+    (bind,) = follower.decide(1001.0).binds
     assert bind.key == JobKey("team", "pod/x")
 
 

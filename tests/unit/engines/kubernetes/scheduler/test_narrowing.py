@@ -1,4 +1,4 @@
-"""Places that depend on other pods and on volumes, as the core is told of them."""
+"""Placement that depends on other pods and on volumes, as the core receives it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spread(key: str, **more: Any) -> dict[str, Any]:
 
 
 def settle(cluster: Cluster) -> dict[str, str]:
-    """Decide until nothing happens any more."""
+    """Take decisions until one binds nothing."""
     found: dict[str, str] = {}
     while placed := cluster.decide():
         found |= placed
@@ -88,7 +88,7 @@ def test_pods_lie_evenly(rule: dict[str, Any], places: str) -> None:
     cluster = Cluster(*zones(a="1", b="2"))
     cluster.node(node("b", cpu="1", labels={ZONE: "2"}))
     cluster.pod(*(pod(f"p{number}", labels=X, **spread(ZONE, **rule)) for number in range(4)))
-    # Node b takes one pod only, so that a may have as many more as the rule allows.
+    # Node b has room for one pod only, so node a may have as many more as the rule allows.
     assert "".join(sorted(settle(cluster).values())) == places
 
 

@@ -1,4 +1,4 @@
-"""As many at a time as are answered quickly."""
+"""Concurrency: as many requests at a time as are answered quickly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairway.engines.kubernetes.scheduler.pace import LEAST, MOST, QUICK, SLOW, 
 
 
 class Server:
-    """Takes so long for each, and knows how many came at a time."""
+    """Takes a fixed time for each request, and records the highest concurrency."""
 
     def __init__(self, takes: float) -> None:
         self.now, self.takes = 0.0, takes

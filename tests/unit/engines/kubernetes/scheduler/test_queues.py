@@ -1,4 +1,4 @@
-"""JobQueue objects: what they describe, and how they stand."""
+"""JobQueue objects: their specification and their status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas of services on a full cluster: pods of a run that has saved nothing stay, and the replica says for whom it waits."""
+"""Replicas of services on a full cluster: pods of a run without a checkpoint stay, and the replica names the run it waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims get their volumes before their pods are bound, or nothing of it stays."""
+"""Claims get their volumes before their pods are bound; otherwise everything is rolled back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def claim(phase: str = "Pending") -> Claim:
 
 
 class Server:
-    """Takes patches; binds the claim when it is told to."""
+    """Accepts patches; binds the claim when the test requests it."""
 
     def __init__(self, error: errors.ApiError | None = None) -> None:
         self.patches: list[tuple[str, list[Any]]] = []
@@ -37,17 +37,17 @@ class Server:
 
 
 def bind(server: Server, *wanted: ToBind, bound: bool = False) -> list[str]:
-    """Have them bound; which were not waited for any more afterwards."""
+    """Bind the volumes; return the nodes of those whose wait ended afterwards."""
     done: list[str] = []
 
     async def scene() -> None:
-        found = Volumes(cast(Client, server), lambda _: server.now, lambda ones: done.extend(one.node for one in ones))
-        waiting = asyncio.create_task(found.bind(wanted))
+        volumes = Volumes(cast(Client, server), lambda _: server.now, lambda ones: done.extend(one.node for one in ones))
+        waiting = asyncio.create_task(volumes.bind(wanted))
         if bound:
             while not server.patches:
                 await asyncio.sleep(0)
             server.now = claim("Bound")
-            await found.hear()
+            await volumes.hear()
         await waiting
 
     asyncio.run(scene())

@@ -1,4 +1,4 @@
-"""Every write of a scheduler fails: the process lives, other pods are bound, the cause is shown, and it goes on by itself."""
+"""Each write of a scheduler fails in turn: the process lives, other pods are bound, the cause is reported, and it recovers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FOLDER = Path(process.__file__).parent
 
 
 class Api:
-    """An API server that does what it is asked, unless that is broken, and shows it in the mirrors."""
+    """An API server that executes requests, unless the test breaks them, and updates the mirrors."""
 
     def __init__(self) -> None:
         self.process: Any = None
@@ -89,7 +89,7 @@ class Api:
 
 
 class Always:
-    """A leader that is never replaced."""
+    """A leader election that is always won."""
 
     leading = True
 
@@ -119,7 +119,7 @@ def since_long(one: Pod) -> Pod:
 
 
 class House:
-    """A scheduler process on the API above."""
+    """A scheduler process that uses the API server above."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -137,7 +137,7 @@ class House:
         return any(done[:2] == (verb, place) and text in str(done[2]) for done in self.api.done)
 
     def causes(self) -> list[str]:
-        return [f"{one.subject}: {one.text}" for one in self.process.faults.all()]
+        return [f"{fault.subject}: {fault.text}" for fault in self.process.faults.all()]
 
     async def until(self, what: str, holds: Callable[[], bool]) -> None:
         try:
@@ -184,16 +184,16 @@ async def running(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
 
 @dataclass(frozen=True)
 class Case:
-    """One write that fails."""
+    """A write that fails."""
 
     where: str
     """Module, function and verb, as in the sources."""
     broken: Callable[[str, str], bool]
     begin: Callable[[House], None]
     subject: str
-    """What names the cause."""
+    """The object that reports the cause."""
     recovered: Callable[[House], bool]
-    """Whether it went on once nothing was broken."""
+    """Returns whether the scheduler has recovered after the failure ended."""
 
 
 def at(verb: str, place: str) -> Callable[[str, str], bool]:

@@ -1,4 +1,4 @@
-"""Router pods: every one that can be reached follows the plan, and none that cannot be holds the others up."""
+"""Router pods: each reachable one follows the plan, and an unreachable one does not delay the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAN = RoutePlan("team/adds", (Backend("r1-1", 1, "10.0.0.1:20000"),), ((1, WHOL
 
 
 class Talk:
-    """Routers that remember what they were told; some cannot be reached."""
+    """Routers that record the plans they receive; some cannot be reached."""
 
     def __init__(self) -> None:
         self.told: dict[str, RoutePlan] = {}

@@ -1,4 +1,4 @@
-"""What the endpoint of a document means on a cluster."""
+"""How the endpoint of a document is exposed on a cluster."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def test_the_router_reads_the_secrets_and_nothing_else_changes() -> None:
 def test_other_keys_are_another_secret_that_is_never_changed() -> None:
     one, two = (exposure.keys_name(KEY, "uid", keys) for keys in (b"[]", b"[1]"))
     assert one != two
-    made = exposure.keys_secret(KEY, one, b"[]")
-    assert made["immutable"] is True
-    assert made["stringData"] == {"keys.json": "[]"}
+    manifest = exposure.keys_secret(KEY, one, b"[]")
+    assert manifest["immutable"] is True
+    assert manifest["stringData"] == {"keys.json": "[]"}
 
 
 def test_a_plan_has_keys_only_where_routers_are_told_it() -> None:
@@ -113,11 +113,11 @@ def test_listeners_that_end_tls(one: dict[str, Any], takes: bool) -> None:
 def test_names_of_the_document_are_routed_at_listeners_with_tls_alone() -> None:
     gateway = Gateway("gates", "gate", "10.0.0.1", 80, "http", None, ("https",))
     route = routes.route_to_router(KEY, "adds", 80, gateway, "cluster.local")
-    found = routes.tls_route(route, ("adds.example.org",), gateway)
-    assert found["metadata"]["name"] == "adds.tls"
-    assert found["spec"]["hostnames"] == ["adds.example.org"]
-    assert found["spec"]["parentRefs"] == [{"name": "gate", "namespace": "gates", "sectionName": "https"}]
-    assert found["spec"]["rules"] == route["spec"]["rules"]
+    manifest = routes.tls_route(route, ("adds.example.org",), gateway)
+    assert manifest["metadata"]["name"] == "adds.tls"
+    assert manifest["spec"]["hostnames"] == ["adds.example.org"]
+    assert manifest["spec"]["parentRefs"] == [{"name": "gate", "namespace": "gates", "sectionName": "https"}]
+    assert manifest["spec"]["rules"] == route["spec"]["rules"]
     assert "adds.example.org" not in route["spec"]["hostnames"]
 
 

@@ -1,4 +1,4 @@
-"""A plan as a route of a gateway, and what a gateway's requests came to."""
+"""A plan as a route of a gateway, and the counts of a gateway's requests."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BACKENDS = (Backend("r1-1", 1, "10.0.0.1:20000"), Backend("r2-2", 2, "10.0.0.2:2
 
 
 def route(**plan: Any) -> dict[str, Any]:
-    made = gateway.http_route(KEY, RoutePlan("team/adds", BACKENDS, **plan), "adds", FRONT, "cluster.local")
-    assert made is not None
-    return made
+    manifest = gateway.http_route(KEY, RoutePlan("team/adds", BACKENDS, **plan), "adds", FRONT, "cluster.local")
+    assert manifest is not None
+    return manifest
 
 
 def backend(revision: int, weight: int) -> dict[str, Any]:
@@ -76,9 +76,9 @@ def test_a_revision_without_a_replica_gives_its_part_to_the_others_as_in_our_rou
 
 
 def test_who_asks_the_gateway_for_a_service_with_our_router_gets_to_the_router() -> None:
-    made = gateway.route_to_router(KEY, "adds", 8000, FRONT, "cluster.local")
-    assert made["spec"]["rules"] == [{"backendRefs": [{"name": "adds", "port": 8000, "weight": 1}]}]
-    assert gateway_found.leads_to(made, "adds")
+    manifest = gateway.route_to_router(KEY, "adds", 8000, FRONT, "cluster.local")
+    assert manifest["spec"]["rules"] == [{"backendRefs": [{"name": "adds", "port": 8000, "weight": 1}]}]
+    assert gateway_found.leads_to(manifest, "adds")
     assert not gateway_found.leads_to(route(weights=((1, 10_000),)), "adds")
 
 
@@ -119,7 +119,7 @@ def test_the_listener_is_the_one_that_takes_such_routes() -> None:
     ("more", "word"),
     [
         ({"protocol": "HTTPS"}, "for HTTPS"),
-        # What is not said means the gateway's own namespace.
+        # The default is the gateway's own namespace.
         ({"allowedRoutes": {}}, "no route from the namespace team"),
         ({"allowedRoutes": {"namespaces": {"from": "Same"}}}, "no route from the namespace team"),
         ({"allowedRoutes": {"namespaces": {"from": "None"}}}, "no route from the namespace team"),
@@ -228,7 +228,7 @@ def test_counters_of_replicas_add_up_and_never_go_back() -> None:
         plan, {"r1-1": ReplicaLoad(1.0, served=10, failed=1), "r2-2": ReplicaLoad(1.0, served=5, client_errors=4)}, 1.0
     )
     assert (first.arrived, first.revisions[1].answered, first.revisions[1].failed) == (16, 10, 1)
-    # One is gone, the other started anew.
+    # One replica is gone, the other restarted.
     again = tally.add(RoutePlan("team/adds", BACKENDS[:1]), {"r1-1": ReplicaLoad(2.0, served=3, refused=2)}, 2.0)
     assert (again.arrived, again.revisions[1].answered, again.revisions[1].rejected) == (21, 13, 2)
     assert again.revisions[2] == first.revisions[2]
@@ -238,9 +238,9 @@ def test_counters_of_replicas_add_up_and_never_go_back() -> None:
 def test_calls_of_grpc_go_to_the_port_that_speaks_http2() -> None:
     matches, observed = (HeaderMatch("x-beta", "yes", 2),), RouteObservation(model="adds")
     plan = RoutePlan("team/adds", BACKENDS, ((1, WHOLE),), matches=matches, mirror=Mirror(2), observed=observed)
-    made = gateway.http_route(KEY, plan, "adds", FRONT, "cluster.local")
-    assert made is not None
-    rules = made["spec"]["rules"]
+    manifest = gateway.http_route(KEY, plan, "adds", FRONT, "cluster.local")
+    assert manifest is not None
+    rules = manifest["spec"]["rules"]
     call = {"type": "Exact", "name": "content-type", "value": "application/grpc"}
     names = [[each["name"] for match in rule.get("matches", []) for each in match["headers"]] for rule in rules]
     assert names == [["x-beta", "content-type"], ["content-type"], ["x-beta"], []]

@@ -1,4 +1,4 @@
-"""Who leads to a service while a gateway comes, judges, cannot and goes: nobody is led to one who does not answer."""
+"""Where a service's traffic goes while a gateway appears, reports status, fails and disappears: never to an unready backend."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Listed:
 
 @dataclass
 class Cluster:
-    """Plain objects by path, as far as gateways are concerned."""
+    """Plain objects by path, as far as gateways need them."""
 
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
     forgets: str = ""
-    """A field of copies that this API does not know."""
+    """A field of routes that this API server drops."""
 
     async def get(self, resource: Resource[Any], name: str, namespace: str = "") -> dict[str, Any]:
         found = self.objects.get(f"{resource.plural}/{name}")
@@ -67,7 +67,7 @@ class Cluster:
         return self.objects.pop(f"{resource.plural}/{name}", None) is not None
 
     def judge(self, accepted: str) -> None:
-        """The gateway says so of the route as it is."""
+        """Set the gateway's status for the current generation of the route."""
         route = self.objects["httproutes/adds"]
         said = {"observedGeneration": route["metadata"]["generation"], "reason": "Because", "message": "of that"}
         conditions = [{"type": "Accepted", "status": accepted, **said}, {"type": "ResolvedRefs", "status": "True", **said}]
@@ -79,7 +79,7 @@ class Cluster:
 
 
 class World:
-    """Gateways over such a cluster, with a clock that is moved by hand."""
+    """Gateways over such a cluster, with a clock that the test advances."""
 
     def __init__(self, gateway: str = "infra/front") -> None:
         self.now = 100.0
@@ -97,7 +97,7 @@ class World:
         self.begin(gateway)
 
     def begin(self, gateway: str = "infra/front") -> None:
-        """A new operator."""
+        """Start a new operator."""
         installation = Installation(image="fairway:1", gateway=gateway)
         self.gateways = Gateways(cast(Client, self.cluster), installation, lambda: self.now)
 
@@ -247,7 +247,7 @@ async def test_the_name_leaves_the_gateway_when_our_router_is_ready_and_the_rout
     assert world.cluster.routed_to() == ["adds-r1"]
     assert await world.gateways.leave(KEY, world.front, own, OWNER) is None
     assert world.cluster.routed_to() == ["adds"]
-    # With replicas again, but none of them ready, the gateway must not lead to a name that leads to the gateway.
+    # There are replicas again, but none is ready: the gateway must not route to a name that leads back to the gateway.
     world.cluster.judge("True")
     assert not (await world.way(NOBODY)).leads
     del world.cluster.objects["gateways/front"]

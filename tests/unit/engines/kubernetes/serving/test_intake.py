@@ -1,4 +1,4 @@
-"""Services in step with their objects, whoever hears of them first."""
+"""Synchronizing services with their objects, whichever changes first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def service(**more: Any) -> Service:
 
 
 class ApiServer:
-    """What the API server has of the object."""
+    """The objects of the API server."""
 
     def __init__(self, *objects: Custom) -> None:
         self.objects = objects
@@ -42,7 +42,7 @@ class ApiServer:
 
 
 class Services:
-    """One service that was made from the object `u1`."""
+    """One service that was created from the object `u1`."""
 
     def __init__(self) -> None:
         self.deleted: list[ServiceKey] = []

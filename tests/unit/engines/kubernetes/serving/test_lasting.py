@@ -1,4 +1,4 @@
-"""Logs of replicas outlive their pods, and take no more room than they may."""
+"""Logs of replicas outlive their pods, within a size limit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Connection:
 
 
 class Node:
-    """What a kubelet answers, one stream after the other, and what it was asked."""
+    """A kubelet that returns one stream after the other, and records the requests."""
 
     connection = Connection()
 
@@ -69,7 +69,7 @@ def saying(*pieces: bytes, then: Exception | None = None) -> Stream:
 
 
 class Cluster:
-    """A node, the mirror of its pods, and what is kept."""
+    """A node, the mirror of its pods, and the stored logs."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.node = Node()
@@ -79,7 +79,7 @@ class Cluster:
         self.folder = folder / "team.services" / RUN.name
 
     async def follow(self, *streams: Stream) -> None:
-        """Until nobody reads any more."""
+        """Wait until no reader of these streams is left."""
         self.node.streams += streams
         before = asyncio.all_tasks()
         self.logs.notice(PLACE, None, pod())
@@ -121,13 +121,13 @@ async def test_what_is_on_its_way_when_the_pod_has_gone_still_comes(cluster: Clu
     async def slowly() -> AsyncIterator[bytes]:
         yield b"ready\n"
         cluster.logs.notice(PLACE, cluster.pods.pop(PLACE), None)
-        asked.append(asyncio.create_task(cluster.printed()))
+        tasks.append(asyncio.create_task(cluster.printed()))
         await asyncio.sleep(0.01)
         yield b"ends\n"
 
-    asked: list[asyncio.Task[bytes]] = []
+    tasks: list[asyncio.Task[bytes]] = []
     await cluster.follow(slowly)
-    assert await asked[0] == b"ready\nends\n", "who asks meanwhile gets all of it"
+    assert await tasks[0] == b"ready\nends\n", "who asks meanwhile gets all of it"
     assert await cluster.printed() == b"ready\nends\n"
 
 

@@ -1,4 +1,4 @@
-"""Which pod is which replica, and what becomes of it."""
+"""Which pod is which replica, and the state of the replica."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def service(**spec: Any) -> Service:
 
 def run(number: int, revision: int = 1) -> Job:
     asked = service()
-    made = replica_run(asked, asked.revisions[0], new_replica(asked, revision, number, 0.0), "python3")
-    return replace(made, labels={**made.labels, marks.REVISION: str(revision)})
+    job = replica_run(asked, asked.revisions[0], new_replica(asked, revision, number, 0.0), "python3")
+    return replace(job, labels={**job.labels, marks.REVISION: str(revision)})
 
 
 def pod(name: str, replica: str = "", ready: bool = True, node: str = "node-1", **more: Any) -> Pod:
@@ -94,12 +94,12 @@ def test_pods_go_whose_replica_is_over_told_to_end_or_unknown() -> None:
         ("adds-r1-2", "0"): task(phase=TaskPhase.FAILED),
         ("adds-r1-3", "0"): task(evicting_since=5.0),
     }
-    assert [one.metadata.name for one in seating.leavers(pods, tasks)] == ["ended", "told", "unknown"]
+    assert [leaver.metadata.name for leaver in seating.leavers(pods, tasks)] == ["ended", "told", "unknown"]
 
 
 def test_a_running_pod_gives_the_replica_its_address() -> None:
-    seen = seating.report(task(), pod("a", "adds-r1-1"), "")
-    assert (seen.phase, seen.address, seen.node) == (TaskPhase.RUNNING, "10.0.0.7:20000", "node-1")
+    report = seating.report(task(), pod("a", "adds-r1-1"), "")
+    assert (report.phase, report.address, report.node) == (TaskPhase.RUNNING, "10.0.0.7:20000", "node-1")
 
 
 @pytest.mark.parametrize(
@@ -111,19 +111,19 @@ def test_a_running_pod_gives_the_replica_its_address() -> None:
     ],
 )
 def test_who_is_ended_from_outside_is_lost_and_costs_nothing(found: Pod | None, phase: TaskPhase, word: str) -> None:
-    seen = seating.report(task(phase=TaskPhase.RUNNING, node="node-1"), found, "")
-    assert seen.phase is phase
-    assert seen.exit is not None
-    assert word in seen.exit.disrupted
+    report = seating.report(task(phase=TaskPhase.RUNNING, node="node-1"), found, "")
+    assert report.phase is phase
+    assert report.exit is not None
+    assert word in report.exit.disrupted
 
 
 def test_a_program_that_ends_has_failed_though_the_kubelet_starts_it_again() -> None:
     ended = {"terminated": {"exitCode": 3, "message": "first\nno such file\n"}}
     again = {"name": "task", "restartCount": 1, "state": {"running": {}}, "lastState": ended}
-    seen = seating.report(task(node="node-1"), pod("a", containerStatuses=[again]), "")
-    assert (seen.phase, seen.message) == (TaskPhase.FAILED, "no such file")
-    assert seen.exit is not None
-    assert seen.exit.code == 3
+    report = seating.report(task(node="node-1"), pod("a", containerStatuses=[again]), "")
+    assert (report.phase, report.message) == (TaskPhase.FAILED, "no such file")
+    assert report.exit is not None
+    assert report.exit.code == 3
 
 
 def test_a_step_that_brought_the_model_is_no_failure_and_one_that_could_not_is() -> None:
@@ -146,7 +146,7 @@ def test_what_brings_samples_away_may_fail_at_the_cost_of_samples_alone() -> Non
 def test_who_was_told_to_end_is_stopped_once_the_pod_is_gone() -> None:
     told = task(phase=TaskPhase.RUNNING, node="node-1", evicting_since=9.0)
     assert seating.report(told, pod("a", metadata=GOING), "").phase is TaskPhase.RUNNING
-    seen = seating.report(told, None, "")
-    assert seen.phase is TaskPhase.STOPPED
-    assert seen.exit is not None
-    assert seen.exit.by_us
+    report = seating.report(told, None, "")
+    assert report.phase is TaskPhase.STOPPED
+    assert report.exit is not None
+    assert report.exit.by_us

@@ -177,7 +177,7 @@ def test_what_speaks_to_the_operator_knows_it_by_its_authority() -> None:
 
 
 def seen(template: dict[str, Any]) -> Pod:
-    """A pod of a template, as the operator sees it."""
+    """Return a pod of a template, as the operator sees it."""
     body = {"metadata": {"name": "a", "uid": "uid-a"}, "spec": template["spec"], "status": {"podIP": "10.0.0.7"}}
     return msgspec.convert(body, Pod)
 
@@ -221,8 +221,8 @@ def test_ports_say_which_protocol_they_speak() -> None:
 
 def test_a_command_of_grpc_is_asked_by_the_kubelet_over_grpc() -> None:
     def probe(**spec: Any) -> dict[str, Any]:
-        found = manifests._probe(ServiceSpec.model_validate({"command": ("serve",), **spec}))
-        return dict(found)
+        manifest = manifests._probe(ServiceSpec.model_validate({"command": ("serve",), **spec}))
+        return dict(manifest)
 
     port = naming.REPLICA_PORT
     assert probe() == {"httpGet": {"path": "/", "port": port}}

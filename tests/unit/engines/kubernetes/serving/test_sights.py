@@ -1,4 +1,4 @@
-"""Whether replicas are ready, as their nodes see it."""
+"""Readiness of replicas, as reported by their nodes."""
 
 from __future__ import annotations
 

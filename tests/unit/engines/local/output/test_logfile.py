@@ -1,4 +1,4 @@
-"""Places in a log, against a plain reading of it."""
+"""Positions in a log, compared with those of a simple reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairway.engines.local.output.pattern import compile_pattern
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a few bytes, so that everything lies across their borders."""
+    """Use blocks of a few bytes, so that everything crosses their borders."""
     monkeypatch.setattr(logfile, "BLOCK", 7)
 
 

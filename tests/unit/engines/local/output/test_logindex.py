@@ -1,4 +1,4 @@
-"""Finding places in an index without reading it."""
+"""Finding positions in an index without reading all of it."""
 
 from __future__ import annotations
 

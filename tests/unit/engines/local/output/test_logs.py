@@ -25,14 +25,14 @@ JOB = Job(JobKey("default", "mnist-1"), "mnist", 1, JobSpec(roles={"worker": Rol
 
 
 class Run:
-    """The attempts of one run, as its tasks would write them."""
+    """The attempts of one run, as its tasks write them."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.attempts = home / "jobs" / "default" / "mnist-1" / "attempts"
 
     def write(self, task: str, data: bytes, *, attempt: int = 0, rank: int = 0, at: float | None = None) -> Path:
-        """Append, and note the new length in the index when a time is given."""
+        """Append data, and record the new length in the index if a time is given."""
         path = self.attempts / f"{task}-{attempt}" / f"out-{rank}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
@@ -212,7 +212,7 @@ def test_a_hole_at_the_beginning_is_skipped(run: Run) -> None:
     with path.open("r+b") as file:
         _punch(file.fileno(), 10_000)
     shown = run.text()
-    # 10,000 bytes are 833 lines and a bit; the line that was cut is not shown.
+    # 10,000 bytes are 833 lines and a part of another; the truncated line is not shown.
     assert shown == b"".join(lines[834:])
     assert run.text(LogQuery(tail=30_000)) == shown
 
@@ -343,7 +343,7 @@ def test_following_from_the_end_shows_only_what_is_new(run: Run) -> None:
     run.write("worker-0", b"old\n")
 
     async def body(follower: Following) -> None:
-        # When it has found the end nobody tells; something that is written later arrives.
+        # Nothing signals that the follower has reached the end, so write until some of the later data has arrived.
         for number in range(1000):
             run.write("worker-0", b"new %d\n" % number)
             await asyncio.sleep(0.001)
@@ -405,7 +405,7 @@ def test_what_is_written_arrives_within_milliseconds(run: Run) -> None:
             await follower.sees(line)
             delays.append(follower.arrived[-1] - begun)
         await follower.end()
-        # A look now and then would take longer, however busy the machine.
+        # Polling would take longer, however busy the machine.
         assert sorted(delays)[len(delays) // 2] < POLL / 4
 
     following(run, body)

@@ -1,4 +1,4 @@
-"""Masking as data: whatever the cuts, no value comes through."""
+"""Masking as data: no value leaks, wherever the text is split."""
 
 from __future__ import annotations
 

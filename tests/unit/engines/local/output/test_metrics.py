@@ -1,4 +1,4 @@
-"""Measuring runs from the files they write."""
+"""Reading metrics of runs from the files that they write."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Run:
             file.write(text)
 
     def measure(self) -> Observation | None:
-        found = self.meter.measure([self.job])
-        return found[0] if found else None
+        observations = self.meter.measure([self.job])
+        return observations[0] if observations else None
 
     def points(self) -> tuple[MetricPoint, ...]:
-        seen = self.measure()
-        return seen.points if seen else ()
+        observation = self.measure()
+        return observation.points if observation else ()
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_new_daemon_goes_on_where_the_old_one_was(run: Run) -> None:
     run.report(line(1.0, 1))
     run.points()
     run.report(line(2.0, 2))
-    # The second call says that what the first gave is remembered by now.
+    # The second call confirms that the points of the first are stored.
     assert [point.step for point in run.points()] == [2]
     run.meter.close()
     run.report(line(3.0, 3))
@@ -144,12 +144,12 @@ def test_an_event_file_that_grows_byte_by_byte(run: Run) -> None:
     content = (RECORDED / "tensor-scalars.tfevents").read_bytes()
     path = run.folder / "tensorboard" / "worker-0" / "x.tfevents.1"
     path.parent.mkdir()
-    found: list[MetricPoint] = []
+    metric_points: list[MetricPoint] = []
     with path.open("ab", buffering=0) as file:
         for at in range(0, len(content), 13):
             file.write(content[at : at + 13])
-            found += run.points()
-    assert [(point.step, name) for point in found for name in point.metrics] == [
+            metric_points += run.points()
+    assert [(point.step, name) for point in metric_points for name in point.metrics] == [
         (step, name) for step in range(3) for name in ("epoch_loss", "lr")
     ]
 
@@ -241,23 +241,23 @@ def checkpoint(run: Run, step: int, sequence: int) -> None:
 def test_the_newest_finished_checkpoint_is_told_once(run: Run) -> None:
     checkpoint(run, 100, 1)
     (run.folder / "checkpoints" / "step-000000000300").mkdir()
-    seen = run.measure()
-    assert seen is not None
-    assert seen.checkpoint_step == 100
-    assert seen.checkpoint_time is not None
+    observation = run.measure()
+    assert observation is not None
+    assert observation.checkpoint_step == 100
+    assert observation.checkpoint_time is not None
     assert run.measure() is None
     checkpoint(run, 200, 2)
-    seen = run.measure()
-    assert seen is not None
-    assert seen.checkpoint_step == 200
+    observation = run.measure()
+    assert observation is not None
+    assert observation.checkpoint_step == 200
 
 
 def test_the_checkpoint_saved_last_counts_whatever_its_step(run: Run) -> None:
     checkpoint(run, 500, 1)
     checkpoint(run, 20, 2)
-    seen = run.measure()
-    assert seen is not None
-    assert seen.checkpoint_step == 20
+    observation = run.measure()
+    assert observation is not None
+    assert observation.checkpoint_step == 20
 
 
 def test_a_forgotten_run_leaves_nothing_behind(run: Run) -> None:
@@ -292,17 +292,19 @@ def test_looking_where_nothing_changed_reads_nothing(run: Run, monkeypatch: pyte
 
 def test_what_is_refused_is_named_once_a_kind_and_the_rest_counts(run: Run) -> None:
     run.report(line(1.0, 2**63, loss=0.5) + line(2.0, 2**64, loss=0.5) + line(3.0, 3, loss=0.25))
-    seen = run.measure()
-    assert seen is not None
-    assert [point.step for point in seen.points] == [3]
-    assert seen.refused == (
+    observation = run.measure()
+    assert observation is not None
+    assert [point.step for point in observation.points] == [3]
+    assert observation.refused == (
         "report refused: step 9223372036854775808 is out of range; a step is a whole number from -2**63 to 2**63 - 1 (worker-0)",
     )
     run.report(line(4.0, -(2**70), loss=0.5) + line(5.0, 1, **{"n" * 300: 1.0}))
-    seen = run.measure()
-    assert seen is not None
-    assert seen.points == ()
-    assert [reason.partition(";")[0] for reason in seen.refused] == [f"report refused: metric {repr('n' * 61)[:60]}… is left out"]
+    observation = run.measure()
+    assert observation is not None
+    assert observation.points == ()
+    assert [reason.partition(";")[0] for reason in observation.refused] == [
+        f"report refused: metric {repr('n' * 61)[:60]}… is left out"
+    ]
 
 
 def test_a_new_daemon_does_not_name_it_again(run: Run) -> None:
@@ -311,10 +313,10 @@ def test_a_new_daemon_does_not_name_it_again(run: Run) -> None:
     run.meter.close()
     run.meter = Meter(run.home)
     run.report(line(2.0, 2**63) + line(3.0, 3))
-    seen = run.measure()
-    assert seen is not None
-    assert seen.refused == ()
-    assert [point.step for point in seen.points] == [3]
+    observation = run.measure()
+    assert observation is not None
+    assert observation.refused == ()
+    assert [point.step for point in observation.points] == [3]
 
 
 def test_a_printed_step_of_twenty_digits_is_refused(tmp_path: Path) -> None:
@@ -322,11 +324,11 @@ def test_a_printed_step_of_twenty_digits_is_refused(tmp_path: Path) -> None:
     run.print(
         "step 99999999999999999999 loss 1\nstep 1e30 loss 1\nstep nan loss 2\nstep 9007199254740993 loss 3\nstep 7 loss nan\n"
     )
-    seen = run.measure()
-    assert seen is not None
-    assert [point.step for point in seen.points] == [None, 9007199254740993, 7]
-    assert math.isnan(seen.points[-1].metrics["loss"])
-    assert [reason.partition(";")[0] for reason in seen.refused] == [
+    observation = run.measure()
+    assert observation is not None
+    assert [point.step for point in observation.points] == [None, 9007199254740993, 7]
+    assert math.isnan(observation.points[-1].metrics["loss"])
+    assert [reason.partition(";")[0] for reason in observation.refused] == [
         "printed line refused: step 99999999999999999999 is out of range",
     ]
 
@@ -348,10 +350,14 @@ def test_pipes_folders_and_links_hold_nothing_up(tmp_path: Path) -> None:
     os.mkfifo(run.folder / "checkpoints" / "step-000000000001" / "manifest.json")
     (run.folder / "checkpoints" / "step-000000000002" / "manifest.json").symlink_to("/dev/zero")
     (run.folder / "checkpoints" / "step-000000000003" / "manifest.json").mkdir()
-    seen = run.measure()
-    assert seen is not None
-    assert [point.metrics for point in seen.points] == [{"loss": 1.0}]
-    assert {reason.partition(":")[0] for reason in seen.refused} == {"report refused", "event file refused", "checkpoint refused"}
+    observation = run.measure()
+    assert observation is not None
+    assert [point.metrics for point in observation.points] == [{"loss": 1.0}]
+    assert {reason.partition(":")[0] for reason in observation.refused} == {
+        "report refused",
+        "event file refused",
+        "checkpoint refused",
+    }
     assert run.measure() is None
     run.meter.close()
 
@@ -385,10 +391,10 @@ def test_a_manifest_that_is_wrong_is_refused_and_the_one_before_counts(run: Run,
     folder.mkdir()
     manifest = {"step": 200, "sequence": 2, "world_size": 1, "meta": {}, "files": {}, field: value}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    seen = run.measure()
-    assert seen is not None
-    assert seen.checkpoint_step == 100
-    (reason,) = seen.refused
+    observation = run.measure()
+    assert observation is not None
+    assert observation.checkpoint_step == 100
+    (reason,) = observation.refused
     assert reason.startswith(f"checkpoint refused: checkpoint step-000000000200 is left out: {field} of its manifest is ")
 
 
@@ -398,10 +404,10 @@ def test_a_manifest_that_is_none_is_refused(run: Run, content: bytes) -> None:
     folder = run.folder / "checkpoints" / "step-000000000200"
     folder.mkdir()
     (folder / "manifest.json").write_bytes(content)
-    seen = run.measure()
-    assert seen is not None
-    assert seen.checkpoint_step == 100
-    assert len(seen.refused) == 1
+    observation = run.measure()
+    assert observation is not None
+    assert observation.checkpoint_step == 100
+    assert len(observation.refused) == 1
 
 
 def test_files_of_a_manifest_with_names_that_no_disk_knows_are_missing(run: Run) -> None:
@@ -411,19 +417,19 @@ def test_files_of_a_manifest_with_names_that_no_disk_knows_are_missing(run: Run)
         folder.mkdir()
         manifest = {"step": 200, "sequence": number, "world_size": 1, "meta": {}, "files": {name: {"size": 1}}}
         (folder / "manifest.json").write_text(json.dumps(manifest))
-    seen = run.measure()
-    assert seen is not None
-    assert seen.checkpoint_step == 100
+    observation = run.measure()
+    assert observation is not None
+    assert observation.checkpoint_step == 100
 
 
 def test_a_run_has_a_bounded_number_of_metrics(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MOST_METRICS", 10)
     run.report("".join(line(1.0, step, loss=1.0, **{f"n{step}": 1.0}) for step in range(30)))
-    seen = run.measure()
-    assert seen is not None
-    assert len(seen.points) == 30
-    assert len({name for point in seen.points for name in point.metrics}) == 10
-    assert [reason.partition(";")[2] for reason in seen.refused] == [" a run has at most 10 metrics (worker-0)"]
+    observation = run.measure()
+    assert observation is not None
+    assert len(observation.points) == 30
+    assert len({name for point in observation.points for name in point.metrics}) == 10
+    assert [reason.partition(";")[2] for reason in observation.refused] == [" a run has at most 10 metrics (worker-0)"]
 
 
 def test_reports_of_ever_different_metrics_become_few_curves(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -474,9 +480,9 @@ def test_a_run_whose_folder_cannot_be_looked_at_hides_no_other(tmp_path: Path, m
     monkeypatch.setattr(
         metrics, "_tensorboard_folder", lambda folder, job: 1 / 0 if job.key == bad.key else folder / "tensorboard"
     )
-    found = run.meter.measure([bad, run.job])
-    assert [seen.key.name for seen in found] == ["bad-1", "mnist-1"]
-    assert "ZeroDivisionError" in found[0].refused[0]
+    observations = run.meter.measure([bad, run.job])
+    assert [observation.key.name for observation in observations] == ["bad-1", "mnist-1"]
+    assert "ZeroDivisionError" in observations[0].refused[0]
     assert run.meter.measure([bad]) == []
 
 
@@ -484,10 +490,12 @@ def test_an_attempt_has_a_bounded_number_of_files(run: Run, monkeypatch: pytest.
     monkeypatch.setattr(metrics, "MOST_FILES", 3)
     for rank in range(10):
         run.report(line(1.0, rank), rank=rank)
-    seen = run.measure()
-    assert seen is not None
-    assert len(seen.points) == 3
-    assert seen.refused == ("report refused: metrics-3.jsonl is not read; an attempt has at most 3 such files (worker-0.3)",)
+    observation = run.measure()
+    assert observation is not None
+    assert len(observation.points) == 3
+    assert observation.refused == (
+        "report refused: metrics-3.jsonl is not read; an attempt has at most 3 such files (worker-0.3)",
+    )
 
 
 def test_usual_lines_are_read_without_any_setting(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Expressions from people."""
+"""Search expressions entered by users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of a caller's environment only what resuming needs stays after the end of the run."""
+"""Of a caller's environment, only what a resume needs is kept after the end of the run."""
 
 from __future__ import annotations
 

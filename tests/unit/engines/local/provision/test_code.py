@@ -28,8 +28,8 @@ def commit(folder: Path, text: str) -> str:
     (folder / ".gitignore").write_text("*.py\n")
     for words in (["init", "--quiet"], ["add", "--all", "--force"], ["commit", "--quiet", "--message", text]):
         subprocess.run(["git", *words], cwd=folder, env=IDENTITY, check=True)
-    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, env=IDENTITY, check=True, capture_output=True, text=True)
-    return found.stdout.strip()
+    completed = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, env=IDENTITY, check=True, capture_output=True, text=True)
+    return completed.stdout.strip()
 
 
 def provide(tmp_path: Path, name: str) -> Path:
@@ -49,7 +49,7 @@ def provide(tmp_path: Path, name: str) -> Path:
 def test_a_run_keeps_the_commit_that_it_began_with(tmp_path: Path) -> None:
     first = commit(tmp_path / "origin", "one")
     code = provide(tmp_path, "x-1")
-    # Tracked files are code, whatever the rules for untracked ones say.
+    # Tracked files are code, whatever the ignore rules say.
     assert (code / "train.py").read_text() == "one"
     commit(tmp_path / "origin", "two")
     assert json.loads((tmp_path / "x-1" / "code.json").read_text())["commit"] == first

@@ -1,4 +1,4 @@
-"""Environments from requirements, built for real from packages made here."""
+"""Environments from requirements, built for real from packages created here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OFFLINE = {"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1", "UV_OFFLINE": "1", "
 
 
 def wheel(folder: Path, version: str = "1.0") -> Path:
-    """A package `tiny` with a program of the same name."""
+    """Create a package `tiny` with a program of the same name."""
     path = folder / f"tiny-{version}-py3-none-any.whl"
     info = f"tiny-{version}.dist-info"
     with zipfile.ZipFile(path, "w") as archive:

@@ -1,4 +1,4 @@
-"""Fetching from real repositories, and what git is never asked."""
+"""Fetching from real repositories, and requests that git must never make."""
 
 from __future__ import annotations
 

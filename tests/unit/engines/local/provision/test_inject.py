@@ -1,4 +1,4 @@
-"""The copy of the runtime that tasks get."""
+"""The copy of the runtime that is injected into tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairway.version import VERSION
 def test_a_task_can_import_the_copy_alone(tmp_path: Path) -> None:
     folder = provide_runtime(tmp_path)
     code = "import fairway, json; print(json.dumps([fairway.__file__, fairway.__version__, fairway.rank()]))"
-    # -S: no site-packages, so nothing but the copy can be found.
+    # -S: no site-packages, so that only the copy can be found.
     done = subprocess.run(
         [sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(folder)}, capture_output=True, check=True, cwd="/"
     )

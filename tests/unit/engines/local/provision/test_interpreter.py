@@ -1,4 +1,4 @@
-"""Which Python is meant."""
+"""Choosing the Python interpreter."""
 
 from __future__ import annotations
 

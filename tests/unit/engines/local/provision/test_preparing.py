@@ -1,4 +1,4 @@
-"""Preparations: one a run, told as they go, tried again when they failed."""
+"""Preparations: one per run, reported while they last, retried after a failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DONE = Prepared(Path("/work"), "python", {})
 
 
 class Script:
-    """Prepares when it is told to."""
+    """A preparation that finishes when the test releases it."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -1,4 +1,4 @@
-"""Running programs for ourselves."""
+"""Running helper programs."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def test_a_cancelled_program_ends_with_its_children(tmp_path: Path) -> None:
     code = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True); import time; time.sleep(600)"
 
     async def go() -> int:
-        said: asyncio.Queue[str] = asyncio.Queue()
+        queue: asyncio.Queue[str] = asyncio.Queue()
         argv = [sys.executable, "-c", code]
-        task = asyncio.create_task(programs.run(argv, cwd=tmp_path, env={"PATH": os.defpath}, say=said.put_nowait))
+        task = asyncio.create_task(programs.run(argv, cwd=tmp_path, env={"PATH": os.defpath}, say=queue.put_nowait))
         async with asyncio.timeout(20):
-            child = int(await said.get())
+            child = int(await queue.get())
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

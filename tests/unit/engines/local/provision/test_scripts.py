@@ -1,4 +1,4 @@
-"""Script files as they are read at a submission: bounded, regular, and only what a shell reads."""
+"""Script files are read at submission: size-limited, regular files only, and only what a shell reads."""
 
 from __future__ import annotations
 

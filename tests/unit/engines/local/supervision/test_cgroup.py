@@ -1,4 +1,4 @@
-"""Control groups of version 2, on folders that look like them."""
+"""Control groups of version 2, on folders with the same layout."""
 
 from __future__ import annotations
 

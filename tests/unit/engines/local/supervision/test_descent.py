@@ -1,4 +1,4 @@
-"""Processes of a task are found, whatever they did to hide."""
+"""All processes of a task are found, whatever they do to hide."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TREE = "import subprocess, sys, time\nprint(subprocess.Popen(['sleep', '600'], e
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Iterator[tuple[int, int]]:
-    """A process that carries the mark, and a child of its that does not."""
+    """Start a process that carries the mark, with a child process that does not."""
     env = {"FAIRWAY_ATTEMPT_DIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-I", "-c", TREE], stdout=subprocess.PIPE, env=env, start_new_session=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         yield parent.pid, child
         descent.end_leftovers(
-            str(tmp_path), [found for pid in (parent.pid, child) if (found := identify(pid))], time.monotonic() + 5
+            str(tmp_path), [identity for pid in (parent.pid, child) if (identity := identify(pid))], time.monotonic() + 5
         )
 
 
@@ -75,11 +75,11 @@ def test_memory_is_added_up(tree: tuple[int, int]) -> None:
 
 @contextlib.contextmanager
 def processes(*environments: dict[str, str]) -> Iterator[list[int]]:
-    """Processes with these environments; they live until the end of the block."""
+    """Start processes with these environments, which live until the end of the block."""
     pipe = subprocess.PIPE
     started = [subprocess.Popen(["/bin/cat"], env=env, stdin=pipe, stdout=pipe, bufsize=0) for env in environments]
     for process in started:
-        # The kernel shows an environment only once the program runs.
+        # The kernel shows the environment only once the program runs.
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b".")

@@ -1,4 +1,4 @@
-"""Why a program could not be started, in words."""
+"""Messages for programs that could not be started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process is recognised, also when its number is used again."""
+"""A process is identified correctly, also when its PID is reused."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_an_identity_survives_a_file() -> None:
 
 def test_signals_reach_the_process_meant_and_no_other() -> None:
     with subprocess.Popen(["sleep", "600"]) as child:
-        found = identify(child.pid)
-        assert found is not None
-        impostor = Identity(found.pid, found.start + 1, found.boot)
+        identity = identify(child.pid)
+        assert identity is not None
+        impostor = Identity(identity.pid, identity.start + 1, identity.boot)
         assert not impostor.send(signal.SIGKILL)
         assert child.poll() is None
-        assert found.send(signal.SIGTERM)
+        assert identity.send(signal.SIGTERM)
         assert child.wait(10) == -signal.SIGTERM
-        assert not found.send(signal.SIGTERM)
+        assert not identity.send(signal.SIGTERM)
         assert identify(child.pid) is None
 
 
@@ -47,9 +47,9 @@ def test_a_zombie_is_not_alive() -> None:
     if pid == 0:
         os._exit(0)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    found = identify(pid)
-    assert found is not None
-    assert not found.alive
+    identity = identify(pid)
+    assert identity is not None
+    assert not identity.alive
     os.waitpid(pid, 0)
 
 

@@ -1,4 +1,4 @@
-"""Kills for want of memory are told from other kills."""
+"""Out-of-memory kills are distinguished from other kills."""
 
 from __future__ import annotations
 

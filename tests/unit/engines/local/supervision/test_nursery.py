@@ -1,4 +1,4 @@
-"""The nursery stays small: it is what every supervisor is a copy of."""
+"""The fork server stays small: every supervisor is a copy of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders and their descriptors travel whole."""
+"""Orders and their descriptors are transferred completely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records appear whole or not at all."""
+"""Records are written atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that begins in an interpreter that waited cannot tell, and nobody else can either."""
+"""A program started in a spare interpreter behaves as one started normally."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ print(json.dumps(told))
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder with a program, and a framework that notes when it is imported."""
+    """A folder with a program, and a framework that records when it is imported."""
     framework = tmp_path / "site" / "torch"
     framework.mkdir(parents=True)
     (framework / "__init__.py").write_text("import os\nos.environ.pop('IMPORTED', None)\nfrozen = os.environ.get('KNOB')\n")
@@ -52,7 +52,7 @@ def place(tmp_path: Path) -> Path:
 
 
 class Stage:
-    """Runs one program twice: as ever, and in an interpreter that waited."""
+    """Runs a program twice: normally, and in a spare interpreter."""
 
     def __init__(self, place: Path, program: str, modules: tuple[str, ...] = ("torch",)) -> None:
         self.work = place / "work"
@@ -101,9 +101,9 @@ def test_both_sides_use_the_same_words() -> None:
 def test_a_program_sees_what_it_would_have_seen(stage: Stage) -> None:
     code, text = stage.waited()
     assert code == 0, text
-    told = json.loads(text)
-    assert told == json.loads(stage.ever()[1])
-    assert told["environ"]["NUMBER"] == "1"
+    data = json.loads(text)
+    assert data == json.loads(stage.ever()[1])
+    assert data["environ"]["NUMBER"] == "1"
 
 
 @pytest.mark.parametrize(

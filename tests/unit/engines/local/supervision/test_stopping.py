@@ -1,4 +1,4 @@
-"""When which signal is due."""
+"""When each signal is due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tasks may go, which devices they get, and what is said when they get none."""
+"""Where tasks may be placed, which devices they get, and the message when they get none."""
 
 from __future__ import annotations
 
@@ -83,30 +83,30 @@ def test_sick_and_busy_devices_are_not_free() -> None:
     cluster = Cluster([node("a", devices=devices)])
     assert cluster.free_gpus() == (1000, 1)
     assert cluster.room(GPU) == 1
-    found = cluster.place(lone(GPU))
-    assert isinstance(found, tuple)
-    assert found[0].devices == ("z",)
+    placement = cluster.place(lone(GPU))
+    assert isinstance(placement, tuple)
+    assert placement[0].devices == ("z",)
     assert cluster.ever(lone(Shape(gpus=2))) is None
     assert cluster.ever(lone(Shape(gpus=3))) == Shortfall("gpu", "worker", 3000, 2000, 2000, 0, 2000)
 
 
 def test_a_device_that_falls_sick_keeps_its_task_and_takes_no_other() -> None:
     cluster = Cluster([node("a", 1)])
-    found = cluster.place(lone(Shape(gpus=1, gpu_milli=300)))
-    assert isinstance(found, tuple)
+    placement = cluster.place(lone(Shape(gpus=1, gpu_milli=300)))
+    assert isinstance(placement, tuple)
     cluster.put_node(node("a", devices=(Device("a-0", 0, type="a100", memory=40 * GIB, healthy=False),)))
-    cluster.give(found)
+    cluster.give(placement)
     assert cluster.free_gpus() == (0, 0)
-    cluster.take(found)
+    cluster.take(placement)
     cluster.put_node(node("a", 1))
     assert cluster.free_gpus() == (700, 0)
 
 
 def test_shares_count_by_compute_or_memory_whichever_is_more() -> None:
     cluster = Cluster([node("a", 1)])
-    found = cluster.place(lone(Shape(gpus=1, gpu_milli=200, gpu_memory=30 * 1024)))
-    assert isinstance(found, tuple)
-    assert found[0].milli == 750
+    placement = cluster.place(lone(Shape(gpus=1, gpu_milli=200, gpu_memory=30 * 1024)))
+    assert isinstance(placement, tuple)
+    assert placement[0].milli == 750
     assert cluster.free_gpus() == (250, 0)
 
 
@@ -114,9 +114,9 @@ def test_several_shares_go_to_different_devices() -> None:
     cluster = Cluster([node("a", 2)])
     pair = Shape(gpus=2, gpu_milli=400)
     assert cluster.room(pair) == 2
-    found = cluster.place(lone(pair, 2))
-    assert isinstance(found, tuple)
-    assert [seat.devices for seat in found] == [("a-0", "a-1"), ("a-0", "a-1")]
+    placement = cluster.place(lone(pair, 2))
+    assert isinstance(placement, tuple)
+    assert [seat.devices for seat in placement] == [("a-0", "a-1"), ("a-0", "a-1")]
 
 
 def test_who_asks_for_a_whole_device_gets_no_neighbours() -> None:
@@ -160,7 +160,7 @@ def test_roles_of_a_gang_differ_in_shape() -> None:
 
 
 def test_another_way_is_searched_when_the_obvious_one_fails() -> None:
-    # The large one fits on either node, the small one with the many cores only on b.
+    # The large task fits on either node; the small one, which needs many cores, only on b.
     cluster = Cluster([node("a", 1, cpu=4), node("b", 1, cpu=9)], "spread")
     gang = Gang((Part("one", Shape(cpu=4000, gpus=1)), Part("two", Shape(cpu=9000))))
     assert places(cluster.place(gang)) == ["a", "b"]
@@ -290,7 +290,7 @@ def test_ties_go_to_the_smallest_rank_else_to_the_first_name() -> None:
 @pytest.mark.parametrize("seen", [True, False], ids=["a shape that was seen before", "a new shape"])
 @pytest.mark.parametrize("over", [Shape(cpu=12_000), Shape(memory=40 * 1024)], ids=["cores", "memory"])
 def test_who_needs_none_of_it_finds_room_where_too_much_was_given_away(over: Shape, seen: bool, policy: str) -> None:
-    """Places that are kept for somebody over-commit a node: that matters only to those who need what is short."""
+    """Reservations may over-commit a node; this affects only tasks that need the over-committed resource."""
     cluster = Cluster([node("a")], policy)
     if seen:
         assert places(cluster.place(lone(Shape(gpus=1)))) == ["a"]

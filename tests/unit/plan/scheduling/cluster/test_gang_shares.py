@@ -1,4 +1,4 @@
-"""Tasks on one node that each share several devices: all of them get their devices, or none sits."""
+"""Tasks on one node that each share several devices: all of them get their devices, or none is placed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that are kept and brought up to date are those that one would find anew."""
+"""Numbers that are updated incrementally equal those computed from scratch."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def place_or_give(cluster: Cluster, draw: random.Random, seated: list[tuple[Seat
         cluster.give(seated.pop(draw.randrange(len(seated))))
         return
     count = draw.choice([1, 1, 2, 5])
-    found = cluster.try_place(Gang((Part("worker", draw.choice(SHAPES), count, count),)))
-    if found is not None:
-        seated.append(found)
+    seats = cluster.try_place(Gang((Part("worker", draw.choice(SHAPES), count, count),)))
+    if seats is not None:
+        seated.append(seats)
 
 
 @pytest.mark.parametrize("at_once", [1, 4, 1000])

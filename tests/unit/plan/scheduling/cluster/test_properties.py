@@ -1,4 +1,4 @@
-"""What holds whatever happens: nothing over-committed, no gang half placed, everything undone, the state alone decides."""
+"""Invariants: no over-commitment, no gang placed in part, everything can be undone, and the result depends on the state alone."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def gangs(draw: st.DrawFn) -> Gang:
 
 
 def used(fleet: tuple[Node, ...], seats: list[Seat]) -> None:
-    """Check that the seats fit on the nodes, counting from nothing."""
+    """Check that the seats fit on the nodes, counting from scratch."""
     by_name = {node.name: node for node in fleet}
     milli: Counter[str] = Counter()
     totals: dict[str, Counter[str]] = {name: Counter() for name in by_name}
@@ -117,17 +117,17 @@ def test_what_is_placed_fits_and_keeps_the_rules(fleet: tuple[Node, ...], wanted
     seats: list[Seat] = []
     for gang in wanted:
         before = [cluster.room(part.shape) for part in gang.parts]
-        found = cluster.place(gang)
-        if isinstance(found, Shortfall):
+        placement = cluster.place(gang)
+        if isinstance(placement, Shortfall):
             assert [cluster.room(part.shape) for part in gang.parts] == before
         else:
-            follows_rules(fleet, gang, found)
-            seats += found
+            follows_rules(fleet, gang, placement)
+            seats += placement
     used(fleet, seats)
 
 
 def answers(cluster: Cluster, wanted: list[Gang]) -> list[object]:
-    """Everything that can be asked, without changing anything."""
+    """Return the answers to all queries, leaving the cluster unchanged."""
     found: list[object] = [cluster.names(), cluster.free_gpus()]
     for gang in wanted:
         mark = cluster.mark()
@@ -163,9 +163,9 @@ def test_the_state_alone_decides(fleet: tuple[Node, ...], wanted: list[Gang], po
     cluster = Cluster(fleet, policy, mix)
     sitting: list[tuple[Seat, ...]] = []
     for gang in [*wanted, *wanted]:
-        found = cluster.place(gang)
-        if not isinstance(found, Shortfall):
-            sitting.append(found)
+        placement = cluster.place(gang)
+        if not isinstance(placement, Shortfall):
+            sitting.append(placement)
         if sitting and data.draw(st.booleans()):
             cluster.give(sitting.pop(data.draw(st.integers(0, len(sitting) - 1))))
     changed = data.draw(nodes(0))
@@ -214,8 +214,8 @@ def test_tasks_of_one_shape_are_placed_exactly_when_they_fit(
     fleet: tuple[Node, ...], shape: Shape, size: int, policy: str
 ) -> None:
     cluster = Cluster(fleet, policy)
-    found = cluster.place(Gang((Part("worker", shape, size, size),)))
-    assert isinstance(found, tuple) == fits_somehow(fleet, [shape] * size)
+    placement = cluster.place(Gang((Part("worker", shape, size, size),)))
+    assert isinstance(placement, tuple) == fits_somehow(fleet, [shape] * size)
 
 
 @settings(max_examples=150, deadline=None)
@@ -224,8 +224,8 @@ def test_tasks_of_two_shapes_are_placed_exactly_when_they_fit(
     fleet: tuple[Node, ...], one: Shape, other: Shape, ones: int, others: int
 ) -> None:
     cluster = Cluster(fleet)
-    found = cluster.place(Gang((Part("one", one, ones, ones), Part("other", other, others, others))))
-    assert isinstance(found, tuple) == fits_somehow(fleet, [one] * ones + [other] * others)
+    placement = cluster.place(Gang((Part("one", one, ones, ones), Part("other", other, others, others))))
+    assert isinstance(placement, tuple) == fits_somehow(fleet, [one] * ones + [other] * others)
 
 
 @settings(max_examples=100, deadline=None)
@@ -236,8 +236,8 @@ def test_room_is_how_many_fit_one_after_the_other(fleet: tuple[Node, ...], shape
     cluster = Cluster(fleet)
     count = cluster.room(shape)
     seats: list[Seat] = []
-    while isinstance(found := cluster.place(Gang((Part("worker", shape),))), tuple):
-        seats += found
-        # Several shares of a task may be put where fewer of the next ones fit.
+    while isinstance(placement := cluster.place(Gang((Part("worker", shape),))), tuple):
+        seats += placement
+        # A task that needs shares of several devices may be placed so that fewer of the next ones fit.
         assert cluster.room(shape) < count if shape.shares and shape.gpus > 1 else cluster.room(shape) == count - len(seats)
     assert cluster.room(shape) == 0

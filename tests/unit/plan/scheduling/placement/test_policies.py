@@ -1,4 +1,4 @@
-"""What policies prefer, and that quick ways of scoring say what the definition says."""
+"""What policies prefer, and that the fast scoring agrees with the definition."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_scores_do_not_depend_on_what_else_is_scored(mix: Mix, state: State, nam
 
 
 def outcomes(shape: Shape, state: State) -> list[tuple[int, State]]:
-    """Every way to take the task: the device, and the state after."""
+    """Return every way to place the task: the device, and the state afterwards."""
     cpu = state.cpu - shape.cpu
     if cpu < 0:
         return []
@@ -97,7 +97,7 @@ def test_fgd_is_the_gradient_of_fragmentation(mix: Mix, state: State) -> None:
             assert column.scores[row] == NEVER
             continue
         best = 100.0 / (1.0 + math.exp(-max(gains) / 1000.0))
-        # A sum in another order may fall on the other side of a percent.
+        # A sum in another order may be rounded to another percent.
         assert column.scores[row] in (math.floor(best - 1e-9), math.floor(best + 1e-9))
 
 
@@ -138,9 +138,9 @@ def node(name: str, gpus: int = 4, cpu: float = 32, kind: str = "a") -> Node:
 
 
 def first(cluster: Cluster, shape: Shape) -> Seat:
-    found = cluster.place(Gang((Part("task", shape),)))
-    assert isinstance(found, tuple)
-    return found[0]
+    placement = cluster.place(Gang((Part("task", shape),)))
+    assert isinstance(placement, tuple)
+    return placement[0]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_no_filling_is_worth_more_than_a_gpu_and_the_mix_is_worth_what_it_needs(
     assert prices.remainder[1000] <= 1.0 + 1e-6
     assert (np.diff(prices.remainder) >= 0).all()
     worth = sum(count * prices.of(size) for size, count in demand.items())
-    # The dual's value: at least the volume is needed, and no more than one GPU each.
+    # The value of the dual: at least the requested volume, and at most one GPU per task.
     assert sum(size * count for size, count in demand.items()) / 1000 - 1e-3 * worth <= worth <= sum(demand.values()) + 1e-6
     for free, size in product((1000, 700, 530, 190), demand):
         if size <= free:

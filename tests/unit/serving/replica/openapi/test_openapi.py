@@ -1,4 +1,4 @@
-"""The description of a replica is valid, complete, and its examples are accepted as they are."""
+"""The OpenAPI description of a replica is valid and complete, and its examples are accepted as they are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ODD = {f"out_{name}": ("FP32", shape) for name, shape in {"y": [-1, 2]}.items()}
 
 
 def echo(of: Any) -> Any:
-    """A model of this signature that gives zeros."""
+    """Return a model of this signature that returns zeros."""
 
     def work(inputs: list[Any]) -> list[Any]:
         rows = len(inputs[0]) if inputs[0].ndim else 1
@@ -68,7 +68,7 @@ async def test_the_document_is_valid_and_its_examples_are_accepted(of: Any) -> N
             sent += 1
     large = int(np.prod([max(1, length) for length in of.inputs[0].shape])) > 4096
     assert bool(sent) is not large
-    assert len({each["operationId"] for methods in found["paths"].values() for each in methods.values()}) == sum(
+    assert len({method["operationId"] for methods in found["paths"].values() for method in methods.values()}) == sum(
         map(len, found["paths"].values())
     )
 
@@ -84,7 +84,7 @@ def test_a_model_that_generates_is_described_by_its_routes() -> None:
 
 async def test_each_operation_is_described_by_what_it_does() -> None:
     _, found, _ = await ask(echo(MODELS[0]), "GET", "/openapi.json")
-    summaries = {path: each["summary"] for path, methods in found["paths"].items() for each in methods.values()}
+    summaries = {path: method["summary"] for path, methods in found["paths"].items() for method in methods.values()}
     assert [path for path, summary in summaries.items() if summary == path] == []
     assert [path for path in summaries if "GRPCInferenceService" in path or "PredictionService" in path] == []
     assert "`inference.GRPCInferenceService`, `tensorflow.serving.PredictionService`" in found["info"]["description"]

@@ -1,4 +1,4 @@
-"""Requests that are out of all proportion: 400 with words, at a cost that their bytes limit."""
+"""Oversized requests: 400 with a message, at a cost limited by the size of the request."""
 
 from __future__ import annotations
 

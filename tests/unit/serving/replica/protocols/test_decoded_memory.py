@@ -1,4 +1,4 @@
-"""What decoding JSON takes at the most: the figures by which it is counted, measured."""
+"""The peak memory of decoding JSON: the estimates used for accounting, compared with measurements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MODELS = {"one": ONE, "whole": WHOLE, "text": TEXT, "texts": TEXTS, "two": TWO}
 
 
 def test_a_context_is_not_multiplied_without_bound() -> None:
-    """A shared feature stands once for each example: a small body must not become a large array."""
+    """A shared feature is repeated for each example: a small body must not become a large array."""
     form = Classify(served(signature(x=("FP32", [-1, -1]), out_y=("FP32", [-1, 3]))))
     body = json.dumps({"context": {"x": [0] * 10_000}, "examples": [{}] * 5_000}).encode()
     for read in (lambda: form.read(body, None), lambda: finish(form.steps(body, None))):
@@ -46,7 +46,7 @@ def attempt(read: Any, *arguments: Any) -> None:
 
 
 def peak(work: Any) -> int:
-    """Bytes of memory at the most, beyond those at the beginning."""
+    """Return the peak memory in bytes, above that at the beginning."""
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -68,7 +68,7 @@ WORST = [b"0", b"0.5", b"999", b"1e9", b'""', b'"ab"', '"\u00e9"'.encode(), '"\u
 @pytest.mark.parametrize("element", WORST)
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_the_memory_of_one_piece(name: str, element: bytes) -> None:
-    """`WORTH` is no less than what any decoding at once takes."""
+    """`WORTH` is at least the memory that decoding any body at once needs."""
     model = MODELS[name]
     spec = model.signature.inputs[0]
     text = filled(element, LARGE - 200)
@@ -141,7 +141,7 @@ def test_the_memory_of_a_large_body_is_what_its_steps_say(name: str) -> None:
 
 
 def test_the_frame_of_a_request_is_read_whole() -> None:
-    """A large part that is no tensor is refused before it is decoded."""
+    """A large part that is not a tensor is refused before it is decoded."""
     form = OpenInference(ONE)
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}
     for body, words in (

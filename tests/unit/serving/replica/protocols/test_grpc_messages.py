@@ -1,4 +1,4 @@
-"""The definitions of gRPC against the descriptors of real clients, and messages from wire to wire."""
+"""The gRPC definitions compared with the descriptors of real clients, and messages encoded and decoded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def known():
 
 
 NEWER = {"grpc.health.v1.HealthListRequest", "grpc.health.v1.HealthListResponse", "/grpc.health.v1.Health/List"}
-"""What came to the protocols after the clients that Triton's client allows beside it; newer ones are compared."""
+"""Additions to the protocols that the older clients required by Triton's client lack; newer clients are compared."""
 
 
 def test_names_numbers_and_types_are_those_of_the_clients() -> None:
@@ -83,14 +83,16 @@ def test_a_message_comes_through_another_implementation() -> None:
     known()
     from tritonclient.grpc import service_pb2
 
-    asked = service_pb2.ModelInferRequest(model_name="m", id="é", raw_input_contents=[b"x" * 5000])
-    asked.inputs.add(name="x", datatype="INT64", shape=[2, -1]).contents.int64_contents.extend([1, -(1 << 63), (1 << 63) - 1])
-    asked.inputs.add(name="f", datatype="FP32").contents.fp32_contents.extend([0.5, -1.0])
-    asked.parameters["p"].double_param = 0.25
+    model_infer_request = service_pb2.ModelInferRequest(model_name="m", id="é", raw_input_contents=[b"x" * 5000])
+    model_infer_request.inputs.add(name="x", datatype="INT64", shape=[2, -1]).contents.int64_contents.extend(
+        [1, -(1 << 63), (1 << 63) - 1]
+    )
+    model_infer_request.inputs.add(name="f", datatype="FP32").contents.fp32_contents.extend([0.5, -1.0])
+    model_infer_request.parameters["p"].double_param = 0.25
     schema = definitions().schema
-    read = schema.decode("inference.ModelInferRequest", asked.SerializeToString())
+    read = schema.decode("inference.ModelInferRequest", model_infer_request.SerializeToString())
     assert read["inputs"][0]["contents"]["int64_contents"].tolist() == [1, -(1 << 63), (1 << 63) - 1]
-    assert service_pb2.ModelInferRequest.FromString(schema.encode("inference.ModelInferRequest", read)) == asked
+    assert service_pb2.ModelInferRequest.FromString(schema.encode("inference.ModelInferRequest", read)) == model_infer_request
 
 
 SCHEMA = Schema({"a.M": (Field(1, "n", "int64", repeated=True), Field(2, "t", "bytes", repeated=True), Field(3, "m", "a.M"))})
@@ -135,5 +137,5 @@ def test_any_bytes_are_a_message_or_refused() -> None:
     random = np.random.default_rng(0)
     for size in random.integers(0, 60, 2000).tolist():
         data = random.integers(0, 256, size, "u1").tobytes()
-        with suppress(RequestError):  # anything else is a mistake of ours
+        with suppress(RequestError):  # any other exception is a bug
             definitions().schema.decode("inference.ModelInferRequest", data)

@@ -31,12 +31,12 @@ def choice(text: str, reason: str, **more: Any) -> Choice:
 def test_a_completion() -> None:
     wish = openai.read_completion(sent(prompt=["a", "b"], max_tokens=3, temperature=0.5, stop="."), MODEL)
     assert (wish.prompts, wish.options, wish.stop) == (("a", "b"), {"max_tokens": 3, "temperature": 0.5}, (".",))
-    told = json.loads(Writer(wish, MODEL, "1", 5).whole([choice("x", "stop"), choice("y", "length")], None).body)
-    assert [(each["index"], each["text"], each["finish_reason"]) for each in told["choices"]] == [
+    data = json.loads(Writer(wish, MODEL, "1", 5).whole([choice("x", "stop"), choice("y", "length")], None).body)
+    assert [(each["index"], each["text"], each["finish_reason"]) for each in data["choices"]] == [
         (0, "x", "stop"),
         (1, "y", "length"),
     ]
-    assert (told["object"], told["id"], "usage" in told) == ("text_completion", "cmpl-1", False)
+    assert (data["object"], data["id"], "usage" in data) == ("text_completion", "cmpl-1", False)
 
 
 def test_a_chat_in_parts_and_pieces() -> None:
@@ -78,11 +78,11 @@ def test_what_is_wrong_is_said(read: Any, asked: bytes, status: int, words: str)
 
 def test_vectors_as_numbers_and_as_base64() -> None:
     vectors = np.array([[1, 2], [3, 4]], np.float32)
-    told = json.loads(openai.write_embeddings(MODEL, vectors, as_base64=False, tokens=4).body)
-    assert [each["embedding"] for each in told["data"]] == [[1, 2], [3, 4]]
-    assert told["usage"]["total_tokens"] == 4
-    told = json.loads(openai.write_embeddings(MODEL, vectors, as_base64=True, tokens=None).body)
-    assert base64.b64decode(told["data"][1]["embedding"]) == vectors[1].tobytes()
+    data = json.loads(openai.write_embeddings(MODEL, vectors, as_base64=False, tokens=4).body)
+    assert [each["embedding"] for each in data["data"]] == [[1, 2], [3, 4]]
+    assert data["usage"]["total_tokens"] == 4
+    data = json.loads(openai.write_embeddings(MODEL, vectors, as_base64=True, tokens=None).body)
+    assert base64.b64decode(data["data"][1]["embedding"]) == vectors[1].tobytes()
 
 
 @given(some.text("ab.", max_size=30), some.lists(some.text("ab.", min_size=1, max_size=3), max_size=3), some.randoms())
@@ -95,7 +95,7 @@ def test_a_text_is_cut_at_the_first_word_however_it_comes_in_pieces(text: str, w
     if not stops.stopped:
         out += stops.rest()
     found = [at for word in words if (at := text.find(word)) >= 0]
-    # A longer word that begins earlier may be complete only after a shorter one has ended the text.
+    # A longer stop word that begins earlier may be complete only after a shorter one has ended the text.
     assert out == text or (stops.stopped and any(text[len(out) :].startswith(word) for word in words))
     assert stops.stopped == bool(found)
 

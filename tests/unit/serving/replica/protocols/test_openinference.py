@@ -1,4 +1,4 @@
-"""The Open Inference Protocol: what is read, what is refused, what goes back."""
+"""The Open Inference Protocol: requests read or refused, and the answers."""
 
 from __future__ import annotations
 
@@ -140,14 +140,14 @@ def test_an_output_that_is_not_there() -> None:
 def test_binary_tensors_both_ways() -> None:
     values = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
     protocol = OpenInference(FLOATS)
-    for _ in range(2):  # the second time its head is known
+    for _ in range(2):  # the second time its head is cached
         whole, length = binary([tensor("x", "FP32", [2, 3])], [values.tobytes()], parameters={"binary_data_output": True})
         question = protocol.read(whole, length)
         assert question.inputs[0].tolist() == values.tolist()
         answer = protocol.write(question, [values])
         size = int(dict(answer.headers)[b"inference-header-content-length"])
-        told = json.loads(answer.body[:size])
-        assert told["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [2, 3], "parameters": {"binary_data_size": 24}}]
+        data = json.loads(answer.body[:size])
+        assert data["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [2, 3], "parameters": {"binary_data_size": 24}}]
         assert answer.body[size:] == values.tobytes()
 
 

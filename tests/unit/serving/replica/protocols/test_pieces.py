@@ -1,4 +1,4 @@
-"""Large JSON in steps: the same answers as at once, whatever they hold."""
+"""Large JSON decoded in steps: the same results as at once, for any content."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ TEXT = served(signature(t=("BYTES", [-1]), out_y=("FP32", [-1, 3])))
 TEXTS = served(signature(t=("BYTES", [-1, -1]), out_y=("FP32", [-1, 3])))
 TWO = served(signature(a=("INT32", [-1]), t=("BYTES", [-1]), out_y=("FP32", [-1, 3])))
 TINY = 48
-"""Bytes of a piece: few, and more than any number and the space around it have, since numbers longer than a piece are refused."""
+"""Bytes per piece: small, but larger than any number with the space around it, since longer numbers are refused."""
 MODELS = {"one": ONE, "whole": WHOLE, "text": TEXT, "texts": TEXTS, "two": TWO}
 
 
 @pytest.fixture(scope="module")
 def tiny() -> Iterator[None]:
-    """Pieces of a few bytes, so that small examples have many."""
+    """Use pieces of a few bytes, so that small examples have many."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (pieces, rows, values):
             patch.setattr(module, "PIECE", TINY)
@@ -66,7 +66,7 @@ def test_what_is_no_json_is_cut_too(tiny: None, text: bytes) -> None:
 
 
 def outcome(read: Any, *arguments: Any) -> Any:
-    """What a reader gives, for comparison; the status where it refuses."""
+    """Return what a reader returns, for comparison; the status if it refuses."""
     try:
         question: Question = read(*arguments)
     except RequestError as error:
@@ -89,7 +89,7 @@ leaves = some.one_of(
 
 @some.composite
 def tensors(draw: some.DrawFn, leaf: some.SearchStrategy[Any]) -> Any:
-    """Lists within lists, mostly of one shape."""
+    """Draw nested lists, mostly with equal lengths."""
     shape = draw(some.lists(some.integers(0, 5), min_size=1, max_size=3))
     value = draw(some.lists(leaf, min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
     if draw(some.booleans()):

@@ -1,4 +1,4 @@
-"""`NaN` and infinities in JSON: read where a float is, written as TensorFlow Serving writes them, never mistaken for text."""
+"""`NaN` and infinities in JSON: read for floats, written as TensorFlow Serving writes them, never confused with text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in: keys, rates, failed attempts, other origins, names of hosts."""
+"""Access control: keys, rate limits, failed attempts, other origins, host names."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def let_in(found: Refusal | Admitted) -> Admitted:
     "line", [f"Authorization: Bearer {KEY}", f"authorization: bearer  {KEY} ", f"X-API-Key: {KEY}", f"api-key: {KEY}"]
 )
 def test_a_key_is_taken_from_three_headers_and_taken_out(clocks: Clocks, line: str) -> None:
-    asked = head("Accept: */*", line, "X-User: ann")
-    assert let_in(admission(clocks).admit(asked, b"10.0.0.1")).key == "ci"
-    assert asked.lines == [b"Accept: */*", b"X-User: ann"]
-    assert KEY.encode() not in asked.render(b"10.0.0.1", b"id")
+    request_head = head("Accept: */*", line, "X-User: ann")
+    assert let_in(admission(clocks).admit(request_head, b"10.0.0.1")).key == "ci"
+    assert request_head.lines == [b"Accept: */*", b"X-User: ann"]
+    assert KEY.encode() not in request_head.render(b"10.0.0.1", b"id")
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_a_key_is_taken_from_three_headers_and_taken_out(clocks: Clocks, line: s
 )
 def test_what_is_no_valid_key(clocks: Clocks, lines: tuple[str, ...], status: int) -> None:
     raw = "\r\n".join(["POST /v2/x HTTP/1.1", "Host: h", *lines, "", ""]).encode("latin-1")
-    found = refused(admission(clocks).admit(read_request(raw), b"10.0.0.1"))
-    assert found.status == status
-    assert (b"www-authenticate", b'Bearer realm="fairway"') in found.headers or status != 401
-    assert KEY not in found.reason
+    refusal = refused(admission(clocks).admit(read_request(raw), b"10.0.0.1"))
+    assert refusal.status == status
+    assert (b"www-authenticate", b'Bearer realm="fairway"') in refusal.headers or status != 401
+    assert KEY not in refusal.reason
 
 
 def test_the_keys_of_another_plan_count_at_once(clocks: Clocks) -> None:
@@ -193,14 +193,14 @@ def preflight(
 
 def test_a_preflight_needs_no_key(clocks: Clocks) -> None:
     door = admission(clocks, Access(keys_required=True, keys=(RULE,), cors=CORS))
-    found = refused(door.admit(preflight(), b"p"))
-    said = dict(found.headers)
-    assert found.status == 204
+    refusal = refused(door.admit(preflight(), b"p"))
+    said = dict(refusal.headers)
+    assert refusal.status == 204
     assert said[b"access-control-allow-origin"] == b"https://app.example.org"
     assert said[b"access-control-allow-credentials"] == b"true"
     assert b"authorization" in said[b"access-control-allow-headers"]
     assert said[b"access-control-max-age"] == b"600"
-    assert found.render(b"/", keep=True, bodiless=False).endswith(b"\r\n\r\n")
+    assert refusal.render(b"/", keep=True, bodiless=False).endswith(b"\r\n\r\n")
 
 
 @pytest.mark.parametrize(
@@ -216,9 +216,9 @@ def test_a_preflight_needs_no_key(clocks: Clocks) -> None:
     ],
 )
 def test_a_preflight_that_is_refused(clocks: Clocks, asked: RequestHead) -> None:
-    found = refused(admission(clocks, Access(cors=CORS)).admit(asked, b"p"))
-    assert found.status == 403
-    assert b"access-control-allow-origin" not in dict(found.headers)
+    refusal = refused(admission(clocks, Access(cors=CORS)).admit(asked, b"p"))
+    assert refusal.status == 403
+    assert b"access-control-allow-origin" not in dict(refusal.headers)
 
 
 def test_without_cors_a_preflight_is_a_request_like_others(clocks: Clocks) -> None:
@@ -245,11 +245,11 @@ def test_any_origin_never_with_credentials(clocks: Clocks) -> None:
 
 def test_a_plain_connection_to_an_endpoint_with_tls(clocks: Clocks) -> None:
     door = admission(clocks, Access(keys_required=True, keys=(RULE,), tls=TlsRule()))
-    found = refused(door.admit(head(f"X-API-Key: {KEY}"), b"p"))
-    assert (found.status, found.close) == (426, True)
-    asked = head(f"X-API-Key: {KEY}", "X-Forwarded-Proto: http")
-    let_in(door.admit(asked, b"p", secure=True))
-    assert b"x-forwarded-proto: https" in asked.render(b"p", b"id")
+    refusal = refused(door.admit(head(f"X-API-Key: {KEY}"), b"p"))
+    assert (refusal.status, refusal.close) == (426, True)
+    request_head = head(f"X-API-Key: {KEY}", "X-Forwarded-Proto: http")
+    let_in(door.admit(request_head, b"p", secure=True))
+    assert b"x-forwarded-proto: https" in request_head.render(b"p", b"id")
 
 
 def test_names_of_hosts_beyond_loopback_only_where_they_are_given(clocks: Clocks) -> None:

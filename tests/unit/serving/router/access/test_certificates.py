@@ -1,4 +1,4 @@
-"""Certificates: read, made, renewed, and told apart when they cannot be used."""
+"""Certificates: read, created, renewed, and specific errors when they cannot be used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="need
 def pair(
     folder: Path, begins: float = NOW - 3600, ends: float = NOW + 86400, password: bytes | None = None, **names: str
 ) -> TlsRule:
-    """A certificate and its key by another library, which also reads them."""
+    """Create a certificate and its key with another library, which also reads them."""
     folder.mkdir(exist_ok=True)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "x" * 60)])
@@ -51,11 +51,11 @@ LATE = [datetime(2049, 12, 31, tzinfo=UTC).timestamp(), datetime(2050, 1, 1, tzi
 
 @pytest.mark.parametrize("ends", [NOW + 60, *LATE], ids=["soon", "2049", "2050"])
 def test_a_certificate_is_read_as_another_library_made_it(tmp_path: Path, ends: float) -> None:
-    found = read_certificate(Path(pair(tmp_path, ends=ends).certificate))
-    assert found.names == ("a.example",)
-    assert found.ends == int(ends)
-    assert found.begins == int(NOW - 3600)
-    assert found.self_issued
+    certificate = read_certificate(Path(pair(tmp_path, ends=ends).certificate))
+    assert certificate.names == ("a.example",)
+    assert certificate.ends == int(ends)
+    assert certificate.begins == int(NOW - 3600)
+    assert certificate.self_issued
 
 
 def test_what_is_no_certificate(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     Path(foreign.key).chmod(0o604)
     both = check_files(TlsRule(str(tmp_path / "none.pem"), foreign.key), NOW)
     assert ["cannot be read" in both[0], "chmod 600" in both[1]] == [True, True]
-    Path(foreign.key).chmod(0o640)  # a group of its own may read it, as distributions do
+    Path(foreign.key).chmod(0o640)  # a dedicated group may read it, as some distributions set it up
     assert "chmod" not in " ".join(check_files(foreign, NOW))
 
 
@@ -135,12 +135,12 @@ def test_files_are_read_again_when_they_change_and_kept_while_they_cannot_be_use
 @pytest.mark.parametrize("service", ["default/" + "m" * 63, "n" * 63 + "/" + "m" * 63, "d/m"])
 def test_a_service_with_a_long_name_has_an_authority_of_its_own(tmp_path: Path, service: str) -> None:
     assert self_signed.renew(tmp_path / "tls", service, ["localhost"], NOW)
-    made = x509.load_pem_x509_certificate((tmp_path / "tls" / "authority.pem").read_bytes())
-    (name,) = made.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    certificate = x509.load_pem_x509_certificate((tmp_path / "tls" / "authority.pem").read_bytes())
+    (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     assert name.value.startswith(f"Fairway service {service}"[:55])
     assert self_signed.renew(tmp_path / "other", service[:-1] + "x", ["localhost"], NOW)
     other = x509.load_pem_x509_certificate((tmp_path / "other" / "authority.pem").read_bytes())
-    assert other.subject != made.subject
+    assert other.subject != certificate.subject
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_names_and_addresses_are_written_as_clients_compare_them(
     usual = self_signed.names_of("127.0.0.1", ())
     assert [name for name in names if name not in usual] == ([named] if named else [])
     assert self_signed.renew(tmp_path / "tls", "d/m", names, NOW)
-    made = x509.load_pem_x509_certificate((tmp_path / "tls" / "certificate.pem").read_bytes())
-    found = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    certificate = x509.load_pem_x509_certificate((tmp_path / "tls" / "certificate.pem").read_bytes())
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     addresses = [str(each) for each in found.get_values_for_type(x509.IPAddress)]
     assert sorted([*addresses, *found.get_values_for_type(x509.DNSName)]) == sorted(names)
     assert not self_signed.renew(tmp_path / "tls", "d/m", names, NOW), "once is enough"
