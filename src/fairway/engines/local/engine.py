@@ -112,10 +112,7 @@ class LocalEngine:
         self._vigil = Vigil(lambda: self._wake())
         self._refreshing: asyncio.TimerHandle | None = None
         self.is_over: Callable[[JobKey], bool] | None = None
-        """Returns whether a run has ended; set by the application.
-
-        Without it, a run counts as over when none of its tasks runs.
-        """
+        """Returns whether a run is over; set by the application. Without it, a run is over when none of its tasks runs."""
 
     async def start(self, wake: Callable[[], None]) -> None:
         """Start listening to supervisors, and start the fork server."""

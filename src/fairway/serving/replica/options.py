@@ -38,6 +38,28 @@ class Options:
 
 def read(arguments: list[str] | None = None) -> Options:
     """Parse the command line; an error ends the process with status 2 and a message."""
+    parsed = _parser().parse_args(arguments)
+    return Options(
+        folder=parsed.folder,
+        name=parsed.name,
+        version=parsed.version,
+        labels=tuple(parsed.label),
+        format=parsed.format,
+        runtime=parsed.runtime,
+        allow_pickle=parsed.allow_pickle,
+        python=parsed.python,
+        host=parsed.host,
+        port=parsed.port,
+        threads=parsed.threads,
+        batching=parsed.batching,
+        limits=Limits(parsed.max_batch, parsed.max_queue, parsed.deadline, parsed.objective, parsed.max_body),
+        bodies=BodyLimits(parsed.max_body, parsed.max_json, parsed.body_timeout, parsed.max_held),
+        sample_folder=parsed.sample_folder,
+        sample_rate=parsed.sample_rate,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fairway.serving.replica", description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--folder", type=Path, required=True, help="folder of the model version")
@@ -87,25 +109,7 @@ def read(arguments: list[str] | None = None) -> Options:
     add("--body-timeout", type=_seconds, default=30.0, help="maximum seconds for a body to arrive")
     add("--sample-folder", type=Path, default=None, help="folder for sampled requests and answers")
     add("--sample-rate", type=_part, default=0.01, help="fraction of the requests to sample, 0 to 1")
-    parsed = parser.parse_args(arguments)
-    return Options(
-        folder=parsed.folder,
-        name=parsed.name,
-        version=parsed.version,
-        labels=tuple(parsed.label),
-        format=parsed.format,
-        runtime=parsed.runtime,
-        allow_pickle=parsed.allow_pickle,
-        python=parsed.python,
-        host=parsed.host,
-        port=parsed.port,
-        threads=parsed.threads,
-        batching=parsed.batching,
-        limits=Limits(parsed.max_batch, parsed.max_queue, parsed.deadline, parsed.objective, parsed.max_body),
-        bodies=BodyLimits(parsed.max_body, parsed.max_json, parsed.body_timeout, parsed.max_held),
-        sample_folder=parsed.sample_folder,
-        sample_rate=parsed.sample_rate,
-    )
+    return parser
 
 
 def _name(text: str) -> str:

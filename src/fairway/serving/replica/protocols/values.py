@@ -61,8 +61,8 @@ def read_json(decoder: msgspec.json.Decoder[Any], body: bytes | memoryview) -> A
 
 
 def _known(of: Any, error: str) -> str:
-    """Return the known members, if the error is an unknown one at the top level."""
-    if "unknown field" not in error or " - at `" in error:
+    """Return the known members, if the error is an unknown one at the top level of a single type."""
+    if "unknown field" not in error or " - at `" in error or not isinstance(of, type):
         return ""
     return f"the known fields are: {', '.join(field.encode_name for field in msgspec.structs.fields(of))}"
 
