@@ -14,25 +14,25 @@ from dataclasses import replace
 
 from bench import tell
 
-from fairway.plan.service import autoscale, commands
-from fairway.plan.service.plan import Rule
-from fairway.simulation.service import traffic
-from fairway.simulation.service.outcome import ServiceOutcome, outcome, recovery
-from fairway.simulation.service.rules import Hpa, Kpa
-from fairway.simulation.service.version import Version
-from fairway.simulation.service.world import World
+from fairway.plan.service import autoscaler, service_command
+from fairway.plan.service.service_plan import ScalingRule
+from fairway.simulation.service import load_shape
+from fairway.simulation.service.autoscaler_rule import HpaRule, KpaRule
+from fairway.simulation.service.service_result import ServiceResult, outcome, recovery
+from fairway.simulation.service.simulated_service import SimulatedService
+from fairway.simulation.service.version_behaviour import VersionBehaviour
 from fairway.spec.service import ServiceSpec
 from fairway.state.service import ReplicaPhase, RolloutPhase
 
 SEEDS = (1, 2, 3)
 OBJECTIVE = 1.0
-RULES: dict[str, Callable[[], Rule]] = {
-    "fairway": lambda: autoscale.decide,
-    "hpa": Hpa,
-    "kpa": Kpa,
-    "kpa-rps": lambda: Kpa(rate=10.0),
+RULES: dict[str, Callable[[], ScalingRule]] = {
+    "fairway": lambda: autoscaler.decide,
+    "hpa": HpaRule,
+    "kpa": KpaRule,
+    "kpa-rps": lambda: KpaRule(rate=10.0),
 }
-GOOD = Version(errors=0.01)
+GOOD = VersionBehaviour(errors=0.01)
 BAD = {
     "crash": replace(GOOD, crashes=True),
     "errors": replace(GOOD, errors=0.03 + GOOD.errors),
@@ -48,21 +48,21 @@ def document(number: int = 1, **rollout: object) -> ServiceSpec:
     return ServiceSpec.model_validate({**given, "rollout": rollout})
 
 
-def burst(rule: Rule, cold_start: float, seed: int) -> float:
+def burst(rule: ScalingRule, cold_start: float, seed: int) -> float:
     """Return the seconds until the 95th percentile is back within the objective, after a fivefold load."""
-    world = World(traffic.burst(20.0, 5.0, 900.0, 1500.0), seed=seed, rule=rule)
-    world.apply(document(), Version(cold_start=cold_start))
+    world = SimulatedService(load_shape.burst(20.0, 5.0, 900.0, 1500.0), seed=seed, rule=rule)
+    world.apply(document(), VersionBehaviour(cold_start=cold_start))
     world.run(1500.0)
     return recovery(world.moments, 900.0, 1500.0, OBJECTIVE)
 
 
-def day(rule: Rule, seed: int) -> ServiceOutcome:
+def day(rule: ScalingRule, seed: int) -> ServiceResult:
     """Simulate two hours with bursts, ten minutes on and off, and a release."""
-    world = World(traffic.day(), seed=seed, rule=rule)
-    world.apply(document(1), Version(cold_start=30.0))
-    world.run(105 * traffic.MINUTE)
-    world.apply(document(2), Version(cold_start=30.0))
-    world.run(15 * traffic.MINUTE)
+    world = SimulatedService(load_shape.day(), seed=seed, rule=rule)
+    world.apply(document(1), VersionBehaviour(cold_start=30.0))
+    world.run(105 * load_shape.MINUTE)
+    world.apply(document(2), VersionBehaviour(cold_start=30.0))
+    world.run(15 * load_shape.MINUTE)
     return outcome(world, OBJECTIVE)
 
 
@@ -89,7 +89,7 @@ def days() -> None:
     tell("two hours of load: replica-hours / KPA's rule", ratio, "<= 1.2", met=ratio <= 1.2, hours=hours, late=late)
 
 
-def released(number: int, version: Version, world: World) -> str:
+def released(number: int, version: VersionBehaviour, world: SimulatedService) -> str:
     """Return the guard that rolled the version back; empty if none did."""
     steps = [{"to": "10%", "for": "1m"}, {"to": "50%", "for": "1m"}]
     world.apply(document(number, strategy="canary", steps=steps, guard={"metric": {"name": "accuracy"}}), version)
@@ -103,7 +103,7 @@ def released(number: int, version: Version, world: World) -> str:
 
 def releases() -> None:
     """Print how often a guard is right."""
-    world = World(traffic.steady(40.0), seed=1, tick=2.0)
+    world = SimulatedService(load_shape.steady(40.0), seed=1, tick=2.0)
     world.apply(document(), GOOD)
     world.run(200.0)
     found = {guard: released(number, version, world) for number, (guard, version) in enumerate(BAD.items(), 2)}
@@ -116,15 +116,15 @@ def releases() -> None:
 
 def trouble(seed: int) -> tuple[int, int]:
     """Simulate thirty minutes of load with all kinds of faults; return the numbers of requests and of unanswered ones."""
-    world = World(traffic.burst(30.0, 4.0, 600.0, 900.0), seed=seed)
+    world = SimulatedService(load_shape.burst(30.0, 4.0, 600.0, 900.0), seed=seed)
     strategies = ("rolling", "blue-green", "canary", "shadow", "rolling", "canary")
     steps = [{"to": "20%", "for": "1m"}]
-    world.apply(document(1), Version())
+    world.apply(document(1), VersionBehaviour())
     for turn in range(36):
         if turn % 6 == 3:
             strategy = strategies[turn // 6]
             more = {"steps": steps} if strategy in ("canary", "shadow") else {}
-            world.apply(document(turn + 2, strategy=strategy, **more), Version())
+            world.apply(document(turn + 2, strategy=strategy, **more), VersionBehaviour())
         if turn % 3 == 1:
             world.restart_daemon()
         if turn % 5 == 2:
@@ -133,7 +133,7 @@ def trouble(seed: int) -> tuple[int, int]:
             # Never the last one: its requests in flight would be lost with it.
             ready = [one.name for one in world.replicas if one.phase is ReplicaPhase.READY]
             world.kill(ready[turn % len(ready)] if len(ready) > 1 else "")
-        world.change(lambda service, least=turn % 5: commands.scaled(service, least))
+        world.change(lambda service, least=turn % 5: service_command.scaled(service, least))
         world.run(50.0)
     world.run(60.0)
     asked = sum(moment.arrived for moment in world.moments)

@@ -31,9 +31,9 @@ import serving_models
 from bench import tell
 from serving_load import Found
 
-from fairway.app.system import SystemClock
-from fairway.serving.router.local import LocalRouter
-from fairway.state.route import WHOLE, Backend, RoutePlan
+from fairway.app.system.clock import SystemClock
+from fairway.serving.router.daemon.local_router import LocalRouter
+from fairway.state.serving.route import WHOLE, RouteBackend, RoutePlan
 
 FEW, MANY, MOST = 64, 256, 512
 OPEN = 0.7
@@ -162,7 +162,7 @@ async def measure(folder: Path, rounds: int, seconds: float) -> None:
     """Measure the replica, then the router."""
     cores = cores_here()
     with replica(folder, cores) as direct:
-        plan = RoutePlan(SERVICE, (Backend("a", 1, f"127.0.0.1:{direct.port}"),), ((1, WHOLE),))
+        plan = RoutePlan(SERVICE, (RouteBackend("a", 1, f"127.0.0.1:{direct.port}"),), ((1, WHOLE),))
         router = LocalRouter(folder / "routers", folder / "run", SystemClock())
         port = await router.put(plan)
         try:

@@ -4,8 +4,8 @@ The jobs are those of a Philly trace in the order and at the pace of the trace: 
 the seed, as it takes for the modest queue alone to request twice its half of the machines over the day. Of eleven
 consecutive jobs one, drawn by the seed, goes to the modest queue and ten to the greedy one. A quarter of them waits when the day
 begins, the times of the others are compressed to the day, so that both queues want more than their share nearly all day long;
-where one does not, the unused part is not counted as denied to it (`simulation/queue/sharing.py` describes the count). It is the
-production scheduler, on the virtual clock; an evicted run takes 30 seconds to stop, and loses two minutes when it starts again.
+where one does not, the unused part is not counted as denied to it (`simulation/queue/fair_share.py` describes the count). It is
+the production scheduler, on the virtual clock; an evicted run takes 30 seconds to stop, and loses two minutes when it starts again.
 
 A share is back when its queue holds it, or as much of it as the sizes of its jobs allow: where 3 GPUs are missing and the
 smallest waiting job needs 4, no run is evicted.
@@ -21,14 +21,14 @@ from pathlib import Path
 
 from bench import tell
 
-from fairway.simulation import philly
-from fairway.simulation.queue import sharing
-from fairway.simulation.queue.entry import Entry
-from fairway.simulation.queue.floor import Nodes
+from fairway.simulation import philly_trace
+from fairway.simulation.queue import fair_share
+from fairway.simulation.queue.free_gpus import EqualNodes
+from fairway.simulation.queue.recorded_job import RecordedJob
 from fairway.state.queue import Queue
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "traces" / "philly"
-CLUSTERS = {"ee9e8c": Nodes(14, 8), "b436b2": Nodes(12, 8)}
+CLUSTERS = {"ee9e8c": EqualNodes(14, 8), "b436b2": EqualNodes(12, 8)}
 SEEDS = (1, 2, 3)
 DAY = 24 * 3600.0
 NOON = DAY / 2
@@ -44,11 +44,11 @@ MODEST, GREEDY = "modest", "greedy"
 QUEUES = {"until they end": None, "in turns": 600.0}
 
 
-def day(entries: Sequence[Entry], nodes: Nodes, seed: int) -> list[Entry]:
+def day(entries: Sequence[RecordedJob], nodes: EqualNodes, seed: int) -> list[RecordedJob]:
     """Return the jobs of the day, distributed to the queues."""
     chance = random.Random(seed)
     at = chance.randrange(len(entries))
-    found: list[Entry] = []
+    found: list[RecordedJob] = []
     asked, passed = 0.0, 0.0
     while asked < ASKED * nodes.total / 2 * DAY:
         mine = chance.randrange(TIMES + 1)
@@ -62,10 +62,10 @@ def day(entries: Sequence[Entry], nodes: Nodes, seed: int) -> list[Entry]:
     return [replace(entry, submitted=max(0.0, entry.submitted - begun) * DAY / (passed - begun)) for entry in found]
 
 
-def share(name: str, entries: list[Entry], nodes: Nodes, queues: list[Queue]) -> None:
+def share(name: str, entries: list[RecordedJob], nodes: EqualNodes, queues: list[Queue]) -> None:
     """Print the share of each queue over the day."""
-    moments = list(sharing.watch(entries, nodes, queues, DAY, GRACE))
-    found = sharing.shares(moments, queues)
+    moments = list(fair_share.watch(entries, nodes, queues, DAY, GRACE))
+    found = fair_share.shares(moments, queues)
     jobs = {queue.name: sum(entry.queue == queue.name for entry in entries) for queue in queues}
     half = nodes.total / 2
     both = sum(moment.lasted for moment in moments if all(moment.wanted[queue.name] >= half for queue in queues)) / DAY
@@ -81,12 +81,12 @@ def share(name: str, entries: list[Entry], nodes: Nodes, queues: list[Queue]) ->
     tell(f"{name}: a queue's GPU time off its due", off, "<= 0.05", met=off <= 0.05, **more)
 
 
-def reclaim(name: str, entries: list[Entry], nodes: Nodes, queues: list[Queue]) -> None:
+def reclaim(name: str, entries: list[RecordedJob], nodes: EqualNodes, queues: list[Queue]) -> None:
     """Print how soon the modest queue gets its half when its jobs arrive at noon, after the greedy one had everything."""
     late = [replace(entry, submitted=max(NOON, entry.submitted)) if entry.queue == MODEST else entry for entry in entries]
-    moments = list(sharing.watch(late, nodes, queues, DAY, GRACE))
+    moments = list(fair_share.watch(late, nodes, queues, DAY, GRACE))
     before = max(moment.held[GREEDY] for moment in moments if moment.at < NOON)
-    back = sharing.back_after(moments, MODEST, nodes.total / 2, NOON)
+    back = fair_share.back_after(moments, MODEST, nodes.total / 2, NOON)
     wanted = next(moment.wanted[MODEST] for moment in moments if moment.at >= NOON)
     held = next(moment.held[MODEST] for moment in moments if moment.at >= NOON + GRACE)
     ratio = back / GRACE if back is not None else float("inf")
@@ -100,7 +100,7 @@ def main() -> int:
         print(f"the recorded queues are not at {FOLDER}", file=sys.stderr)
         return 1
     for name, nodes in CLUSTERS.items():
-        trace = philly.read(FOLDER / f"{name}.csv")
+        trace = philly_trace.read(FOLDER / f"{name}.csv")
         for how, time_slice in QUEUES.items():
             queues = [Queue(MODEST, time_slice=time_slice), Queue(GREEDY, time_slice=time_slice)]
             for seed in SEEDS:

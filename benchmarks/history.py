@@ -12,11 +12,11 @@ from pathlib import Path
 
 from bench import FAIRWAY, cpu_ms, fresh_home, tell
 
-from fairway.app.ports import Changes
+from fairway.app.port.port import ChangeSet
 from fairway.spec.job import JobSpec
-from fairway.state.job import Job, JobKey, Outcome
+from fairway.state.job import JobKey, JobState, RunOutcome
 from fairway.state.phase import JobPhase, TaskPhase
-from fairway.state.task import Exit, Task, TaskKey
+from fairway.state.task import Task, TaskExit, TaskKey
 from fairway.stores.sqlite.store import SqliteStore
 
 JOBS = 10_000
@@ -63,7 +63,7 @@ def _fill(home: Path, count: int) -> None:
     now = time.time() - 86400
     store = SqliteStore(home / "fairway.db")
     spec = JobSpec.model_validate({"roles": {"worker": {"command": ["true"]}}})
-    base = Job(JobKey("default", "job-1"), "job", 1, spec, phase=JobPhase.SUCCEEDED, outcome=Outcome("Completed"))
+    base = JobState(JobKey("default", "job-1"), "job", 1, spec, phase=JobPhase.SUCCEEDED, outcome=RunOutcome("Completed"))
     for first in range(1, count + 1, 500):
         numbers = range(first, min(first + 500, count + 1))
         for _ in numbers:
@@ -86,11 +86,11 @@ def _fill(home: Path, count: int) -> None:
                 created=now,
                 started=now,
                 finished=now,
-                exit=Exit(0),
+                exit=TaskExit(0),
             )
             for number in numbers
         )
-        store.commit(Changes(jobs=jobs, tasks=tasks))
+        store.commit(ChangeSet(jobs=jobs, tasks=tasks))
     store.close()
 
 

@@ -22,11 +22,11 @@ from typing import Any
 
 from bench import tell
 
-from fairway.app.system import SystemClock
-from fairway.engines.kubernetes.client import api, config, errors, kinds
-from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.client.mirror import Mirror, all_synced, by_label, by_owner
-from fairway.engines.kubernetes.client.watch import Scope
+from fairway.app.system.clock import SystemClock
+from fairway.engines.kubernetes.client import api, api_resource, errors, kubeconfig
+from fairway.engines.kubernetes.client.api import ApiClient
+from fairway.engines.kubernetes.client.informer import Informer, all_synced, by_label, by_owner
+from fairway.engines.kubernetes.client.watch import WatchScope
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMESPACE = "default"
@@ -60,8 +60,8 @@ def _in_a_process(*arguments: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _client() -> AsyncIterator[Client]:
-    async with api.connect(config.find(os.environ), SystemClock()) as found:
+async def _client() -> AsyncIterator[ApiClient]:
+    async with api.connect(kubeconfig.find(os.environ), SystemClock()) as found:
         yield found
 
 
@@ -69,13 +69,13 @@ async def _fill(pods: int, nodes: int) -> None:
     async with _client() as found:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}}
         await found.apply(await found.resource("v1", "ServiceAccount"), account, manager="bench")
-        await _many(lambda number: found.create(kinds.NODES, _node(number)), range(nodes))
-        await _many(lambda number: found.create(kinds.PODS, _pod(number), NAMESPACE), range(pods))
+        await _many(lambda number: found.create(api_resource.NODES, _node(number)), range(nodes))
+        await _many(lambda number: found.create(api_resource.PODS, _pod(number), NAMESPACE), range(pods))
 
 
 async def _empty() -> None:
     async with _client() as found:
-        for resource, namespace in ((kinds.PODS, NAMESPACE), (kinds.NODES, "")):
+        for resource, namespace in ((api_resource.PODS, NAMESPACE), (api_resource.NODES, "")):
             ours = await found.list(resource, namespace, labels="bench=fairway")
             names = [thing.metadata.name for thing in ours.items]
             await _many(lambda name, r=resource, n=namespace: found.delete(r, name, n, grace=0), names)
@@ -97,14 +97,14 @@ async def _many(act: Callable[[Any], Awaitable[object]], what: Iterable[Any]) ->
 async def _bind(count: int, nodes: int) -> None:
     """Bind in rounds, of which the best counts, because other work on the machine increases CPU time too."""
     async with _client() as found:
-        listed = await found.list(kinds.PODS, NAMESPACE, labels="bench=fairway", fields="spec.nodeName=")
+        listed = await found.list(api_resource.PODS, NAMESPACE, labels="bench=fairway", fields="spec.nodeName=")
         waiting = [(pod.metadata.name, pod.metadata.uid) for pod in listed.items[:count]]
         a_round = len(waiting) // ROUNDS
         costs = [await _bind_round(found, waiting[start : start + a_round], nodes) for start in range(0, len(waiting), a_round)]
     print(json.dumps({"ms": min(costs), "rounds": costs}))
 
 
-async def _bind_round(found: Client, waiting: list[tuple[str, str]], nodes: int) -> float:
+async def _bind_round(found: ApiClient, waiting: list[tuple[str, str]], nodes: int) -> float:
     cpu, left = time.process_time(), iter(enumerate(waiting))
 
     async def hand() -> None:
@@ -121,7 +121,10 @@ async def _sync(pods: int, nodes: int) -> None:
         await found.plain("/version")
         before, cpu = _rss_mb(), time.process_time()
         indexes = {"job": by_label("fairway.dev/job"), "owner": by_owner}
-        mirrors: list[Mirror[Any]] = [Mirror(found, kinds.PODS, Scope(), indexes), Mirror(found, kinds.NODES)]
+        mirrors: list[Informer[Any]] = [
+            Informer(found, api_resource.PODS, WatchScope(), indexes),
+            Informer(found, api_resource.NODES),
+        ]
         running = [asyncio.create_task(mirror.run()) for mirror in mirrors]
         await all_synced(*mirrors)
         used, after = time.process_time() - cpu, _rss_mb()

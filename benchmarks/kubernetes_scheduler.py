@@ -31,10 +31,10 @@ from cluster.installed import Installed
 from cluster.process import wait_for
 from kubernetes_audit import KUBE, OPERATOR, OURS, Audit, Written
 
-from fairway.app.system import SystemClock
-from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.client import api, config, kinds
-from fairway.engines.kubernetes.client.api import Client
+from fairway.app.system.clock import SystemClock
+from fairway.engines.kubernetes import annotation
+from fairway.engines.kubernetes.client import api, api_resource, kubeconfig
+from fairway.engines.kubernetes.client.api import ApiClient
 
 NAMESPACE = "default"
 GANG = 8
@@ -89,9 +89,9 @@ class Bench:
 
     # Pods
 
-    async def _many(self, act: Callable[[Client, Any], Awaitable[object]], what: Iterable[Any]) -> None:
+    async def _many(self, act: Callable[[ApiClient, Any], Awaitable[object]], what: Iterable[Any]) -> None:
         left = iter(what)
-        async with api.connect(config.find(os.environ), SystemClock()) as client:
+        async with api.connect(kubeconfig.find(os.environ), SystemClock()) as client:
 
             async def hand() -> None:
                 for one in left:
@@ -101,11 +101,11 @@ class Bench:
 
     def make(self, pods: Iterable[dict[str, Any]]) -> None:
         """Create pods."""
-        asyncio.run(self._many(lambda client, pod: client.create(kinds.PODS, pod, NAMESPACE), pods))
+        asyncio.run(self._many(lambda client, pod: client.create(api_resource.PODS, pod, NAMESPACE), pods))
 
     def clear(self) -> None:
         """Delete every job and every pod."""
-        self.plane.request("DELETE", f"/apis/{kinds.TRAINING_JOBS.api_version}/namespaces/{NAMESPACE}/trainingjobs")
+        self.plane.request("DELETE", f"/apis/{api_resource.TRAINING_JOBS.api_version}/namespaces/{NAMESPACE}/trainingjobs")
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
         while self.plane.get(f"{path}?limit=1")[1]["items"]:
             self.plane.request("DELETE", f"{path}?gracePeriodSeconds=0")
@@ -173,7 +173,7 @@ class Bench:
         with self.kube_scheduler():
             theirs = self._pace(KUBE, pods, began)
         self.clear()
-        self.make(_single(number, marks.SCHEDULER) for number in range(pods))
+        self.make(_single(number, annotation.SCHEDULER) for number in range(pods))
         began = time.time()
         with self.ours("scheduler"):
             own = self._pace(OURS, pods, began)
@@ -189,7 +189,7 @@ class Bench:
             their_delays = [self._delay(KUBE, lambda n=n: self._gang(n, "default-scheduler")) for n in range(rounds)]
         with self.ours("scheduler"):
             self.ready(OURS)
-            delays = [self._delay(OURS, lambda n=n: self._gang(n, marks.SCHEDULER)) for n in range(rounds)]
+            delays = [self._delay(OURS, lambda n=n: self._gang(n, annotation.SCHEDULER)) for n in range(rounds)]
             self.audit.news()
             self.installed.start("operator")
             self.ready(OPERATOR)
@@ -245,11 +245,11 @@ class Bench:
         self._jobs([_job(f"run-{number}", GANG, suspend=False)])
 
     def _jobs(self, jobs: Iterable[dict[str, Any]]) -> None:
-        asyncio.run(self._many(lambda client, job: client.create(kinds.TRAINING_JOBS, job, NAMESPACE), jobs))
+        asyncio.run(self._many(lambda client, job: client.create(api_resource.TRAINING_JOBS, job, NAMESPACE), jobs))
 
     def gangs(self, count: int) -> None:
         """Measure gangs bound per second, and how long each is bound in part."""
-        self.make(_member(number, index, marks.SCHEDULER) for number in range(count) for index in range(GANG))
+        self.make(_member(number, index, annotation.SCHEDULER) for number in range(count) for index in range(GANG))
         with self.ours("scheduler"):
             found = self.binds(OURS, count * GANG)
         self.clear()
@@ -333,15 +333,19 @@ def _single(number: int, scheduler: str) -> dict[str, Any]:
 
 
 def _member(gang: int, index: int, scheduler: str) -> dict[str, Any]:
-    mark = marks.GangMark(f"gang-{gang}.a0", {"worker": marks.PartMark(GANG, GANG, GANG)})
-    labels = {marks.RUN: f"gang-{gang}", marks.ROLE: "worker", marks.INDEX: str(index)}
-    return _pod(f"gang-{gang}-{index}", scheduler, labels, marks.write_gang(mark))
+    mark = annotation.GangAnnotation(f"gang-{gang}.a0", {"worker": annotation.RoleAnnotation(GANG, GANG, GANG)})
+    labels = {annotation.RUN: f"gang-{gang}", annotation.ROLE: "worker", annotation.INDEX: str(index)}
+    return _pod(f"gang-{gang}-{index}", scheduler, labels, annotation.write_gang(mark))
 
 
 def _known(number: int) -> dict[str, Any]:
     """Return a pod that both processes cache and neither acts on: it is placed already, and belongs to no run."""
-    pod = _member(number // GANG, number % GANG, marks.SCHEDULER)
-    pod["metadata"]["labels"] = {marks.MANAGED_BY: marks.MANAGER, marks.ROLE: "worker", marks.INDEX: str(number % GANG)}
+    pod = _member(number // GANG, number % GANG, annotation.SCHEDULER)
+    pod["metadata"]["labels"] = {
+        annotation.MANAGED_BY: annotation.MANAGER,
+        annotation.ROLE: "worker",
+        annotation.INDEX: str(number % GANG),
+    }
     pod["spec"]["nodeName"] = f"fake-{number % 100}"
     return pod
 
@@ -360,8 +364,8 @@ def _pod(name: str, scheduler: str, labels: dict[str, str] | None = None, noted:
 def _job(name: str, workers: int, *, suspend: bool) -> dict[str, Any]:
     role = {"replicas": {"min": workers, "max": workers}, "command": ["python", "train.py"], "resources": {"cpu": "100m"}}
     return {
-        "apiVersion": kinds.TRAINING_JOBS.api_version,
-        "kind": kinds.TRAINING_JOBS.kind,
+        "apiVersion": api_resource.TRAINING_JOBS.api_version,
+        "kind": api_resource.TRAINING_JOBS.kind,
         "metadata": {"name": name},
         "spec": {"framework": "pytorch", "suspend": suspend, "roles": {"worker": role}},
     }

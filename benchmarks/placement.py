@@ -15,9 +15,9 @@ from pathlib import Path
 
 from bench import tell
 
-from fairway.simulation import traces
-from fairway.simulation.placement.churn import churn
-from fairway.simulation.placement.experiment import run
+from fairway.simulation import openb_trace
+from fairway.simulation.placement.churn_experiment import churn
+from fairway.simulation.placement.fill_experiment import run
 
 FOLDER = Path(os.environ.get("FAIRWAY_TRACES", Path(__file__).parents[2] / "shared" / "traces")) / "openb"
 PUBLISHED = {
@@ -55,9 +55,9 @@ def _orders() -> Iterator[tuple[str, int]]:
 
 
 def _run(workload: str, seed: int, policy: str, mix: str = "given") -> dict[int, float]:
-    nodes = traces.read_nodes(FOLDER / "nodes.csv")
-    pods = traces.read_pods(FOLDER / f"pods-{workload}.csv.gz")
-    return run(nodes, pods, traces.read_order(FOLDER / "orders" / f"{workload}-{seed}.json.gz"), policy, mix).curve
+    nodes = openb_trace.read_nodes(FOLDER / "nodes.csv")
+    pods = openb_trace.read_pods(FOLDER / f"pods-{workload}.csv.gz")
+    return run(nodes, pods, openb_trace.read_order(FOLDER / "orders" / f"{workload}-{seed}.json.gz"), policy, mix).curve
 
 
 def _fidelity() -> None:
@@ -98,8 +98,8 @@ def _filling() -> None:
 
 
 def _churn() -> None:
-    nodes = traces.read_nodes(FOLDER / "nodes.csv")
-    pods = traces.read_pods(FOLDER / "pods-default.csv.gz")
+    nodes = openb_trace.read_nodes(FOLDER / "nodes.csv")
+    pods = openb_trace.read_pods(FOLDER / "pods-default.csv.gz")
     for load, ahead in LOADS.items():
         found = {policy: [churn(nodes, pods, load, policy, seed=seed) for seed in SEEDS] for policy in ("fairway", "fgd")}
         mean = {policy: statistics.mean(each.allocation for each in runs) for policy, runs in found.items()}

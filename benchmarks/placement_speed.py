@@ -13,13 +13,13 @@ from dataclasses import replace
 from bench import tell
 from placement import FOLDER
 
-from fairway.plan.scheduling.cluster import Cluster
-from fairway.plan.scheduling.placement.mix import Mix
-from fairway.plan.scheduling.shape import Gang, Part, Shape
-from fairway.simulation import traces
-from fairway.simulation.placement.experiment import run
-from fairway.simulation.placement.outcome import Pace
-from fairway.state.node import Device, Node
+from fairway.plan.scheduling.cluster import ClusterModel
+from fairway.plan.scheduling.gang import GangRole, GangShape, TaskShape
+from fairway.plan.scheduling.workload_mix import WorkloadMix
+from fairway.simulation import openb_trace
+from fairway.simulation.placement.fill_experiment import run
+from fairway.simulation.placement.placement_result import DecisionSpeed
+from fairway.state.node import ClusterNode, NodeDevice
 
 SIZES = (1_000, 1_213, 5_000, 10_000)
 GANGS = {4: 3_000, 64: 500, 1_000: 50}
@@ -32,24 +32,24 @@ def main() -> None:
     _gangs()
 
 
-def _fleet(count: int) -> list[Node]:
-    nodes = traces.read_nodes(FOLDER / "nodes.csv")
+def _fleet(count: int) -> list[ClusterNode]:
+    nodes = openb_trace.read_nodes(FOLDER / "nodes.csv")
     step = len(nodes) / count if count < len(nodes) else 1.0
     chosen = [nodes[int(number * step) % len(nodes)] for number in range(count)]
     return [_renamed(node, f"node-{number:05}") for number, node in enumerate(chosen)]
 
 
-def _renamed(node: Node, name: str) -> Node:
+def _renamed(node: ClusterNode, name: str) -> ClusterNode:
     devices = tuple(replace(device, uuid=f"{name}/{device.index}") for device in node.devices)
     return replace(node, name=name, devices=devices)
 
 
-def _pace(count: int, workload: str) -> Pace:
-    pods = traces.read_pods(FOLDER / f"pods-{workload}.csv.gz")
-    order = traces.read_order(FOLDER / "orders" / f"{workload}-42.json.gz").pods
+def _pace(count: int, workload: str) -> DecisionSpeed:
+    pods = openb_trace.read_pods(FOLDER / f"pods-{workload}.csv.gz")
+    order = openb_trace.read_order(FOLDER / "orders" / f"{workload}-42.json.gz").pods
     times = max(1, round(count / 1213))
     gc.collect()
-    return run(_fleet(count), pods, traces.Order(order * times), "fairway").pace
+    return run(_fleet(count), pods, openb_trace.ArrivalOrder(order * times), "fairway").pace
 
 
 def _decisions() -> None:
@@ -74,27 +74,27 @@ def _decisions() -> None:
 
 def _gangs() -> None:
     nodes = [
-        Node(
+        ClusterNode(
             f"n{number:04}",
             96,
             768 << 30,
-            tuple(Device(f"n{number:04}/{at}", at) for at in range(8)),
+            tuple(NodeDevice(f"n{number:04}/{at}", at) for at in range(8)),
             rack=f"r{number // 100:02}",
         )
         for number in range(5_000)
     ]
     for racks in (False, True):
-        fleet: Sequence[Node] = nodes if racks else [replace(node, rack="") for node in nodes]
+        fleet: Sequence[ClusterNode] = nodes if racks else [replace(node, rack="") for node in nodes]
         for size, must in GANGS.items():
             rate = _gangs_per_second(fleet, size)
             where = "5,000 nodes in 50 racks" if racks else "5,000 nodes"
             tell(f"gangs of {size} tasks a second of CPU time, {where}", rate, f">= {must}", met=rate >= must)
 
 
-def _gangs_per_second(nodes: Sequence[Node], size: int) -> float:
-    shape = Shape(cpu=8000, memory=32 << 10, gpus=1)
-    cluster = Cluster(nodes, mix=Mix.of([shape]))
-    gang = Gang((Part("worker", shape, size, size),))
+def _gangs_per_second(nodes: Sequence[ClusterNode], size: int) -> float:
+    shape = TaskShape(cpu=8000, memory=32 << 10, gpus=1)
+    cluster = ClusterModel(nodes, mix=WorkloadMix.of([shape]))
+    gang = GangShape((GangRole("worker", shape, size, size),))
     count = max(10, min(4_000, 20_000 // size))
     cluster.try_place(gang)
     began = time.process_time()

@@ -14,27 +14,27 @@ from pathlib import Path
 
 from bench import tell
 
-from fairway.simulation import philly
-from fairway.simulation.queue.entry import Entry
-from fairway.simulation.queue.floor import Nodes
-from fairway.simulation.queue.foresee import assess
-from fairway.simulation.queue.replay import replay
+from fairway.simulation import philly_trace
+from fairway.simulation.queue.forecast_assessment import assess
+from fairway.simulation.queue.free_gpus import EqualNodes
+from fairway.simulation.queue.queue_replay import replay
+from fairway.simulation.queue.recorded_job import RecordedJob
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "traces" / "philly"
-CLUSTERS = {"ee9e8c": Nodes(14, 8), "b436b2": Nodes(12, 8)}
+CLUSTERS = {"ee9e8c": EqualNodes(14, 8), "b436b2": EqualNodes(12, 8)}
 SEEDS = (1, 2, 3)
 EVERY = {"ee9e8c": 12, "b436b2": 6}
 """One in this many waits is forecast, when it begins."""
 
 
-def resampled(entries: list[Entry], seed: int) -> list[Entry]:
+def resampled(entries: list[RecordedJob], seed: int) -> list[RecordedJob]:
     """Return the same arrival times with other jobs, drawn from the trace with replacement."""
     chance = random.Random(seed)
     drawn = [chance.choice(entries) for _ in entries]
     return [replace(entry, gpus=other.gpus, duration=other.duration) for entry, other in zip(entries, drawn, strict=True)]
 
 
-def at_load(entries: list[Entry], nodes: Nodes, load: float) -> list[Entry]:
+def at_load(entries: list[RecordedJob], nodes: EqualNodes, load: float) -> list[RecordedJob]:
     """Return the jobs with faster or slower arrivals, so that they request this fraction of the GPUs."""
     work = sum(entry.gpus * entry.duration for entry in entries)
     span = entries[-1].submitted - entries[0].submitted
@@ -42,7 +42,7 @@ def at_load(entries: list[Entry], nodes: Nodes, load: float) -> list[Entry]:
     return [replace(entry, submitted=entry.submitted * by) for entry in entries]
 
 
-def compare(name: str, entries: list[Entry], nodes: Nodes) -> None:
+def compare(name: str, entries: list[RecordedJob], nodes: EqualNodes) -> None:
     """Print the ratio of our policy to the oracle and to first in, first out."""
     ours, oracle, fifo = (replay(entries, nodes, policy) for policy in ("fairway", "srtf-oracle", "fifo"))
     ratio = ours.average_jct_h / oracle.average_jct_h
@@ -54,7 +54,7 @@ def compare(name: str, entries: list[Entry], nodes: Nodes) -> None:
     tell(f"{name}: p99 completion time / first in, first out", tail, "<= 1.1", met=tail <= 1.1)
 
 
-def vary(what: str, entries: list[Entry], nodes: Nodes) -> None:
+def vary(what: str, entries: list[RecordedJob], nodes: EqualNodes) -> None:
     """Print the same for a resampled queue, to check how general the result is."""
     ours, oracle, fifo = (replay(entries, nodes, policy) for policy in ("fairway", "srtf-oracle", "fifo"))
     ratio = ours.average_jct_h / oracle.average_jct_h
@@ -65,7 +65,7 @@ def vary(what: str, entries: list[Entry], nodes: Nodes) -> None:
     tell(f"{what}: average completion time / oracle", ratio, must, met=met, p99_to_fifo=tail, interruptions=each)
 
 
-def foretell(name: str, entries: list[Entry], nodes: Nodes) -> None:
+def foretell(name: str, entries: list[RecordedJob], nodes: EqualNodes) -> None:
     """Print the accuracy of the start forecasts of `why`, queried from the production scheduler while it replays the trace.
 
     The naive forecast is the mean of all waits that had ended by then. The range is widened by the outcome of earlier forecasts.
@@ -89,7 +89,7 @@ def main() -> int:
         print(f"the recorded queues are not at {FOLDER}", file=sys.stderr)
         return 1
     for name, nodes in CLUSTERS.items():
-        entries = philly.read(FOLDER / f"{name}.csv")
+        entries = philly_trace.read(FOLDER / f"{name}.csv")
         compare(name, entries, nodes)
         foretell(name, entries, nodes)
         for seed in SEEDS:

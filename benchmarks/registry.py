@@ -18,10 +18,10 @@ from pathlib import Path
 
 from bench import interleaved, median_ratio, tell
 
-from fairway.registry.blobs import Blobs
-from fairway.registry.model import Models
+from fairway.registry.blob import BlobStore
+from fairway.registry.model import ModelRegistry
 from fairway.state.model import ModelFacts
-from fairway.testing.model_files import onnx_file
+from fairway.testing.builder.model_file import onnx_file
 
 ROUNDS = 3
 LARGE, SMALL = 8, 200
@@ -33,7 +33,7 @@ def main() -> None:
     size = int(float(sys.argv[1] if len(sys.argv) > 1 else "10") * 1e9)
     with tempfile.TemporaryDirectory(dir=os.environ.get("FAIRWAY_BENCH_DIR")) as folder:
         source = make_source(Path(folder, "source"), size)
-        models = Models(Path(folder, "home"), Blobs(Path(folder, "home", "blobs")))
+        models = ModelRegistry(Path(folder, "home"), BlobStore(Path(folder, "home", "blobs")))
         total = sum(path.stat().st_size for path in source.iterdir())
         first = models.register("large", str(source), ModelFacts(), 1.0)
 

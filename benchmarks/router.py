@@ -21,10 +21,10 @@ from pathlib import Path
 import uvloop
 from bench import tell
 
-from fairway.app.system import SystemClock
-from fairway.serving.router.envoy import EnvoyRouter
-from fairway.serving.router.local import LocalRouter
-from fairway.state.route import WHOLE, Backend, RoutePlan
+from fairway.app.system.clock import SystemClock
+from fairway.serving.router.daemon.local_router import LocalRouter
+from fairway.serving.router.envoy.envoy_router import EnvoyRouter
+from fairway.state.serving.route import WHOLE, RouteBackend, RoutePlan
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 5
@@ -164,7 +164,7 @@ def free_port() -> int:
 
 async def compare(folder: Path, backend: int, seconds: float) -> None:
     """Measure all proxies in turn, with 16 and with 64 connections."""
-    plan = RoutePlan("default/bench", (Backend("a", 1, f"127.0.0.1:{backend}"),), ((1, WHOLE),))
+    plan = RoutePlan("default/bench", (RouteBackend("a", 1, f"127.0.0.1:{backend}"),), ((1, WHOLE),))
     router = LocalRouter(folder / "routers", folder / "run", SystemClock())
     proxies = {"fairway": (await router.put(plan), int(next((folder / "run").glob("*/*.sock")).stem))}
     port = free_port()

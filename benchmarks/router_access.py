@@ -20,10 +20,10 @@ import uvloop
 from bench import tell
 from router import REQUEST, Sender, cpu_of
 
-from fairway.app.system import SystemClock
-from fairway.serving.router.local import LocalRouter
-from fairway.state.access import Access, ApiKey, CorsRule, KeyRule, TlsRule, digest_of, format_key
-from fairway.state.route import WHOLE, Backend, RoutePlan
+from fairway.app.system.clock import SystemClock
+from fairway.serving.router.daemon.local_router import LocalRouter
+from fairway.state.serving.access import AccessRules, ApiKey, CorsRule, KeyRule, TlsRule, digest_of, format_key
+from fairway.state.serving.route import WHOLE, RouteBackend, RoutePlan
 
 ROUNDS = 5
 CONNECTIONS = 64
@@ -31,9 +31,9 @@ KEY = format_key("default/keys", "0000000a", "a" * 64)
 RATED = KeyRule("bench", "0000000a", digest_of(KEY), rate=1e6)
 KINDS = {
     "plain": None,
-    "keys": Access(keys_required=True),
-    "cors": Access(cors=CorsRule(("https://app.example.org",))),
-    "tls": Access(tls=TlsRule()),
+    "keys": AccessRules(keys_required=True),
+    "cors": AccessRules(cors=CorsRule(("https://app.example.org",))),
+    "tls": AccessRules(tls=TlsRule()),
 }
 
 
@@ -109,7 +109,7 @@ async def compare(folder: Path, backend: int, seconds: float) -> None:
     places = {}
     known: set[Path] = set()
     for kind, access in KINDS.items():
-        plan = RoutePlan(f"default/{kind}", (Backend("a", 1, f"127.0.0.1:{backend}"),), ((1, WHOLE),), access=access)
+        plan = RoutePlan(f"default/{kind}", (RouteBackend("a", 1, f"127.0.0.1:{backend}"),), ((1, WHOLE),), access=access)
         port = await router.put(plan)
         sockets = set((folder / "run").glob("*/*.sock"))
         places[kind] = (port, int((sockets - known).pop().stem))

@@ -21,13 +21,13 @@ from dataclasses import replace
 
 from bench import tell
 
-from fairway.plan.scheduling.cluster import Cluster
-from fairway.plan.scheduling.delta import Asked, Delta, Left, NodeSeen, QueueSet
-from fairway.plan.scheduling.request import Request
+from fairway.plan.scheduling.cluster import ClusterModel
+from fairway.plan.scheduling.delta import Delta, NodeChanged, QueueDefined, RunStopped, RunWaiting
+from fairway.plan.scheduling.gang import GangRole, GangShape, TaskShape
+from fairway.plan.scheduling.gang_request import GangRequest
 from fairway.plan.scheduling.scheduler import Scheduler
-from fairway.plan.scheduling.shape import Gang, Part, Shape
 from fairway.state.job import JobKey
-from fairway.state.node import Device, Node
+from fairway.state.node import ClusterNode, NodeDevice
 from fairway.state.queue import Queue
 
 GIB = 1 << 30
@@ -35,15 +35,15 @@ KINDS = ["V100", "A100", "H100"]
 GPUS = 8
 
 
-def node(number: int) -> Node:
+def node(number: int) -> ClusterNode:
     """Return a node with 8 GPUs; a rack has 32 such nodes."""
     name = f"node-{number:05}"
     kind = KINDS[number * len(KINDS) // 20_000 % len(KINDS)] if number % 5 else "A100"
-    devices = tuple(Device(f"{name}-{index}", index, kind, 40 * GIB) for index in range(GPUS))
-    return Node(name, 96, 768 * GIB, devices, rack=f"rack-{number // 32:03}")
+    devices = tuple(NodeDevice(f"{name}-{index}", index, kind, 40 * GIB) for index in range(GPUS))
+    return ClusterNode(name, 96, 768 * GIB, devices, rack=f"rack-{number // 32:03}")
 
 
-def gangs(draw: random.Random, count: int) -> list[tuple[Gang, float]]:
+def gangs(draw: random.Random, count: int) -> list[tuple[GangShape, float]]:
     """Return kinds of gangs with their frequency: mostly one GPU or a part of one, some whole nodes, a few very large."""
     found = []
     for _ in range(count):
@@ -65,7 +65,7 @@ def gangs(draw: random.Random, count: int) -> list[tuple[Gang, float]]:
         )[0]
         milli = draw.choice([250, 500, 1000, 1000, 1000]) if gpus == 1 else 1000
         kinds = draw.choice([(), (), (), ("A100",), ("V100", "A100")]) if gpus else ()
-        shape = Shape(
+        shape = TaskShape(
             draw.choice([1, 2, 4, 8]) * 1000 * max(1, gpus),
             draw.choice([4, 8, 16, 32]) * 1024 * max(1, gpus),
             gpus,
@@ -74,7 +74,7 @@ def gangs(draw: random.Random, count: int) -> list[tuple[Gang, float]]:
             kinds,
         )
         most = tasks * 2 if tasks > 1 and draw.random() < 0.2 else tasks
-        found.append((Gang((Part("worker", shape, tasks, most),)), weight / max(1, tasks)))
+        found.append((GangShape((GangRole("worker", shape, tasks, most),)), weight / max(1, tasks)))
     return found
 
 
@@ -87,14 +87,14 @@ class Load:
         self.now = 0.0
         self.kinds = gangs(self.draw, 300)
         self.ends: list[tuple[float, JobKey]] = []
-        self.requests: dict[JobKey, Request] = {}
+        self.requests: dict[JobKey, GangRequest] = {}
         self.count = 0
         self.users = [f"user{number:03}" for number in range(500)]
         self.nodes = [node(number) for number in range(nodes)]
         for each in self.nodes:
-            self.tell(NodeSeen(each))
+            self.tell(NodeChanged(each))
         for number in range(20):
-            self.tell(QueueSet(self._queue(number)))
+            self.tell(QueueDefined(self._queue(number)))
 
     def _queue(self, number: int) -> Queue:
         gpus = len(self.nodes) * GPUS
@@ -106,13 +106,13 @@ class Load:
         """Apply a change to the scheduler."""
         self.scheduler.apply(delta, self.now)
 
-    def job(self) -> Request:
+    def job(self) -> GangRequest:
         """Return one more waiting job."""
         self.count += 1
         gang = self.draw.choices([kind for kind, _ in self.kinds], [weight for _, weight in self.kinds])[0]
         user = self.draw.randrange(len(self.users))
         series = f"series{self.draw.randrange(8)}"
-        return Request(
+        return GangRequest(
             JobKey("default", f"job-{self.count:07}"),
             gang,
             self.now + self.count * 1e-6,
@@ -128,7 +128,7 @@ class Load:
         """Let a job arrive."""
         request = self.job()
         self.requests[request.key] = request
-        self.tell(Asked(request))
+        self.tell(RunWaiting(request))
 
     def decide(self) -> tuple[int, int]:
         """Decide and carry out the decision; return the numbers of started and evicted jobs."""
@@ -150,15 +150,15 @@ class Load:
         if running.leaving:
             self.leave(key)
         else:
-            self.tell(Left(key, self.now, finished=True))
+            self.tell(RunStopped(key, self.now, finished=True))
             self.requests.pop(key, None)
             self.scheduler.ledger.memory.ran.pop(str(key), None)
             self.scheduler.ledger.memory.left.pop(str(key), None)
 
     def leave(self, key: JobKey) -> None:
         """Let an evicted job stop and wait again."""
-        self.tell(Left(key, self.now, finished=False))
-        self.tell(Asked(self.requests[key]))
+        self.tell(RunStopped(key, self.now, finished=False))
+        self.tell(RunWaiting(self.requests[key]))
 
     def settle(self) -> None:
         """Decide until nothing changes any more."""
@@ -172,7 +172,7 @@ class Load:
         before = self.nodes[number]
         sick = replace(before.devices[0], healthy=not before.devices[0].healthy)
         self.nodes[number] = replace(before, devices=(sick, *before.devices[1:]))
-        self.tell(NodeSeen(self.nodes[number]))
+        self.tell(NodeChanged(self.nodes[number]))
 
 
 def cpu() -> float:
@@ -245,11 +245,11 @@ def measure_events(nodes: int, jobs: int, events: int, seed: int, policy: str) -
 
 def measure_gangs(nodes: int, tasks: int, must: int, policy: str) -> None:
     """Measure gangs started per second, through the scheduler and by the cluster state alone."""
-    shape = Shape(1000, 4096, 1)
-    gang = Gang((Part("worker", shape, tasks, tasks),))
+    shape = TaskShape(1000, 4096, 1)
+    gang = GangShape((GangRole("worker", shape, tasks, tasks),))
     count = min(2000, nodes * GPUS * 9 // 10 // tasks)
     fleet = [node(number) for number in range(nodes)]
-    cluster = Cluster(fleet, policy)
+    cluster = ClusterModel(fleet, policy)
     cluster.place(gang)
     before = cpu()
     for _ in range(count):
@@ -257,11 +257,11 @@ def measure_gangs(nodes: int, tasks: int, must: int, policy: str) -> None:
     alone = count / (cpu() - before)
     scheduler = Scheduler(policy=policy)
     for each in fleet:
-        scheduler.apply(NodeSeen(each), 0.0)
-    scheduler.apply(Asked(Request(JobKey("default", "first"), gang, 0.0)), 0.0)
+        scheduler.apply(NodeChanged(each), 0.0)
+    scheduler.apply(RunWaiting(GangRequest(JobKey("default", "first"), gang, 0.0)), 0.0)
     scheduler.decide(0.0)
     for number in range(count):
-        scheduler.apply(Asked(Request(JobKey("default", f"job-{number:05}"), gang, 1.0 + number)), 1.0)
+        scheduler.apply(RunWaiting(GangRequest(JobKey("default", f"job-{number:05}"), gang, 1.0 + number)), 1.0)
     before = cpu()
     started = len(scheduler.decide(2.0).starts)
     rate = started / (cpu() - before)

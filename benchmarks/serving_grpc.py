@@ -21,16 +21,16 @@ import numpy as np
 import serving_models
 from serving import free_port, replica_command, running
 
-from fairway.serving.replica.protocols.grpc.definitions import definitions
+from fairway.serving.replica.protocols.grpc.proto_definition import definitions
 
 HERE = Path(__file__).parent
 CONNECTIONS = 16
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 ROUTER = """
 import asyncio, sys, uvloop
-from fairway.serving.router.client import ClientConnection
-from fairway.serving.router.desk import Desk, Limits
-from fairway.state.route import WHOLE, Backend, RoutePlan
+from fairway.serving.router.http1_client import ClientConnection
+from fairway.serving.router.routing.router_state import Desk, Limits
+from fairway.state.serving.route import WHOLE, Backend, RoutePlan
 async def main():
     desk = Desk("e", Limits(), lambda: None)
     desk.put(RoutePlan("a/b", (Backend("a", 1, "127.0.0.1:" + sys.argv[1]),), ((1, WHOLE),)))

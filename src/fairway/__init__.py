@@ -25,7 +25,11 @@ TYPE_CHECKING = False  # `typing` costs more to import than this whole file; typ
 if TYPE_CHECKING:
     from fairway.errors import FairwayError
     from fairway.runtime import checkpoint
-    from fairway.runtime.context import (
+    from fairway.runtime.export.exporter import export
+    from fairway.runtime.metrics import report
+    from fairway.runtime.shards import shards
+    from fairway.runtime.stop_request import handle_sigterm, requeue, should_stop
+    from fairway.runtime.task_context import (
         attempt,
         data,
         in_job,
@@ -41,10 +45,6 @@ if TYPE_CHECKING:
         tensorboard_dir,
         world_size,
     )
-    from fairway.runtime.exporting import export
-    from fairway.runtime.metrics import report
-    from fairway.runtime.shards import shards
-    from fairway.runtime.stop import handle_sigterm, requeue, should_stop
     from fairway.sdk.client import AsyncClient, Client
     from fairway.version import __version__
 
@@ -82,14 +82,14 @@ _HOMES = {
     "FairwayError": ("fairway.errors", "FairwayError"),
     "__version__": ("fairway.version", "__version__"),
     "checkpoint": ("fairway.runtime.checkpoint", ""),
-    "export": ("fairway.runtime.exporting", "export"),
+    "export": ("fairway.runtime.export.exporter", "export"),
     "report": ("fairway.runtime.metrics", "report"),
     "shards": ("fairway.runtime.shards", "shards"),
-    "handle_sigterm": ("fairway.runtime.stop", "handle_sigterm"),
-    "requeue": ("fairway.runtime.stop", "requeue"),
-    "should_stop": ("fairway.runtime.stop", "should_stop"),
+    "handle_sigterm": ("fairway.runtime.stop_request", "handle_sigterm"),
+    "requeue": ("fairway.runtime.stop_request", "requeue"),
+    "should_stop": ("fairway.runtime.stop_request", "should_stop"),
 }
-"""The module of each public name; names not listed are in `fairway.runtime.context`. An empty name means the module itself."""
+"""The module of each public name; the others are in `fairway.runtime.task_context`. An empty name means the module itself."""
 
 
 if not TYPE_CHECKING:  # a type checker would take every name as defined
@@ -101,7 +101,7 @@ if not TYPE_CHECKING:  # a type checker would take every name as defined
             raise AttributeError(message)
         import importlib  # noqa: PLC0415  it would double the cost of `import fairway`
 
-        home, inside = _HOMES.get(name, ("fairway.runtime.context", name))
+        home, inside = _HOMES.get(name, ("fairway.runtime.task_context", name))
         try:
             module = importlib.import_module(home)
         except ModuleNotFoundError as error:

@@ -19,7 +19,7 @@ may use it.
 from __future__ import annotations
 
 
-class Mistake:
+class DocumentMistake:
     """One mistake in a document: its position, the value, what is wrong, and the fix."""
 
     __slots__ = ("column", "file", "fix", "line", "message", "path", "value")
@@ -92,7 +92,7 @@ class SpecError(FairwayError):
     exit_code = 2
     status = 422
 
-    def __init__(self, mistakes: list[Mistake] | tuple[Mistake, ...]) -> None:
+    def __init__(self, mistakes: list[DocumentMistake] | tuple[DocumentMistake, ...]) -> None:
         self.mistakes = tuple(mistakes)
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 
@@ -160,7 +160,7 @@ def from_wire(body: dict[str, object]) -> FairwayError:
     """Return the exception that `as_dict` described; an unknown code becomes a plain `FairwayError`."""
     if body.get("code") == SpecError.code:
         mistakes = body.get("mistakes")
-        return SpecError([Mistake(**entry) for entry in mistakes] if isinstance(mistakes, list) else [])
+        return SpecError([DocumentMistake(**entry) for entry in mistakes] if isinstance(mistakes, list) else [])
     code = str(body.get("code"))
     # The first match is the most general class: the result must not depend on which subclasses are loaded.
     kind = next((kind for kind in _all_kinds(FairwayError) if kind.code == code), FairwayError)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairway.errors import UsageError
-from fairway.sdk import place
+from fairway.sdk.transport import local_path
 from fairway.units import quantity
 
 ROUTERS = ("fairway", "envoy", "auto")
@@ -53,10 +53,10 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """Read the daemon's settings from environment variables."""
-        home = Path(place.find_home())
+        home = Path(local_path.find_home())
         settings = cls(
             home=home,
-            socket=Path(place.find_socket(str(home))),
+            socket=Path(local_path.find_socket(str(home))),
             machine_folder=Path(environment.get("FAIRWAY_MACHINE_DIR") or "/tmp/fairway-machine"),
             node_name=environment.get("FAIRWAY_NODE_NAME") or socket.gethostname().split(".")[0] or "local",
             fake_gpus=environment.get("FAIRWAY_FAKE_GPUS", ""),

@@ -16,8 +16,8 @@ import pytest
 from cluster import points
 from source import modules, name_of, tree
 
-from fairway.app import crash
-from fairway.engines.kubernetes.client.paths import Resource
+from fairway.app.system import crash_point
+from fairway.engines.kubernetes.client.api_path import ApiResource
 
 VERBS = {"create", "apply", "apply_status", "patch", "replace", "delete", "bind", "evict", "scale"}
 FIXED = {"bind": "pods/binding", "evict": "pods/eviction"}
@@ -25,9 +25,9 @@ FIXED = {"bind": "pods/binding", "evict": "pods/eviction"}
 CLIENTS = ("client", "acting", "reading")
 """Suffixes of the names of objects that write to the API."""
 WHAT = {
-    "engines/kubernetes/operator/outside.py resource": ("podgroups",),
-    "engines/kubernetes/serving/controller.py resource": ("deployments", "services"),
-    "engines/kubernetes/scheduler/queues.py kind": ("jobqueues",),
+    "engines/kubernetes/operator/queueing_system.py resource": ("podgroups",),
+    "engines/kubernetes/serving/service_controller.py resource": ("deployments", "services"),
+    "engines/kubernetes/scheduler/queue.py kind": ("jobqueues",),
 }
 """The resources written where the sources name the resource by a variable."""
 PROCESSES = {
@@ -36,8 +36,8 @@ PROCESSES = {
     "engines/kubernetes/serving/": ("operator",),
     "engines/kubernetes/scheduler/": ("scheduler",),
     "engines/kubernetes/agent/": ("agent",),
-    "engines/kubernetes/proof.py": ("operator",),
-    "engines/kubernetes/leader.py": ("operator", "scheduler"),
+    "engines/kubernetes/identity/pod_authenticator.py": ("operator",),
+    "engines/kubernetes/leader_election.py": ("operator", "scheduler"),
     "bootstrap/": ("operator",),
     "engines/kubernetes/install/": (),
 }
@@ -71,12 +71,12 @@ def _named(path: Path, expression: str) -> list[str]:
     return [resource.plural for resource in resources if resource is not None]
 
 
-def _resource(path: Path, name: str) -> Resource[Any] | None:
+def _resource(path: Path, name: str) -> ApiResource[Any] | None:
     """Return the resource that the name refers to in the module; None if it is not a resource."""
     found: Any = importlib.import_module("fairway." + name_of(path).removesuffix(".py").replace("/", "."))
     for part in name.split("."):
         found = getattr(found, part, None)
-    return found if isinstance(found, Resource) else None
+    return found if isinstance(found, ApiResource) else None
 
 
 def test_every_write_has_a_story_or_a_reason() -> None:
@@ -107,7 +107,7 @@ def test_nothing_is_written_but_through_the_hook() -> None:
     (place,) = direct
     assert place.startswith("engines/kubernetes/client/api.py:"), "use the verbs of Client"
     known = {point.partition("/")[0] for point in set().union(*points.STORIES.values())}
-    assert set(crash.API_POINTS) - known == {"api.scale"}, "no process of ours scales anything: the autoscaler applies"
+    assert set(crash_point.API_POINTS) - known == {"api.scale"}, "no process of ours scales anything: the autoscaler applies"
 
 
 def _may_write(call: ast.Call) -> bool:

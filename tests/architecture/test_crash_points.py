@@ -10,28 +10,28 @@ from pathlib import Path
 import pytest
 from source import modules, name_of, tree
 
-from fairway.app import crash
+from fairway.app.system import crash_point
 
 IN_THE_SUPERVISOR = "runs in the supervisor, a process of its own; the tests kill that one from outside"
 OUTSIDE: dict[str, str] = {
-    "app/crash.py os.kill": "the crash itself",
-    "engines/local/supervision/descent.py os.kill": IN_THE_SUPERVISOR,
-    "engines/local/supervision/identity.py signal.pidfd_send_signal": "whoever calls `Identity.send` has the point",
-    "engines/local/machinefolder.py os.rename": "whoever takes a lock has the point",
-    "engines/local/provision/programs.py os.killpg": "ends an installer that nobody waits for; what it made is discarded anyway",
-    "engines/local/supervision/record.py os.rename": IN_THE_SUPERVISOR,
-    "engines/local/supervision/spare.py os.kill": IN_THE_SUPERVISOR,
+    "app/system/crash_point.py os.kill": "the crash itself",
+    "engines/local/supervision/process/descendant.py os.kill": IN_THE_SUPERVISOR,
+    "engines/local/supervision/process/process_identity.py signal.pidfd_send_signal": "the callers of `send` have the point",
+    "engines/local/machine_folder.py os.rename": "whoever takes a lock has the point",
+    "engines/local/provision/program_run.py os.killpg": "ends an installer; its files are discarded",
+    "engines/local/supervision/attempt_record.py os.rename": IN_THE_SUPERVISOR,
+    "engines/local/supervision/spare_process.py os.kill": IN_THE_SUPERVISOR,
     "engines/local/supervision/supervisor.py os.kill": IN_THE_SUPERVISOR,
     "engines/local/supervision/supervisor.py os.killpg": IN_THE_SUPERVISOR,
-    "registry/blobs.py os.link": "into a folder that is renamed when it is whole, or under a name that is renamed",
+    "registry/blob.py os.link": "into a folder that is renamed when it is whole, or under a name that is renamed",
     "registry/snapshot.py os.rename": "`_rename_folder`: whoever calls it has the point",
 }
 """Actions that need no crash point where they are, with the reason."""
 
-KNOWN = {*crash.POINTS, *crash.SERVING_POINTS, *crash.RECOVERY_POINTS, *crash.API_POINTS}
+KNOWN = {*crash_point.POINTS, *crash_point.SERVING_POINTS, *crash_point.RECOVERY_POINTS, *crash_point.API_POINTS}
 OTHER_PROCESSES = (
     *("serving/replica/", "serving/predict/", "serving/bench/"),
-    *("serving/router/keeper.py", "serving/router/process.py", "serving/router/control.py"),
+    *("serving/router/keeper.py", "serving/router/process.py", "serving/router/control_socket.py"),
 )
 """Modules of serving that do not run in the daemon; the tests kill their processes from outside."""
 SPAWNS = {("os", "posix_spawn"), ("subprocess", "run"), ("subprocess", "Popen")}
@@ -91,7 +91,7 @@ def test_every_point_is_used_and_every_use_is_a_point() -> None:
     used = {
         text
         for path in modules()
-        if name_of(path) != "app/crash.py"
+        if name_of(path) != "app/system/crash_point.py"
         for text in re.findall(r'"([a-z]+\.[a-z]+)"', path.read_text(encoding="utf-8"))
         if text in KNOWN
     }

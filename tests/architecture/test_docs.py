@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from source import ROOT
 
-from fairway.spec.document import read_documents
-from fairway.spec.kinds import KINDS
+from fairway.spec.kind import KINDS
+from fairway.spec.text.document import read_documents
 from fairway.state.metric import LESS_IS_BETTER, MORE_IS_BETTER
 
 PAGES = sorted(

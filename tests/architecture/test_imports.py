@@ -28,7 +28,7 @@ SEEDS = {
     "runtime: a dependency": ("runtime/seed.py", "import pydantic", "What goes into a task stands alone"),
     "contract: spec uses what writes": ("spec/seed.py", "import fairway.runtime.metrics", "know the names alone"),
     "engines: an engine knows a store": ("engines/local/seed.py", "import fairway.stores.sqlite", "unaware of each other"),
-    "sdk: it reaches into the application": ("sdk/seed.py", "import fairway.app.ports", "The SDK knows the words"),
+    "sdk: it reaches into the application": ("sdk/seed.py", "import fairway.app.port.port", "The SDK knows the words"),
     "sqlite: a second door": ("app/seed.py", "import sqlite3", "One door to SQLite"),
     "aiohttp: a second door": ("engines/kubernetes/seed.py", "import aiohttp", "One door to the Kubernetes API"),
 }

@@ -11,8 +11,8 @@ from pathlib import Path
 import fairway
 from cluster.control_plane import ControlPlane
 from cluster.process import wait_for
-from fairway.engines.kubernetes.install.agent import AUTHORITY, AUTHORITY_FILE
-from fairway.engines.kubernetes.proof import AUDIENCE
+from fairway.engines.kubernetes.identity.pod_authenticator import AUDIENCE
+from fairway.engines.kubernetes.install.node_agent import AUTHORITY, AUTHORITY_FILE
 
 SYSTEM = "fairway-system"
 ACCOUNT = "fairway-agent"

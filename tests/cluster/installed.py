@@ -13,8 +13,8 @@ import fairway
 from cluster.control_plane import ControlPlane
 from cluster.nursery import Forked, Nursery
 from cluster.process import wait_for
-from fairway.engines.kubernetes.install.manifests import manifests
-from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.install.manifest import manifests
+from fairway.engines.kubernetes.operator.installation import FrameworkRuntime, InstallationSettings
 
 SYSTEM = "fairway-system"
 _PATHS = {
@@ -35,7 +35,7 @@ class Installed:
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.plane = plane
         self.folder = folder
-        self.installation = Installation(image="fairway:test", runtimes={"default": Runtime("none")})
+        self.installation = InstallationSettings(image="fairway:test", runtimes={"default": FrameworkRuntime("none")})
         self.endpoint = ""
         """Where pods reach the operator, in tests that have it listen there."""
         self._nursery: Nursery | None = None

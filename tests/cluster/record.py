@@ -16,7 +16,7 @@ import fairway
 from cluster.control_plane import ControlPlane
 from cluster.installed import SYSTEM, Installed
 from cluster.process import wait_for
-from fairway.engines.kubernetes.install.aggregation import VARIABLE, record_objects
+from fairway.engines.kubernetes.install.api_service import VARIABLE, record_objects
 
 API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.record.fairway.dev"
 

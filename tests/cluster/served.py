@@ -11,9 +11,9 @@ from onnx import TensorProto, helper
 
 from cluster.installed import Installed
 from cluster.process import wait_for
-from fairway.registry.model import Models
-from fairway.registry.namespaces import Namespaces
-from fairway.registry.remote import open_blobs
+from fairway.registry.model import ModelRegistry
+from fairway.registry.registry_namespace import RegistryNamespaces
+from fairway.registry.remote_blob import open_blobs
 from fairway.state.model import ModelFacts
 
 PATIENCE = 90.0
@@ -36,7 +36,7 @@ def write_model(path: Path, add: float) -> Path:
 
 def register(home: Path, *added: float, namespace: str = "default") -> None:
     """Versions of the model `adds` of a namespace in the operator's record."""
-    models = Models(home, open_blobs(home / "blobs", ""), Namespaces(home, several=True))
+    models = ModelRegistry(home, open_blobs(home / "blobs", ""), RegistryNamespaces(home, several=True))
     for number in added:
         models.register(models.own("adds", namespace), str(write_model(home / f"adds-{number}.onnx", number)), ModelFacts(), 1.0)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fairway.app.system import SystemClock
-from fairway.serving.router.envoy import EnvoyRouter
-from fairway.state.route import WHOLE, RoutePlan
-from fairway.testing.router_conformance import SERVICE, RouterConformance
-from fairway.testing.router_world import LocalWorld
-from fairway.testing.site_conformance import SiteConformance
+from fairway.app.system.clock import SystemClock
+from fairway.serving.router.envoy.envoy_router import EnvoyRouter
+from fairway.state.serving.route import WHOLE, RoutePlan
+from fairway.testing.conformance.router_conformance import SERVICE, RouterConformance
+from fairway.testing.conformance.router_stage import LocalRouterStage
+from fairway.testing.conformance.site_conformance import SiteConformance
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,15 +33,17 @@ def program() -> Path:
 @pytest.mark.framework("proxies")
 class TestEnvoyRouter(RouterConformance, SiteConformance):
     @pytest.fixture
-    async def world(self, tmp_path: Path, program: Path) -> AsyncIterator[LocalWorld]:
+    async def world(self, tmp_path: Path, program: Path) -> AsyncIterator[LocalRouterStage]:
         runtime = Path(tempfile.mkdtemp(prefix="fw-", dir="/tmp"))
-        world = LocalWorld(lambda: EnvoyRouter(program, tmp_path / "routers", runtime, SystemClock()), exact=False, holds=False)
+        world = LocalRouterStage(
+            lambda: EnvoyRouter(program, tmp_path / "routers", runtime, SystemClock()), exact=False, holds=False
+        )
         await world.router.start(world.woken.set)
         yield world
         await world.end()
         shutil.rmtree(runtime)
 
-    async def test_nobody_waits_and_the_answer_says_why(self, world: LocalWorld) -> None:
+    async def test_nobody_waits_and_the_answer_says_why(self, world: LocalRouterStage) -> None:
         port = await world.router.put(RoutePlan(SERVICE, weights=((1, WHOLE),)))
         status, text = await world.ask_raw(port)
         assert status == 503

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from fairway.app.system import SystemClock
-from fairway.state.route import Backend
-from fairway.testing.fake_router import FakeNetwork, FakeRouter
-from fairway.testing.router_conformance import Reply, RouterConformance
+from fairway.app.system.clock import SystemClock
+from fairway.state.serving.route import RouteBackend
+from fairway.testing.conformance.router_conformance import RouterConformance, RouterReply
+from fairway.testing.fake.fake_router import FakeNetwork, FakeRouter
 
 
 class FakeWorld:
@@ -23,20 +23,20 @@ class FakeWorld:
         self.router = FakeRouter(self.network, self.clock)
         self.woken = asyncio.Event()
 
-    async def backend(self, name: str, revision: int) -> Backend:
-        return Backend(name, revision, "127.0.0.1:1")
+    async def backend(self, name: str, revision: int) -> RouteBackend:
+        return RouteBackend(name, revision, "127.0.0.1:1")
 
-    async def refuse(self, backend: Backend) -> None:
+    async def refuse(self, backend: RouteBackend) -> None:
         self.network.answers[backend.name] = (0, 0.0)
 
-    async def answer(self, backend: Backend, status: int) -> None:
+    async def answer(self, backend: RouteBackend, status: int) -> None:
         self.network.answers[backend.name] = (status, 0.01)
 
-    async def ask(self, port: int, headers: Mapping[str, str] | None = None) -> Reply:
+    async def ask(self, port: int, headers: Mapping[str, str] | None = None) -> RouterReply:
         reply = await self.network.ask(self.clock, port, headers)
-        return Reply(reply.status, reply.backend, reply.revision)
+        return RouterReply(reply.status, reply.backend, reply.revision)
 
-    async def copies(self, backend: Backend, number: int) -> None:
+    async def copies(self, backend: RouteBackend, number: int) -> None:
         assert self.network.mirrored.count(backend.name) == number
 
     async def restart(self) -> None:

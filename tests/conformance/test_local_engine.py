@@ -8,23 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from fairway.app.ports import Engine
+from fairway.app.port.port import Engine
 from fairway.engines.local.engine import LocalEngine
-from fairway.engines.local.supervision import descent
-from fairway.state.job import Job
+from fairway.engines.local.supervision.process import descendant
+from fairway.state.job import JobState
 from fairway.state.task import TaskKey
-from fairway.testing.builders import a_job
-from fairway.testing.engine_conformance import Behaviour, EngineConformance
-from fairway.testing.local_engine import close_and_end_everything, make_local_engine
+from fairway.testing.builder.job_builder import a_job
+from fairway.testing.conformance.engine_conformance import ConformanceBehaviour, EngineConformance
+from fairway.testing.local_engine_fixture import close_and_end_everything, make_local_engine
 
 SAY = 'echo hello; echo x >> "$FAIRWAY_ATTEMPT_DIR/starts"; '
 COMMANDS = {
-    Behaviour.SUCCEEDS: SAY + "exit 0",
-    Behaviour.FAILS: SAY + "exit 3",
-    Behaviour.REQUEUES: SAY + "exit 75",
-    Behaviour.STAYS: SAY + "exec sleep 600",
-    Behaviour.STUBBORN: "trap '' TERM INT HUP; " + SAY + "while :; do sleep 600 & wait; done",
-    Behaviour.BREEDS: SAY + "trap '' TERM; sleep 600 & setsid sleep 600 & (setsid sh -c 'sleep 600 & sleep 600' &) ; exit 0",
+    ConformanceBehaviour.SUCCEEDS: SAY + "exit 0",
+    ConformanceBehaviour.FAILS: SAY + "exit 3",
+    ConformanceBehaviour.REQUEUES: SAY + "exit 75",
+    ConformanceBehaviour.STAYS: SAY + "exec sleep 600",
+    ConformanceBehaviour.STUBBORN: "trap '' TERM INT HUP; " + SAY + "while :; do sleep 600 & wait; done",
+    ConformanceBehaviour.BREEDS: SAY
+    + "trap '' TERM; sleep 600 & setsid sleep 600 & (setsid sh -c 'sleep 600 & sleep 600' &) ; exit 0",
 }
 
 
@@ -34,7 +35,7 @@ class LocalStage:
         self._folder = folder
         self._home = folder / "home"
 
-    def job(self, name: str, behaviour: Behaviour, replicas: int = 1) -> Job:
+    def job(self, name: str, behaviour: ConformanceBehaviour, replicas: int = 1) -> JobState:
         command = ["sh", "-c", COMMANDS[behaviour]] if behaviour in COMMANDS else ["no-such-program"]
         return a_job(command, name=name, replicas=replicas)
 
@@ -43,7 +44,7 @@ class LocalStage:
         return len(file.read_text().split()) if file.exists() else 0
 
     def left(self, key: TaskKey) -> Sequence[str]:
-        return [str(identity.pid) for identity in descent.find_leftovers(str(self._attempt(key)), [])]
+        return [str(identity.pid) for identity in descendant.find_leftovers(str(self._attempt(key)), [])]
 
     async def another(self) -> Engine:
         engine = make_local_engine(self._folder)

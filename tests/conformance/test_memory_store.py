@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.testing.fakes import MemoryStore
-from fairway.testing.store_conformance import StoreConformance
+from fairway.testing.conformance.store_conformance import StoreConformance
+from fairway.testing.fake.memory_store import MemoryStore
 
 
 class TestMemoryStore(StoreConformance):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fairway.app.model_store import ModelStore
-from fairway.registry.blobs import Blobs
-from fairway.registry.model import Models
-from fairway.registry.remote import RemoteBlobs
-from fairway.testing.model_conformance import ModelStoreConformance, make_source
+from fairway.app.port.model_store import ModelStore
+from fairway.registry.blob import BlobStore
+from fairway.registry.model import ModelRegistry
+from fairway.registry.remote_blob import RemoteBlobStore
+from fairway.testing.conformance.model_conformance import ModelStoreConformance, make_source
 
 
 @pytest.fixture
@@ -22,16 +22,16 @@ def source(tmp_path: Path) -> Path:
 class TestInAFolder(ModelStoreConformance):
     @pytest.fixture
     def models(self, tmp_path: Path) -> ModelStore:
-        return Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
+        return ModelRegistry(tmp_path / "home", BlobStore(tmp_path / "home" / "blobs"))
 
 
 class TestInAnObjectStore(ModelStoreConformance):
     @pytest.fixture
     def models(self, tmp_path: Path) -> ModelStore:
-        return Models(tmp_path / "home", RemoteBlobs(tmp_path / "home" / "blobs", f"memory://{uuid.uuid4()}/fairway"))
+        return ModelRegistry(tmp_path / "home", RemoteBlobStore(tmp_path / "home" / "blobs", f"memory://{uuid.uuid4()}/fairway"))
 
 
 class TestBehindAFileSystemThatRenames(ModelStoreConformance):
     @pytest.fixture
     def models(self, tmp_path: Path) -> ModelStore:
-        return Models(tmp_path / "home", RemoteBlobs(tmp_path / "home" / "blobs", f"file://{tmp_path}/store"))
+        return ModelRegistry(tmp_path / "home", RemoteBlobStore(tmp_path / "home" / "blobs", f"file://{tmp_path}/store"))

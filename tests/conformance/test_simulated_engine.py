@@ -7,37 +7,37 @@ from collections.abc import Sequence
 
 import pytest
 
-from fairway.app.ports import Engine
-from fairway.engines.simulated import behaviour
+from fairway.app.port.port import Engine
+from fairway.engines.simulated import task_behaviour
 from fairway.engines.simulated.cluster import SimulatedCluster
 from fairway.engines.simulated.engine import SimulatedEngine
-from fairway.state.job import Job
-from fairway.state.node import Node
+from fairway.state.job import JobState
+from fairway.state.node import ClusterNode
 from fairway.state.task import TaskKey
-from fairway.testing.builders import a_job
-from fairway.testing.engine_conformance import Behaviour, EngineConformance
+from fairway.testing.builder.job_builder import a_job
+from fairway.testing.conformance.engine_conformance import ConformanceBehaviour, EngineConformance
 
 SCRIPTS = {
-    Behaviour.SUCCEEDS: behaviour.Behaviour(work=1.0, prints="hello\n"),
-    Behaviour.FAILS: behaviour.Behaviour(work=1.0, exit_code=3),
-    Behaviour.REQUEUES: behaviour.Behaviour(work=1.0, exit_code=75),
-    Behaviour.STAYS: behaviour.Behaviour(leaves_after=0.1),
-    Behaviour.STUBBORN: behaviour.Behaviour(leaves_after=float("inf")),
-    Behaviour.BREEDS: behaviour.Behaviour(work=1.0),
-    Behaviour.MISSING: behaviour.Behaviour(missing=True),
+    ConformanceBehaviour.SUCCEEDS: task_behaviour.TaskBehaviour(work=1.0, prints="hello\n"),
+    ConformanceBehaviour.FAILS: task_behaviour.TaskBehaviour(work=1.0, exit_code=3),
+    ConformanceBehaviour.REQUEUES: task_behaviour.TaskBehaviour(work=1.0, exit_code=75),
+    ConformanceBehaviour.STAYS: task_behaviour.TaskBehaviour(leaves_after=0.1),
+    ConformanceBehaviour.STUBBORN: task_behaviour.TaskBehaviour(leaves_after=float("inf")),
+    ConformanceBehaviour.BREEDS: task_behaviour.TaskBehaviour(work=1.0),
+    ConformanceBehaviour.MISSING: task_behaviour.TaskBehaviour(missing=True),
 }
 
 
-def by_command(job: Job, key: TaskKey) -> behaviour.Behaviour:
-    return SCRIPTS[Behaviour(job.spec.roles[key.role].command[0])]
+def by_command(job: JobState, key: TaskKey) -> task_behaviour.TaskBehaviour:
+    return SCRIPTS[ConformanceBehaviour(job.spec.roles[key.role].command[0])]
 
 
 class SimulatedStage:
     def __init__(self) -> None:
-        self._cluster = SimulatedCluster([Node("here", cpu=64.0, memory=64 << 30)], by_command)
+        self._cluster = SimulatedCluster([ClusterNode("here", cpu=64.0, memory=64 << 30)], by_command)
         self.engine: Engine = SimulatedEngine(self._cluster)
 
-    def job(self, name: str, behaviour: Behaviour, replicas: int = 1) -> Job:
+    def job(self, name: str, behaviour: ConformanceBehaviour, replicas: int = 1) -> JobState:
         return a_job([behaviour.value], name=name, replicas=replicas)
 
     def starts(self, key: TaskKey) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairway.stores.sqlite.store import SqliteStore
-from fairway.testing.store_conformance import StoreConformance
+from fairway.testing.conformance.store_conformance import StoreConformance
 
 
 class TestSqliteStore(StoreConformance):

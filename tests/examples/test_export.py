@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fairway.registry.blobs import Blobs
-from fairway.registry.model import Models
+from fairway.registry.blob import BlobStore
+from fairway.registry.model import ModelRegistry
 from fairway.state.model import ModelFacts, TensorSpec
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -85,7 +85,7 @@ assert fairway.export(model, torch.randn(3, 4), metrics={{"accuracy": 0.95}}) ==
     folder, said = exported(python, tmp_path / "work", code)
     assert said.count("exported as onnx; its answers differ by at most") == 2
     assert sorted(path.name for path in folder.iterdir()) == ["fairway.json", "labels.txt", "model.onnx"]
-    made = Models(tmp_path, Blobs(tmp_path / "blobs")).register("net", str(folder), ModelFacts(made_here=True), 1.0)
+    made = ModelRegistry(tmp_path, BlobStore(tmp_path / "blobs")).register("net", str(folder), ModelFacts(made_here=True), 1.0)
     assert (made.format, made.metrics) == ("onnx", {"accuracy": 0.95})
     assert made.signature.inputs == (TensorSpec("image", "FP32", (-1, 4)),)
     assert made.signature.outputs == (TensorSpec("output", "FP32", (-1, 3)),)
@@ -113,7 +113,7 @@ fairway.export(Net(), torch.randn(2, 4), name="program")
 @pytest.mark.framework("torch")
 def test_models_that_are_less_simple(python: str, tmp_path: Path) -> None:
     folder, said = exported(python, tmp_path / "work", ODD)
-    outputs, models = folder.parent, Models(tmp_path, Blobs(tmp_path / "blobs"))
+    outputs, models = folder.parent, ModelRegistry(tmp_path, BlobStore(tmp_path / "blobs"))
 
     two = models.register("two", str(outputs / "two"), ModelFacts(made_here=True), 1.0)
     assert two.signature.inputs == (TensorSpec("ids", "INT64", (-1, 2)), TensorSpec("weight", "FP32", (-1,)))
@@ -207,7 +207,7 @@ fairway.export(model, numpy.ones((2, 4), "float32"), metrics={"loss": 0.5})
 """
     folder, said = exported(python, tmp_path / "work", code)
     assert "exported as savedmodel; its answers differ by at most" in said
-    made = Models(tmp_path, Blobs(tmp_path / "blobs")).register("net", str(folder), ModelFacts(made_here=True), 1.0)
+    made = ModelRegistry(tmp_path, BlobStore(tmp_path / "blobs")).register("net", str(folder), ModelFacts(made_here=True), 1.0)
     assert (made.format, made.metrics) == ("savedmodel", {"loss": 0.5})
     assert made.signature.inputs == (TensorSpec("pixels", "FP32", (-1, 4)),)
     assert [(each.datatype, each.shape) for each in made.signature.outputs] == [("FP32", (-1, 3))]
@@ -255,7 +255,7 @@ def test_jax_functions_become_onnx_and_saved_models(python: str, home: Path, tmp
     onnxruntime = pytest.importorskip("onnxruntime")
     numpy = pytest.importorskip("numpy")
     folder, said = exported(python, tmp_path / "work", JAX)
-    outputs, models = folder.parent, Models(tmp_path, Blobs(tmp_path / "blobs"))
+    outputs, models = folder.parent, ModelRegistry(tmp_path, BlobStore(tmp_path / "blobs"))
     for format in ("onnx", "savedmodel"):
         assert said.count(f"exported as {format}; its answers differ by at most") == 4
         net = models.register(f"{format}-net", str(outputs / f"{format}-net"), ModelFacts(made_here=True), 1.0)

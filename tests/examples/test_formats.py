@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from fairway.registry.formats.examine import examine
-from fairway.serving.replica.formats import listed
+from fairway.registry.formats.model_examination import examine
+from fairway.serving.replica.model.loader_choice import listed
 
 HERE = Path(__file__).parent / "formats"
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "integration")]

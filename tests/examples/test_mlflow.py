@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gang import EXAMPLES, GOOD, call, environment, run_example, wait_until
 
-from fairway.testing.model_files import onnx_file
+from fairway.testing.builder.model_file import onnx_file
 from fairway.units.names import model_name
 
 pytestmark = pytest.mark.framework("mlflow")

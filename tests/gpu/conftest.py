@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from gpu_home import FAIRWAY, PATIENCE, Command
 
-from fairway.devices.nvidia import NvidiaProbe
+from fairway.devices.nvidia_probe import NvidiaProbe
 
 
 @pytest.fixture

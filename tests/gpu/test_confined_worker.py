@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gpu_home import TORCH_PYTHON
 
-from fairway.serving.replica.folder import find
-from fairway.serving.replica.runtimes.process import WorkerRuntime
+from fairway.serving.replica.model.version_folder import find
+from fairway.serving.replica.runtimes.worker_runtime import WorkerRuntime
 
 pytestmark = pytest.mark.gpu
 

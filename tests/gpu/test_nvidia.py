@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fairway.devices.nvidia import NvidiaProbe
+from fairway.devices.nvidia_probe import NvidiaProbe
 
 pytestmark = pytest.mark.gpu
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from daemon_home import UNAVAILABLE, DaemonHome
 
-from fairway.engines.local import locks
+from fairway.engines.local import file_lock
 
 
 def die(home: DaemonHome, place: str, *words: str) -> None:
@@ -78,12 +78,12 @@ def test_a_task_whose_supervisor_gives_up_late_starts_in_the_end(home: DaemonHom
     die(home, "engine.spawn:before:1", "submit", home.write(home.document("late", 1)))
     home.until(lambda: not home.held(), "the end of its supervisor")
     lock = home.attempt("late-1/worker-0#0") / "lock"
-    held = home.until(lambda: locks.take(Path(lock)), "the lock")
+    held = home.until(lambda: file_lock.take(Path(lock)), "the lock")
     try:
         home.until(lambda: home.get("late-1")["phase"] != "Pending", "a look at it")
         assert home.started() == {}
     finally:
-        locks.release(held)
+        file_lock.release(held)
     home.until(lambda: home.get("late-1")["phase"] == "Running", "its start", within=10)
     home.tell("late-1")
     home.until_phase("late-1", "Succeeded")

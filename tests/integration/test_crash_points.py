@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 from daemon_home import UNAVAILABLE, DaemonHome, is_alive
 
-from fairway.app import crash
+from fairway.app.system import crash_point
 
-PLACES = [f"{point}:{moment}" for point in crash.POINTS for moment in ("before", "after")]
+PLACES = [f"{point}:{moment}" for point in crash_point.POINTS for moment in ("before", "after")]
 NOT_FOUND = 3
 LATER = [f"engine.lock:after:{count}" for count in (2, 3, 6)]
 LATER += ["engine.rename:after:2", "engine.create:before:2", "engine.signal:after:2"]

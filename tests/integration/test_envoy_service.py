@@ -14,7 +14,7 @@ from test_services import ask as ask_once
 from test_services import asking, connected, pids_of, service, write_model
 
 from fairway.errors import UnavailableError
-from fairway.serving.router.envoy import find_envoy
+from fairway.serving.router.envoy.envoy_router import find_envoy
 
 ROOT = Path(__file__).resolve().parents[2]
 

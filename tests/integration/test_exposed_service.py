@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from daemon_home import DaemonHome
 
-from fairway.app.system import SystemClock
+from fairway.app.system.clock import SystemClock
 from fairway.serving.router.access import self_signed
 from fairway.serving.router.access.certificate import read_certificate
 

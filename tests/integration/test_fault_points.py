@@ -11,7 +11,7 @@ import pytest
 from daemon_home import PATIENCE, DaemonHome
 from test_serving_crash_points import live
 
-from fairway.app import crash
+from fairway.app.system import crash_point
 
 FAILURES = 2
 """How often the act fails: a first try and its first retry."""
@@ -32,7 +32,7 @@ def submit(home: DaemonHome, name: str) -> str:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("point", crash.POINTS)
+@pytest.mark.parametrize("point", crash_point.POINTS)
 def test_what_fails_is_done_in_the_end_without_a_restart(make_home: Callable[..., DaemonHome], point: str) -> None:
     home = make_home("home")
     daemon = home.start_child(FAIRWAY_CRASH_AT=f"{point}:fails:{FAILURES}")
@@ -78,7 +78,7 @@ class Stubborn(DaemonHome):
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("point", crash.SERVING_POINTS)
+@pytest.mark.parametrize("point", crash_point.SERVING_POINTS)
 def test_a_service_lives_through_a_failure_of_every_act(tmp_path: Path, point: str) -> None:
     home = Stubborn(tmp_path, environment={"FAIRWAY_CRASH_AT": f"{point}:fails:{FAILURES}"})
     try:

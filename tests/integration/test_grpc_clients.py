@@ -20,9 +20,9 @@ triton = pytest.importorskip("tritonclient.grpc", reason="tritonclient[grpc] is 
 
 ROUTER = """
 import asyncio, sys, uvloop
-from fairway.serving.router.client import ClientConnection
-from fairway.serving.router.desk import Desk, Limits
-from fairway.state.route import WHOLE, Backend, RoutePlan
+from fairway.serving.router.http1_client import ClientConnection
+from fairway.serving.router.routing.router_state import Desk, Limits
+from fairway.state.serving.route import WHOLE, Backend, RoutePlan
 async def main():
     desk = Desk("e", Limits(), lambda: None)
     desk.put(RoutePlan("a/b", (Backend("a", 1, sys.argv[1], sys.argv[2]),), ((1, WHOLE),)))

@@ -11,24 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from fairway.app.ports import LogQuery
-from fairway.engines.local import locks
+from fairway.app.port.port import LogQuery
+from fairway.engines.local import file_lock
 from fairway.engines.local.engine import LocalEngine
-from fairway.engines.local.provision.prepare import Prepared
-from fairway.engines.local.provision.programs import Say
-from fairway.engines.local.supervision import control
-from fairway.engines.local.supervision.record import read_record
+from fairway.engines.local.provision.preparer import PreparedRun
+from fairway.engines.local.provision.program_run import Say
+from fairway.engines.local.supervision import control_socket
+from fairway.engines.local.supervision.attempt_record import read_record
 from fairway.errors import RefusedError
 from fairway.plan.action import BindGang, CreateTask, EvictTask, ForgetJob, NudgeTask
-from fairway.state.job import Job, Origin
-from fairway.state.node import Device
+from fairway.state.job import JobState, SubmissionOrigin
+from fairway.state.node import NodeDevice
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Task, TaskReport
-from fairway.testing.builders import a_job, a_role, a_task, the_tasks
-from fairway.testing.local_engine import close_and_end_everything, make_local_engine
+from fairway.testing.builder.job_builder import a_job, a_role, a_task, the_tasks
+from fairway.testing.local_engine_fixture import close_and_end_everything, make_local_engine
 
 SHOW = 'python3 -c "import json, os; print(json.dumps(dict(os.environ)))"'
-GPUS = (Device("GPU-aaaa", 0, "A100", 80 << 30), Device("GPU-bbbb", 1, "A100", 80 << 30))
+GPUS = (NodeDevice("GPU-aaaa", 0, "A100", 80 << 30), NodeDevice("GPU-bbbb", 1, "A100", 80 << 30))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def until(engine: LocalEngine, task: Task, holds: Callable[[TaskReport], o
     raise AssertionError(f"still {report}")
 
 
-async def start(engine: LocalEngine, job: Job, *tasks: Task, peers: tuple[Task, ...] = ()) -> list[TaskReport]:
+async def start(engine: LocalEngine, job: JobState, *tasks: Task, peers: tuple[Task, ...] = ()) -> list[TaskReport]:
     tasks = tasks or the_tasks(job)
     await engine.perform([CreateTask(job, task) for task in tasks])
     for task in tasks:
@@ -62,7 +62,7 @@ async def start(engine: LocalEngine, job: Job, *tasks: Task, peers: tuple[Task, 
     return await engine.perform([BindGang(job, tasks, peers)])
 
 
-async def variables(engine: LocalEngine, tmp_path: Path, job: Job, task: Task) -> dict[str, str]:
+async def variables(engine: LocalEngine, tmp_path: Path, job: JobState, task: Task) -> dict[str, str]:
     await start(engine, job, task)
     report = await until(engine, task, lambda report: report.phase.over)
     assert report.phase is TaskPhase.SUCCEEDED
@@ -202,7 +202,7 @@ async def test_a_nudge_lets_the_stop_file_appear(engine: LocalEngine, tmp_path: 
 
 
 async def test_rank_0_gets_the_terminal(engine: LocalEngine, tmp_path: Path) -> None:
-    job = a_job(["sh", "-c", "test -t 0 && echo yes || echo no"], replicas=2, origin=Origin(terminal=True))
+    job = a_job(["sh", "-c", "test -t 0 && echo yes || echo no"], replicas=2, origin=SubmissionOrigin(terminal=True))
     tasks = the_tasks(job)
     await start(engine, job)
     for task in tasks:
@@ -240,7 +240,7 @@ class Refusing:
     def __init__(self) -> None:
         self.calls = 0
 
-    async def prepare(self, job: Job, say: Say) -> Prepared:
+    async def prepare(self, job: JobState, say: Say) -> PreparedRun:
         self.calls += 1
         say("looking for the code")
         await asyncio.sleep(0)
@@ -311,7 +311,7 @@ async def test_a_supervisor_answers_to_its_folder_alone(engine: LocalEngine, tmp
     job = a_job(["sleep", "600"])
     (task,) = the_tasks(job)
     await start(engine, job)
-    status = control.ask(str(folder_of(tmp_path, task)), {"op": "status"}, 5.0)
+    status = control_socket.ask(str(folder_of(tmp_path, task)), {"op": "status"}, 5.0)
     (pid,) = status["left"]
     assert Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
     os.kill(pid, signal.SIGKILL)
@@ -325,12 +325,12 @@ async def test_a_task_that_another_holds_back_is_pending_and_starts_in_the_end(e
     (task,) = the_tasks(job)
     await engine.perform([CreateTask(job, task)])
     await until(engine, task, lambda report: report.ready)
-    held = locks.take(folder_of(tmp_path, task) / "lock")
+    held = file_lock.take(folder_of(tmp_path, task) / "lock")
     assert held is not None
     assert (await engine.observe([task.key]))[0].phase is TaskPhase.PENDING
     (report,) = await engine.perform([BindGang(job, (task,))])
     assert (report.phase, report.ready) == (TaskPhase.PENDING, True)
     assert "being started by another process" in (report.message or "")
-    locks.release(held)
+    file_lock.release(held)
     (report,) = await engine.perform([BindGang(job, (task,))])
     assert report.phase is TaskPhase.RUNNING

@@ -15,7 +15,7 @@ from cutting_proxy import CuttingProxy
 from daemon_home import DaemonHome
 
 import fairway
-from fairway.sdk import place
+from fairway.sdk.transport import local_path
 
 
 @pytest.fixture
@@ -129,4 +129,4 @@ def _socket_of(home: DaemonHome, runtime: Path) -> Path:
     """Where a caller with that runtime folder expects the daemon."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(runtime))
-        return Path(place.find_socket(str(home.path)))
+        return Path(local_path.find_socket(str(home.path)))

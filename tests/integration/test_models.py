@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from daemon_home import UNAVAILABLE, DaemonHome
 
-from fairway.testing.model_files import onnx_file
+from fairway.testing.builder.model_file import onnx_file
 
 TRAINER = """
 import os, time

@@ -23,29 +23,29 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from fairway.api.given import make_given
-from fairway.app.system import SystemClock
-from fairway.bootstrap.leaves import Leaves
+from fairway.api.pods.download import make_given
+from fairway.app.system.clock import SystemClock
+from fairway.bootstrap.pod_certificate import PodCertificateRoutes
 from fairway.bootstrap.pod_server import PodServer
-from fairway.engines.kubernetes import authority as authorities
-from fairway.engines.kubernetes.agent import busy
-from fairway.engines.kubernetes.authority import DAY, Authority
-from fairway.engines.kubernetes.proof import agent_name, pod_name
+from fairway.engines.kubernetes import certificate_authority as authorities
+from fairway.engines.kubernetes.agent import gpu_usage
+from fairway.engines.kubernetes.certificate_authority import DAY, CertificateAuthority
+from fairway.engines.kubernetes.identity.pod_authenticator import agent_name, pod_name
 from fairway.errors import DeniedError
-from fairway.runtime.pod import trust
-from fairway.runtime.secured import leaf as leaves
-from fairway.runtime.secured import listener as listeners
-from fairway.runtime.secured.leaf import Leaf
-from fairway.runtime.secured.listener import Listener
-from fairway.runtime.secured.load import Reporter
-from fairway.runtime.secured.peer import Peer, dial
-from fairway.serving.router.control import Control
-from fairway.serving.router.desk import Desk, Limits
-from fairway.serving.router.remote import RemoteRouters
-from fairway.serving.watch import PodLoads
-from fairway.state.route import WHOLE, Backend, RoutePlan
+from fairway.runtime.pod import operator_tls
+from fairway.runtime.secured import pod_certificate as leaves
+from fairway.runtime.secured import tls_listener as listeners
+from fairway.runtime.secured.load import LoadReporter
+from fairway.runtime.secured.pod_certificate import PodCertificate
+from fairway.runtime.secured.pod_peer import PodPeer, dial
+from fairway.runtime.secured.tls_listener import TlsListener
+from fairway.serving.replica_prober import PodLoadClient
+from fairway.serving.router.control_socket import RouterControlSocket
+from fairway.serving.router.daemon.remote_router import RemoteRouters
+from fairway.serving.router.routing.router_state import RouterLimits, RouterState
+from fairway.state.serving.route import WHOLE, RouteBackend, RoutePlan
 
-PLAN = RoutePlan("team/adds", (Backend("r1-1", 1, "127.0.0.1:9"),), ((1, WHOLE),))
+PLAN = RoutePlan("team/adds", (RouteBackend("r1-1", 1, "127.0.0.1:9"),), ((1, WHOLE),))
 TOKEN = "the token of the router"
 A, B = pod_name("pod-a"), pod_name("pod-b")
 
@@ -67,7 +67,7 @@ class Judged:
 class Operator:
     """The operator's port."""
 
-    authority: Authority
+    authority: CertificateAuthority
     judged: Judged
     port: int
     routers: RemoteRouters
@@ -78,18 +78,18 @@ class Operator:
     def url(self) -> str:
         return f"https://localhost:{self.port}"
 
-    def leaf(self, pod: str = "pod-a", authority: Authority | None = None) -> Leaf:
+    def leaf(self, pod: str = "pod-a", authority: CertificateAuthority | None = None) -> PodCertificate:
         """The certificate of a pod that trusts the operator, or another."""
         trusted = (authority or self.authority).certificates
-        return Leaf(self.url, lambda: f"of {pod}", lambda: trusted)
+        return PodCertificate(self.url, lambda: f"of {pod}", lambda: trusted)
 
 
 @pytest.fixture
 async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
     wrong = [0.0]
-    authority = Authority(tmp_path / "tls", ("localhost",), lambda: time.time() + wrong[0])
+    authority = CertificateAuthority(tmp_path / "tls", ("localhost",), lambda: time.time() + wrong[0])
     judged = Judged()
-    server = PodServer(make_given(Leaves(judged, authority).routes()), 0, authority)  # type: ignore[arg-type]
+    server = PodServer(make_given(PodCertificateRoutes(judged, authority).routes()), 0, authority)  # type: ignore[arg-type]
     await server.open()
     routers = RemoteRouters(SystemClock(), authority.trusted())
     yield Operator(authority, judged, server.port, routers, wrong)
@@ -98,11 +98,11 @@ async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
 
 
 @contextlib.asynccontextmanager
-async def router(tls: ssl.SSLContext | None) -> AsyncIterator[tuple[Desk, str]]:
+async def router(tls: ssl.SSLContext | None) -> AsyncIterator[tuple[RouterState, str]]:
     """A router's control port."""
     with socket.create_server(("127.0.0.1", 0)) as requests:
-        desk = Desk("epoch", Limits(), lambda: None)
-        control = Control(desk, requests)
+        desk = RouterState("epoch", RouterLimits(), lambda: None)
+        control = RouterControlSocket(desk, requests)
         port = await control.start_at_port(0, TOKEN, tls)
         try:
             yield desk, f"127.0.0.1:{port}"
@@ -150,16 +150,16 @@ async def test_a_router_is_told_its_plan_and_its_token_does_not_cross_in_clear(o
     leaf = operator.leaf()
     await leaf.renew()
     async with router(leaf.context) as (desk, address), (relay := Relay(address)).listening() as between:
-        await operator.routers.put(Peer(between, A), TOKEN, PLAN)
+        await operator.routers.put(PodPeer(between, A), TOKEN, PLAN)
         desk.arrived = 7
-        assert (await operator.routers.look(Peer(between, A), TOKEN)).arrived == 7
+        assert (await operator.routers.look(PodPeer(between, A), TOKEN)).arrived == 7
         assert desk.routes.plan == PLAN
         assert bytes(relay.heard[:2]) == b"\x16\x03"
         for secret in (TOKEN.encode(), b"put ", b"r1-1", b"arrived"):
             assert secret not in relay.heard
     # The same relay hears all of it where there is no TLS: the test can fail.
     async with router(None) as (_, address), (relay := Relay(address)).listening() as between:
-        await operator.routers.put(Peer(between), TOKEN, PLAN)
+        await operator.routers.put(PodPeer(between), TOKEN, PLAN)
         assert TOKEN.encode() in relay.heard
 
 
@@ -167,10 +167,10 @@ async def test_a_router_that_sees_something_wakes_the_operator_over_tls(operator
     leaf = operator.leaf()
     await leaf.renew()
     with socket.create_server(("127.0.0.1", 0)) as requests:
-        control = Control(Desk("epoch", Limits(), lambda: None), requests)
+        control = RouterControlSocket(RouterState("epoch", RouterLimits(), lambda: None), requests)
         address = f"127.0.0.1:{await control.start_at_port(0, TOKEN, leaf.context)}"
         woken = asyncio.Event()
-        following = asyncio.create_task(operator.routers.follow(Peer(address, A), TOKEN, woken.set))
+        following = asyncio.create_task(operator.routers.follow(PodPeer(address, A), TOKEN, woken.set))
         await until("the operator listens", lambda: bool(control._watchers))
         control.wake()
         async with asyncio.timeout(10.0):
@@ -184,7 +184,7 @@ async def test_a_connection_that_a_router_closed_is_opened_again(operator: Opera
     leaf = operator.leaf()
     await leaf.renew()
     async with router(leaf.context) as (desk, address), (relay := Relay(address)).listening() as between:
-        peer = Peer(between, A)
+        peer = PodPeer(between, A)
         await operator.routers.put(peer, TOKEN, PLAN)
         await operator.routers.look(peer, TOKEN)
         assert len(relay.open) == 1, "questions go over one connection"
@@ -218,7 +218,7 @@ async def test_the_token_is_sent_to_the_pod_of_that_name_alone(operator: Operato
     operator.clock[0] = -2 * DAY
     await over.renew()
     operator.clock[0] = 0.0
-    other = Authority(tmp_path / "other", ("localhost",), time.time)
+    other = CertificateAuthority(tmp_path / "other", ("localhost",), time.time)
     foreign = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made = other.issue(A)
     (tmp_path / "foreign.pem").write_bytes(made.key + made.certificate)
@@ -231,14 +231,17 @@ async def test_the_token_is_sent_to_the_pod_of_that_name_alone(operator: Operato
     }
     for what, (context, words) in refused.items():
         async with impostor(context) as (address, heard):
-            for ask in (operator.routers.put(Peer(address, A), TOKEN, PLAN), operator.routers.look(Peer(address, A), TOKEN)):
+            for ask in (
+                operator.routers.put(PodPeer(address, A), TOKEN, PLAN),
+                operator.routers.look(PodPeer(address, A), TOKEN),
+            ):
                 with pytest.raises(ssl.SSLCertVerificationError, match=words):
                     await ask
-            assert await busy.ask(f"https://{address}", TOKEN, A, operator.authority.trusted()) == {}
+            assert await gpu_usage.ask(f"https://{address}", TOKEN, A, operator.authority.trusted()) == {}
             assert heard == [], what
     async with impostor(None) as (address, heard):
         with pytest.raises(TimeoutError):
-            await operator.routers.put(Peer(address, A), TOKEN, PLAN)
+            await operator.routers.put(PodPeer(address, A), TOKEN, PLAN)
         assert TOKEN.encode() not in b"".join(heard)
         assert b"".join(heard)[:1] == b"\x16", "all that it hears is the beginning of a handshake"
 
@@ -246,9 +249,9 @@ async def test_the_token_is_sent_to_the_pod_of_that_name_alone(operator: Operato
 async def test_without_an_authority_a_pod_with_a_name_is_not_asked_at_all() -> None:
     async with impostor(None) as (address, heard):
         with pytest.raises(OSError, match="no authority to verify it with"):
-            await RemoteRouters(SystemClock()).put(Peer(address, A), TOKEN, PLAN)
-        assert await PodLoads(None).ask(Peer(address, A), SystemClock()) is None
-        assert await busy.ask(f"https://{address}", TOKEN, A) == {}
+            await RemoteRouters(SystemClock()).put(PodPeer(address, A), TOKEN, PLAN)
+        assert await PodLoadClient(None).ask(PodPeer(address, A), SystemClock()) is None
+        assert await gpu_usage.ask(f"https://{address}", TOKEN, A) == {}
         assert heard == []
 
 
@@ -257,23 +260,23 @@ async def test_a_port_with_tls_takes_nothing_without(operator: Operator) -> None
     await leaf.renew()
     async with router(leaf.context) as (desk, address):
         with pytest.raises(OSError, match="closed the connection"):
-            await RemoteRouters(SystemClock()).put(Peer(address), TOKEN, PLAN)
+            await RemoteRouters(SystemClock()).put(PodPeer(address), TOKEN, PLAN)
         assert desk.routes.plan.backends == ()
-        await operator.routers.put(Peer(address, A), TOKEN, PLAN)
+        await operator.routers.put(PodPeer(address, A), TOKEN, PLAN)
         with pytest.raises(OSError, match="closed the connection"):
-            await operator.routers.put(Peer(address, A), "a guess", PLAN)
+            await operator.routers.put(PodPeer(address, A), "a guess", PLAN)
 
 
 async def test_a_certificate_is_renewed_under_an_open_connection_and_before_it_ends(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(authorities, "POD_LIFE", 4.0)
-    monkeypatch.setattr("fairway.bootstrap.leaves.POD_RENEW", 1.0)
+    monkeypatch.setattr("fairway.bootstrap.pod_certificate.POD_RENEW", 1.0)
     leaf = operator.leaf()
     keeping = asyncio.create_task(leaf.keep())
     await until("the first came", lambda: operator.judged.asked >= 1)
     async with router(leaf.context) as (desk, address):
-        peer, trusted = Peer(address, A), operator.authority.trusted()
+        peer, trusted = PodPeer(address, A), operator.authority.trusted()
         reader, writer = await opened(peer, trusted)
         first = serial(writer)
         end = time.monotonic() + 8.0
@@ -291,7 +294,7 @@ async def test_a_certificate_is_renewed_under_an_open_connection_and_before_it_e
     keeping.cancel()
 
 
-async def opened(peer: Peer, trusted: ssl.SSLContext) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def opened(peer: PodPeer, trusted: ssl.SSLContext) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection, as soon as the pod has its certificate."""
     async with asyncio.timeout(20.0):
         while True:
@@ -313,9 +316,9 @@ async def test_one_that_is_over_is_refused_until_the_next_one_comes(operator: Op
     operator.clock[0] = 0.0
     async with router(leaf.context) as (desk, address):
         with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-            await operator.routers.put(Peer(address, A), TOKEN, PLAN)
+            await operator.routers.put(PodPeer(address, A), TOKEN, PLAN)
         await leaf.renew()
-        await operator.routers.put(Peer(address, A), TOKEN, PLAN)
+        await operator.routers.put(PodPeer(address, A), TOKEN, PLAN)
         assert desk.routes.plan == PLAN
 
 
@@ -325,7 +328,7 @@ async def test_a_pod_asks_anew_when_the_operator_has_another_authority(
     """As after the loss of a record: an agent reads the authority from a file that is kept current."""
     monkeypatch.setattr(leaves, "LOOK", 0.01)
     known = [operator.authority.certificates]
-    keeping = asyncio.create_task(Leaf(operator.url, lambda: "of pod-a", lambda: known[0]).keep())
+    keeping = asyncio.create_task(PodCertificate(operator.url, lambda: "of pod-a", lambda: known[0]).keep())
     await until("the first came", lambda: operator.judged.asked == 1)
     known[0] += operator.authority.certificates
     await until("the next came", lambda: operator.judged.asked == 2)
@@ -333,16 +336,18 @@ async def test_a_pod_asks_anew_when_the_operator_has_another_authority(
 
 
 async def test_a_pod_sends_its_token_to_its_own_operator_alone(operator: Operator, tmp_path: Path) -> None:
-    other = Authority(tmp_path / "other", ("localhost",), time.time)
+    other = CertificateAuthority(tmp_path / "other", ("localhost",), time.time)
     with pytest.raises(OSError, match="certificate verify failed"):
         await operator.leaf(authority=other).renew()
     with pytest.raises(OSError, match="no authority"):
-        await Leaf(operator.url, lambda: "of pod-a", lambda: "").renew()
+        await PodCertificate(operator.url, lambda: "of pod-a", lambda: "").renew()
     with pytest.raises(ValueError, match="no https address"):
-        await Leaf(operator.url.replace("https", "http"), lambda: "of pod-a", lambda: operator.authority.certificates).renew()
+        await PodCertificate(
+            operator.url.replace("https", "http"), lambda: "of pod-a", lambda: operator.authority.certificates
+        ).renew()
     assert operator.judged.asked == 0
     with pytest.raises(OSError, match="403"):
-        await Leaf(operator.url, lambda: "a guess", lambda: operator.authority.certificates).renew()
+        await PodCertificate(operator.url, lambda: "a guess", lambda: operator.authority.certificates).renew()
 
 
 async def test_a_key_is_not_given_over_plain_http(operator: Operator) -> None:
@@ -367,17 +372,19 @@ async def test_an_agent_is_asked_over_tls_and_one_of_before_is_not(operator: Ope
     leaf, trusted, name = operator.leaf(), operator.authority.trusted(), agent_name("node-1")
     made = operator.authority.issue(name)
     leaves._show(leaf.context, made.key + made.certificate)
-    secured, plain = busy.BusyServer(use, known, leaf.context), busy.BusyServer(use, known)
+    secured, plain = gpu_usage.GpuUsageServer(use, known, leaf.context), gpu_usage.GpuUsageServer(use, known)
     try:
         port, of_before = await secured.open(0), await plain.open(0)
         async with (relay := Relay(f"127.0.0.1:{port}")).listening() as between:
-            assert await busy.ask(f"https://{between}", TOKEN, name, trusted) == {"GPU-1": 0.5}
+            assert await gpu_usage.ask(f"https://{between}", TOKEN, name, trusted) == {"GPU-1": 0.5}
             assert TOKEN.encode() not in relay.heard
-        assert await busy.ask(f"https://127.0.0.1:{port}", "bad", name, trusted) == {}
-        assert await busy.ask(f"https://127.0.0.1:{port}", TOKEN, agent_name("node-2"), trusted) == {}
-        assert await busy.ask(f"https://127.0.0.1:{port}", TOKEN, "", trusted) == {}
-        assert await busy.ask(f"http://127.0.0.1:{port}", TOKEN, name, trusted) == {}, "a port with TLS takes nothing without"
-        assert await busy.ask(f"http://127.0.0.1:{of_before}", TOKEN, name, trusted) == {"GPU-1": 0.5}
+        assert await gpu_usage.ask(f"https://127.0.0.1:{port}", "bad", name, trusted) == {}
+        assert await gpu_usage.ask(f"https://127.0.0.1:{port}", TOKEN, agent_name("node-2"), trusted) == {}
+        assert await gpu_usage.ask(f"https://127.0.0.1:{port}", TOKEN, "", trusted) == {}
+        assert await gpu_usage.ask(f"http://127.0.0.1:{port}", TOKEN, name, trusted) == {}, (
+            "a port with TLS takes nothing without"
+        )
+        assert await gpu_usage.ask(f"http://127.0.0.1:{of_before}", TOKEN, name, trusted) == {"GPU-1": 0.5}
     finally:
         await secured.close()
         await plain.close()
@@ -391,7 +398,7 @@ async def test_silent_connections_do_not_shut_the_operator_out(operator: Operato
         host, port = address.split(":")
         silent = [socket.create_connection((host, int(port))) for _ in range(20)]
         try:
-            await operator.routers.put(Peer(address, A), TOKEN, PLAN)
+            await operator.routers.put(PodPeer(address, A), TOKEN, PLAN)
             assert desk.routes.plan == PLAN
             silent[0].settimeout(10.0)
             assert silent[0].recv(1) == b"", "the oldest is closed"
@@ -419,15 +426,15 @@ async def test_the_load_of_a_replica_comes_over_tls_and_nothing_else_of_it_does(
     leaf, trusted = operator.leaf(), operator.authority.trusted()
     await leaf.renew()
     async with replica(b'{"served": 3, "busy_seconds": 1.5}') as port:
-        listener, loads = Listener(leaf.context, Reporter(port).met, 8192), PodLoads(trusted)
+        listener, loads = TlsListener(leaf.context, LoadReporter(port).met, 8192), PodLoadClient(trusted)
         address = f"127.0.0.1:{await listener.open(0)}"
-        assert await loads.ask(Peer(address, B), SystemClock()) is None, "it is another pod"
-        assert await loads.ask(Peer(address), SystemClock()) is None, "it does not answer without TLS"
+        assert await loads.ask(PodPeer(address, B), SystemClock()) is None, "it is another pod"
+        assert await loads.ask(PodPeer(address), SystemClock()) is None, "it does not answer without TLS"
         for _ in range(2):
-            load = await loads.ask(Peer(address, A), SystemClock())
+            load = await loads.ask(PodPeer(address, A), SystemClock())
             assert load is not None
             assert (load.served, load.busy_seconds) == (3, 1.5)
-        reader, writer = await dial(Peer(address, A), trusted)
+        reader, writer = await dial(PodPeer(address, A), trusted)
         for asked, status in ((b"POST /fairway/load", b"404"), (b"GET /v2/models", b"404"), (b"GET /fairway/load", b"200")):
             writer.write(asked + b" HTTP/1.1\r\n\r\n")
             head = await reader.readuntil(b"\r\n\r\n")
@@ -442,8 +449,8 @@ async def test_the_load_of_a_replica_comes_over_tls_and_nothing_else_of_it_does(
 @pytest.mark.parametrize(("body", "status"), [(b"x" * 100_000, b"200 OK"), (b"{}", b"500 No")])
 async def test_what_a_replica_says_is_bounded(body: bytes, status: bytes) -> None:
     async with replica(body, status) as port:
-        assert await Reporter(port)._ask() == (b"503 Service Unavailable", b"")
-    assert await Reporter(port)._ask() == (b"503 Service Unavailable", b""), "it is not there"
+        assert await LoadReporter(port)._ask() == (b"503 Service Unavailable", b"")
+    assert await LoadReporter(port)._ask() == (b"503 Service Unavailable", b""), "it is not there"
 
 
 async def test_the_container_beside_a_replica_is_a_process_that_gets_its_certificate_and_ends_when_told(
@@ -459,14 +466,14 @@ async def test_the_container_beside_a_replica_is_a_process_that_gets_its_certifi
     )
     async with replica(b'{"served": 4}') as served:
         arguments = ["--operator", operator.url, "--port", str(port), "--replica", str(served)]
-        environment = {**os.environ, trust.AUTHORITY: operator.authority.certificates}
+        environment = {**os.environ, operator_tls.AUTHORITY: operator.authority.certificates}
         process = subprocess.Popen([sys.executable, "-c", program, *arguments], env=environment)
         try:
-            reader, writer = await opened(Peer(f"127.0.0.1:{port}", A), operator.authority.trusted())
+            reader, writer = await opened(PodPeer(f"127.0.0.1:{port}", A), operator.authority.trusted())
             del reader
             writer.close()
-            loads = PodLoads(operator.authority.trusted())
-            load = await loads.ask(Peer(f"127.0.0.1:{port}", A), SystemClock())
+            loads = PodLoadClient(operator.authority.trusted())
+            load = await loads.ask(PodPeer(f"127.0.0.1:{port}", A), SystemClock())
             loads.close()
             assert load is not None
             assert load.served == 4

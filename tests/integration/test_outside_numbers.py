@@ -16,22 +16,22 @@ from pathlib import Path
 import pytest
 from daemon_home import DaemonHome
 
-from fairway.app.loop import Loop
-from fairway.app.ports import Changes, MetricPoint
-from fairway.engines.local.folders import Home
-from fairway.engines.local.output.metrics import Meter
-from fairway.plan.service import guards
-from fairway.plan.service.plan import Measured, Sample, advance
-from fairway.runtime import tfevents
-from fairway.serving.watch import read_load
-from fairway.spec.job import JobSpec, Metrics, Role
-from fairway.state.job import Job, JobKey
-from fairway.state.load import RevisionLoad, RouteLoad
+from fairway.app.loop.loop import ReconcileLoop
+from fairway.app.port.port import ChangeSet, MetricPoint
+from fairway.engines.local.home import EngineHome
+from fairway.engines.local.output.metric_reader import MetricReader
+from fairway.plan.service.guard import rollout_guard
+from fairway.plan.service.service_plan import ServiceMeasurements, ServiceSample, advance
+from fairway.runtime import event_record
+from fairway.serving.replica_prober import read_load
+from fairway.spec.job import JobSpec, MetricSource, TaskRole
+from fairway.state.job import JobKey, JobState
 from fairway.state.phase import JobPhase
 from fairway.state.service import ServiceRecord
+from fairway.state.serving.load import RevisionLoad, RouteLoad
 from fairway.stores.sqlite.store import SqliteStore
-from fairway.testing.fake_engine import FakeEngine, FakeMachine
-from fairway.testing.service_builders import a_replica, a_service, apply_version, latency_bars
+from fairway.testing.builder.service_builder import a_replica, a_service, apply_version, latency_bars
+from fairway.testing.fake.fake_engine import FakeEngine, FakeMachine
 from fairway.units import number
 
 CASES = 2000
@@ -116,7 +116,7 @@ class Writer:
             data = bytes(damaged)
         if self.chance.random() < 0.2:
             head = struct.pack("<Q", self.chance.choice((2**63, 2**64 - 1, 10**9, 300_000)))
-            data += head + struct.pack("<I", tfevents.masked_checksum(head))
+            data += head + struct.pack("<I", event_record.masked_checksum(head))
         (self.folder / "tensorboard" / f"{self.counter}.tfevents").write_bytes(data)
 
     def event(self) -> bytes:
@@ -130,7 +130,7 @@ class Writer:
     @staticmethod
     def record(data: bytes) -> bytes:
         length = struct.pack("<Q", len(data))
-        return length + struct.pack("<I", tfevents.masked_checksum(length)) + data + b"\0\0\0\0"
+        return length + struct.pack("<I", event_record.masked_checksum(length)) + data + b"\0\0\0\0"
 
     def manifest(self) -> None:
         self.counter += 1
@@ -160,13 +160,17 @@ def sound(point: MetricPoint) -> bool:
 
 @pytest.mark.timeout(110)
 async def test_generated_numbers_stop_nothing_and_bad_ones_are_named(tmp_path: Path) -> None:
-    chance, home = random.Random(SEED), Home(tmp_path)
+    chance, home = random.Random(SEED), EngineHome(tmp_path)
     store = SqliteStore(tmp_path / "fairway.db")
     clock = FixedClock()
-    loop, meter = Loop(store, FakeEngine(FakeMachine(), clock), clock), Meter(home)
-    spec = JobSpec(roles={"worker": Role(command=("python",))}, metrics=Metrics(pattern=r"step (?P<step>\S+) loss (?P<loss>\S+)"))
-    jobs = [Job(JobKey("default", f"run-{count}"), "run", count, spec, phase=JobPhase.RUNNING) for count in range(1, RUNS + 1)]
-    store.commit(Changes(jobs=tuple(jobs)))
+    loop, meter = ReconcileLoop(store, FakeEngine(FakeMachine(), clock), clock), MetricReader(home)
+    spec = JobSpec(
+        roles={"worker": TaskRole(command=("python",))}, metrics=MetricSource(pattern=r"step (?P<step>\S+) loss (?P<loss>\S+)")
+    )
+    jobs = [
+        JobState(JobKey("default", f"run-{count}"), "run", count, spec, phase=JobPhase.RUNNING) for count in range(1, RUNS + 1)
+    ]
+    store.commit(ChangeSet(jobs=tuple(jobs)))
     writers = [Writer(home.make_shared_parts(job.key), chance) for job in jobs]
     refused: dict[JobKey, list[str]] = {job.key: [] for job in jobs}
     kept = 0
@@ -226,7 +230,7 @@ def test_generated_loads_and_outcomes_stop_no_service_and_bad_ones_are_named(tmp
     fields = {"rollout": {"strategy": "ab", "guard": {"metric": {"name": "clicks", "better": "higher"}}}}
     service = apply_version(a_service(2, **fields), 2, 0.0, **fields)
     replicas = (a_replica(1), a_replica(2, revision=2))
-    seen, loads, epoch = Measured(), {1: RevisionLoad(), 2: RevisionLoad()}, 0
+    seen, loads, epoch = ServiceMeasurements(), {1: RevisionLoad(), 2: RevisionLoad()}, 0
     taken = refused = left_out = 0
     for look in range(CASES // 4):
         now = look * 2.0
@@ -244,12 +248,12 @@ def test_generated_loads_and_outcomes_stop_no_service_and_bad_ones_are_named(tmp
             loads, epoch = {1: RevisionLoad(), 2: RevisionLoad()}, epoch + 1
         loads = {number: measure_outcome(chance, load) for number, load in loads.items()}
         arrived = sum(load.arrived for load in loads.values())
-        seen = seen.add(Sample(now, RouteLoad(now, epoch=str(epoch), arrived=arrived, revisions=loads), replica_loads))
+        seen = seen.add(ServiceSample(now, RouteLoad(now, epoch=str(epoch), arrived=arrived, revisions=loads), replica_loads))
         service = advance(service, replicas, seen, now).service
-        store.commit(Changes(services=(ServiceRecord(service, replicas),)))
+        store.commit(ChangeSet(services=(ServiceRecord(service, replicas),)))
         assert 1 <= service.scale.wanted <= service.spec.replicas.max
         assert all(map(math.isfinite, service.rollout.marks.values()))
-        left_out += any("left out" in sentence for sentence in guards.findings(service, service.rollout))
+        left_out += any("left out" in sentence for sentence in rollout_guard.findings(service, service.rollout))
     (record,) = store.services()
     assert record.service == service
     assert taken > 300

@@ -22,26 +22,26 @@ from typing import Any
 import pytest
 import uvloop
 
-from fairway.api.brought import Brought
-from fairway.api.given import make_given
 from fairway.api.mlflow.token import token_of
-from fairway.api.plain import OlderPlain
-from fairway.api.told import make_told
-from fairway.app.ports import Observation
-from fairway.app.tracking import Speaker
+from fairway.api.pods.download import make_given
+from fairway.api.pods.metric import make_told
+from fairway.api.pods.plain_http import PlainHttpGate
+from fairway.api.pods.upload import UploadRoutes
+from fairway.app.port.port import Observation
+from fairway.app.tracking.run import TokenCaller
 from fairway.bootstrap import pod_server
+from fairway.bootstrap.pod_route import plain_of_older
 from fairway.bootstrap.pod_server import PodServer
-from fairway.bootstrap.pods import plain_of_older
-from fairway.engines.kubernetes.authority import Authority
-from fairway.registry.carried import Carried
-from fairway.runtime import contract
-from fairway.runtime.pod import carrying, fetch, trust
-from fairway.runtime.pod.carrying import Operator, restore
-from fairway.runtime.pod.telling import Telling
+from fairway.engines.kubernetes.certificate_authority import CertificateAuthority
+from fairway.registry.upload.run_upload import RunUploads
+from fairway.runtime import task_contract
+from fairway.runtime.pod import fetch, operator_tls, upload
+from fairway.runtime.pod.metric_reporter import MetricReporter
+from fairway.runtime.pod.upload import OperatorUploads, restore
 from fairway.spec.job import JobSpec
 from fairway.spec.service import ServiceSpec
-from fairway.state.job import Job, JobKey
-from fairway.state.service import Service, ServiceKey
+from fairway.state.job import JobKey, JobState
+from fairway.state.service import ServiceKey, ServiceState
 
 SECRET = b"of this operator"
 OLD, NEW = JobKey("team", "old-1"), JobKey("team", "new-1")
@@ -52,12 +52,12 @@ class Place:
 
     def __init__(self, folder: Path, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self.seen: list[Observation] = []
-        self.authority = Authority(folder / "tls", ("localhost",), time.time)
+        self.authority = CertificateAuthority(folder / "tls", ("localhost",), time.time)
         spec = JobSpec.model_validate({"roles": {"worker": {"command": ["x"]}}})
-        jobs = {key: Job(key, key.name, 1, spec) for key in (OLD, NEW)}
-        brought = Brought(Carried(folder / "carried"), jobs.get, lambda _job, _task: 0, self._take, SECRET)
+        jobs = {key: JobState(key, key.name, 1, spec) for key in (OLD, NEW)}
+        brought = UploadRoutes(RunUploads(folder / "carried"), jobs.get, lambda _job, _task: 0, self._take, SECRET)
         app = make_told(self._take, SECRET, make_given(brought.routes()))
-        older = OlderPlain(app, SECRET, lambda speaker: speaker.run == OLD.name)
+        older = PlainHttpGate(app, SECRET, lambda speaker: speaker.run == OLD.name)
         self._server = PodServer(older, 0, self.authority)
         self._loop = loop_factory()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -85,29 +85,29 @@ class Place:
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
     found = Place(tmp_path / "operator", factory)
-    monkeypatch.setenv(trust.AUTHORITY, found.authority.certificates)
+    monkeypatch.setenv(operator_tls.AUTHORITY, found.authority.certificates)
     yield found
     found.close()
 
 
 def token(run: JobKey) -> str:
-    return token_of(SECRET, Speaker(run.namespace, run.name))
+    return token_of(SECRET, TokenCaller(run.namespace, run.name))
 
 
 def test_older_is_who_was_made_before_the_authority(tmp_path: Path) -> None:
     """Runs by when they were submitted, services by when they were first applied; who is not known is not older."""
-    authority = Authority(tmp_path / "tls", ("localhost",), lambda: 1000.0)
+    authority = CertificateAuthority(tmp_path / "tls", ("localhost",), lambda: 1000.0)
     spec = JobSpec.model_validate({"roles": {"worker": {"command": ["x"]}}})
     served = ServiceSpec.model_validate({"model": "adds@1"})
-    jobs = {key: Job(key, key.name, 1, spec, created=at) for key, at in ((OLD, 999.0), (NEW, 1001.0))}
-    services = [Service(ServiceKey("team", name), served, created=at) for name, at in (("old", 999.0), ("new", 1001.0))]
+    jobs = {key: JobState(key, key.name, 1, spec, created=at) for key, at in ((OLD, 999.0), (NEW, 1001.0))}
+    services = [ServiceState(ServiceKey("team", name), served, created=at) for name, at in (("old", 999.0), ("new", 1001.0))]
     store = SimpleNamespace(get_job=jobs.get, services=lambda: [SimpleNamespace(service=one) for one in services])
     app: Any = object()
     plain = plain_of_older(app, SimpleNamespace(store=store), authority, SECRET)  # type: ignore[arg-type]
-    assert isinstance(plain, OlderPlain)
+    assert isinstance(plain, PlainHttpGate)
     names = ("old-1", "new-1", "gone-1", "service:old", "service:new", "service:gone")
-    assert [name for name in names if plain._older(Speaker("team", name))] == ["old-1", "service:old"]
-    assert not plain._older(Speaker("other", "old-1"))
+    assert [name for name in names if plain._older(TokenCaller("team", name))] == ["old-1", "service:old"]
+    assert not plain._older(TokenCaller("other", "old-1"))
     assert plain_of_older(app, SimpleNamespace(store=store), None, SECRET) is app  # type: ignore[arg-type]
 
 
@@ -122,14 +122,14 @@ class Points:
         return found
 
 
-def telling(place: Place, run: JobKey, scheme: str = "https") -> Telling:
-    return Telling("worker-0", 0, Points(), "", place.address(scheme), token(run))  # type: ignore[arg-type]
+def telling(place: Place, run: JobKey, scheme: str = "https") -> MetricReporter:
+    return MetricReporter("worker-0", 0, Points(), "", place.address(scheme), token(run))  # type: ignore[arg-type]
 
 
 def save(root: Path, step: int) -> Path:
-    folder = root / contract.STEP_FOLDER.format(step=step)
+    folder = root / task_contract.STEP_FOLDER.format(step=step)
     script = f"import fairway\nwith fairway.checkpoint.save({step}) as f: (f / 'weights').write_bytes(b'x' * 3_000_000)"
-    subprocess.run([sys.executable, "-c", script], env={**os.environ, contract.CHECKPOINT_DIR: str(root)}, check=True)
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, task_contract.CHECKPOINT_DIR: str(root)}, check=True)
     return folder
 
 
@@ -137,7 +137,7 @@ def test_what_pods_tell_bring_and_get_goes_over_tls(place: Place, tmp_path: Path
     assert telling(place, NEW).tell()
     assert [(seen.key, [point.step for point in seen.points]) for seen in place.seen] == [(NEW, [1])]
     folder = save(tmp_path / "one", 10)
-    Operator(place.address(), token(NEW)).send(carrying.CHECKPOINTS + folder.name, str(folder))
+    OperatorUploads(place.address(), token(NEW)).send(upload.CHECKPOINTS + folder.name, str(folder))
     assert place.seen[-1].checkpoint_step == 10
     assert restore(place.address(), token(NEW), str(tmp_path / "two")) == folder.name
     assert (tmp_path / "two" / folder.name / "weights").stat().st_size == 3_000_000
@@ -149,7 +149,7 @@ def test_pods_of_before_go_on_without_tls_and_others_are_refused(
     assert telling(place, OLD, "http").tell()
     assert [seen.key for seen in place.seen] == [OLD]
     folder = save(tmp_path / "one", 10)
-    Operator(place.address("http"), token(OLD)).send(carrying.CHECKPOINTS + folder.name, str(folder))
+    OperatorUploads(place.address("http"), token(OLD)).send(upload.CHECKPOINTS + folder.name, str(folder))
     assert restore(place.address("http"), token(OLD), str(tmp_path / "two")) == folder.name
     # The same runs' new pods come by TLS.
     assert telling(place, OLD).tell()
@@ -157,7 +157,7 @@ def test_pods_of_before_go_on_without_tls_and_others_are_refused(
     before = len(place.seen)
     assert telling(place, NEW, "http").tell(), "told once more it would be refused once more"
     assert "use https" in capsys.readouterr().err
-    with pytest.raises(fetch.RefusedError, match="use https"):
+    with pytest.raises(fetch.RequestRejectedError, match="use https"):
         restore(place.address("http"), token(NEW), str(tmp_path / "three"), patience=0)
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(place.address("http") + "/v1/told", b"{}", timeout=10)
@@ -166,7 +166,7 @@ def test_pods_of_before_go_on_without_tls_and_others_are_refused(
 
 def test_somebody_in_the_operators_place_gets_no_token(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod proves the operator before it says who it is itself."""
-    forged = Authority(tmp_path / "forged", ("localhost",), time.time)
+    forged = CertificateAuthority(tmp_path / "forged", ("localhost",), time.time)
     heard: list[bytes] = []
 
     async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -176,13 +176,13 @@ def test_somebody_in_the_operators_place_gets_no_token(place: Place, tmp_path: P
     async def attempt() -> bool:
         server = await asyncio.start_server(hear, "localhost", 0, ssl=forged.context)
         port = server.sockets[0].getsockname()[1]
-        told = Telling("worker-0", 0, Points(), "", f"https://localhost:{port}", token(NEW))  # type: ignore[arg-type]
+        told = MetricReporter("worker-0", 0, Points(), "", f"https://localhost:{port}", token(NEW))  # type: ignore[arg-type]
         async with server:
             return await asyncio.to_thread(told.tell)
 
     assert not asyncio.run(attempt()), "it is kept, and told later"
     assert heard == []
-    monkeypatch.setenv(trust.AUTHORITY, forged.certificates)
+    monkeypatch.setenv(operator_tls.AUTHORITY, forged.certificates)
     assert not telling(place, NEW).tell()
     assert place.seen == []
 
@@ -210,7 +210,9 @@ def test_the_certificate_is_renewed_under_open_connections(place: Place) -> None
         assert isinstance(connection.sock, ssl.SSLSocket)
         return connection.sock.getpeercert(binary_form=True)
 
-    first, second = (http.client.HTTPSConnection("localhost", place.port, timeout=10, context=trust.context()) for _ in range(2))
+    first, second = (
+        http.client.HTTPSConnection("localhost", place.port, timeout=10, context=operator_tls.context()) for _ in range(2)
+    )
     assert ask(first) == 204
     place.authority._leaf_span = (0.0, 0.0)
     assert place.authority.renew()

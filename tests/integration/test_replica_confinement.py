@@ -119,7 +119,7 @@ def test_a_python_class_is_confined_only_on_request(trying: Path) -> None:
 
 def test_a_setting_that_is_none_is_refused(trying: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fairway.errors import UsageError
-    from fairway.serving.replica.runtimes.process import is_confined
+    from fairway.serving.replica.runtimes.worker_runtime import is_confined
 
     monkeypatch.setenv("FAIRWAY_CONFINE", "maybe")
     with pytest.raises(UsageError, match="FAIRWAY_CONFINE is 'maybe'"):

@@ -13,10 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 from replica_process import ReplicaProcess, framework_python
 
 from fairway.errors import RefusedError
-from fairway.registry.blobs import Blobs
-from fairway.registry.model import Models
+from fairway.registry.blob import BlobStore
+from fairway.registry.model import ModelRegistry
 from fairway.state.model import ModelFacts
-from fairway.testing.model_files import field, pickled_file
+from fairway.testing.builder.model_file import field, pickled_file
 
 MODELS = Path(__file__).parent / "replica_models"
 FLAG = "--allow-pickle"
@@ -37,7 +37,7 @@ class Evil:
 
     def is_refused(self, home: Path) -> None:
         """Neither kept nor served, and nothing of it ran."""
-        models = Models(home, Blobs(home / "blobs"))
+        models = ModelRegistry(home, BlobStore(home / "blobs"))
         with pytest.raises(RefusedError) as refusal:
             models.register("m", str(self.folder), ModelFacts(), 1.0)
         assert FLAG in str(refusal.value)

@@ -16,20 +16,20 @@ from pathlib import Path
 
 import pytest
 
-from fairway.app.system import SystemClock
-from fairway.serving.router.access.acceptor import MOST_HANDSHAKES
+from fairway.app.system.clock import SystemClock
+from fairway.serving.router.access.connection_acceptor import MOST_HANDSHAKES
 from fairway.serving.router.access.self_signed import AUTHORITY, CERTIFICATE, KEY, renew
+from fairway.serving.router.daemon.local_router import LocalRouter
 from fairway.serving.router.keeper import LOCK
-from fairway.serving.router.local import LocalRouter
-from fairway.state.access import Access, ApiKey, CorsRule, KeyRule, TlsRule, digest_of, format_key
-from fairway.state.route import WHOLE, RoutePlan
-from fairway.testing.fake_replica import FakeReplica
+from fairway.state.serving.access import AccessRules, ApiKey, CorsRule, KeyRule, TlsRule, digest_of, format_key
+from fairway.state.serving.route import WHOLE, RoutePlan
+from fairway.testing.fake.fake_replica import FakeReplica
 
 SERVICE = "default/mnist"
 GOOD = format_key(SERVICE, "0000000a", "a" * 64)
 OTHER = format_key("default/cifar", "0000000a", "a" * 64)
-GUARDED = Access(keys_required=True)
-SECURED = Access(keys_required=True, tls=TlsRule())
+GUARDED = AccessRules(keys_required=True)
+SECURED = AccessRules(keys_required=True, tls=TlsRule())
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl program")
 
@@ -44,11 +44,11 @@ class World:
         self.replica = FakeReplica("a", 1)
         self.port = 0
 
-    async def put(self, access: Access | None = None, **more: object) -> int:
+    async def put(self, access: AccessRules | None = None, **more: object) -> int:
         await self.replica.start()
         return await self.follow(access, **more)
 
-    async def follow(self, access: Access | None, **more: object) -> int:
+    async def follow(self, access: AccessRules | None, **more: object) -> int:
         plan = RoutePlan(SERVICE, (self.replica.backend,), ((1, WHOLE),), access=access, **more)  # type: ignore[arg-type]
         self.port = await self.router.put(plan)
         return self.port

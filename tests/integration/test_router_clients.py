@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from fairway.app.system import SystemClock
-from fairway.serving.router.local import LocalRouter
-from fairway.state.route import WHOLE, Backend, RoutePlan
+from fairway.app.system.clock import SystemClock
+from fairway.serving.router.daemon.local_router import LocalRouter
+from fairway.state.serving.route import WHOLE, RouteBackend, RoutePlan
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent / "router"
@@ -41,7 +41,7 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
     ports = [int(await server.stdout.readline()) for server in servers]
     router = LocalRouter(tmp_path, runtime, SystemClock())
     await router.start(lambda: None)
-    backends = tuple(Backend(f"r{number}", 1, f"127.0.0.1:{port}") for number, port in enumerate(ports))
+    backends = tuple(RouteBackend(f"r{number}", 1, f"127.0.0.1:{port}") for number, port in enumerate(ports))
     port = await router.put(RoutePlan("default/echo", backends, ((1, WHOLE),)))
     yield f"http://127.0.0.1:{port}"
     load = (await router.look())["default/echo"]

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from fairway.app.system import SystemClock
-from fairway.serving.router.desk import Limits
-from fairway.serving.router.local import LocalRouter
-from fairway.state.route import WHOLE, Backend, RoutePlan
+from fairway.app.system.clock import SystemClock
+from fairway.serving.router.daemon.local_router import LocalRouter
+from fairway.serving.router.routing.router_state import RouterLimits
+from fairway.state.serving.route import WHOLE, RouteBackend, RoutePlan
 
 HERE = Path(__file__).parent / "router"
 KINDS = ("slow_head", "slow_body", "huge", "deaf", "ahead", "half")
@@ -54,7 +54,7 @@ class World:
 
     async def put(self, *addresses: str) -> None:
         known = {path.stem for path in self.runtime.glob("*/*.sock")}
-        backends = tuple(Backend(f"r{number}", 1, address) for number, address in enumerate(addresses))
+        backends = tuple(RouteBackend(f"r{number}", 1, address) for number, address in enumerate(addresses))
         self.port = await self.router.put(RoutePlan(self.service, backends, ((1, WHOLE),), hold_limit=10_000))
         for path in self.runtime.glob("*/*.sock"):
             if path.stem not in known:
@@ -115,7 +115,7 @@ def twin(router: tuple[LocalRouter, Path]) -> World:
 
 
 def bound(clients: int) -> int:
-    return BASE + Limits().kept + clients * EACH
+    return BASE + RouterLimits().kept + clients * EACH
 
 
 async def beside_hostile(world: World, twin: World, clients: int, rounds: int) -> tuple[list[float], list[float], int]:

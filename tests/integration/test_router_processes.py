@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from fairway.app.system import SystemClock
+from fairway.app.system.clock import SystemClock
 from fairway.errors import BugError, ConflictError
-from fairway.serving.router import probe
-from fairway.serving.router.home import is_kept, write
+from fairway.serving.router.daemon import port_probe
+from fairway.serving.router.daemon.local_router import LocalRouter
 from fairway.serving.router.keeper import LOCK, bind, take_lock
-from fairway.serving.router.local import LocalRouter
-from fairway.state.route import WHOLE, Backend, RoutePlan, RouteTrouble
-from fairway.testing.fake_replica import FakeReplica
+from fairway.serving.router.router_folder import is_kept, write
+from fairway.state.serving.route import WHOLE, RouteBackend, RoutePlan, RouterFault
+from fairway.testing.fake.fake_replica import FakeReplica
 
 SERVICE = "default/mnist"
 POST = b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"
@@ -45,7 +45,7 @@ class World:
         await replica.start()
         return replica
 
-    async def put(self, *backends: Backend, **more: object) -> int:
+    async def put(self, *backends: RouteBackend, **more: object) -> int:
         weights = tuple((backend.revision, WHOLE) for backend in backends)
         return await self.router.put(RoutePlan(SERVICE, backends, weights, **more))
 
@@ -191,7 +191,7 @@ async def test_a_router_of_another_version_is_replaced(world: World, monkeypatch
     before = world.routers
     assert await world.put(replica.backend) == port
     assert world.routers == before
-    monkeypatch.setattr("fairway.serving.router.local.__version__", "a newer one")
+    monkeypatch.setattr("fairway.serving.router.daemon.local_router.__version__", "a newer one")
     load = Load(port)
     await load.more(20)
     await world.put(replica.backend)
@@ -203,7 +203,7 @@ async def test_a_router_of_another_version_is_replaced(world: World, monkeypatch
 async def test_a_plan_that_cannot_be_followed_changes_nothing(world: World) -> None:
     port = await world.put((await world.replica()).backend)
     with pytest.raises(BugError):
-        await world.put(Backend("bad", 1, "nowhere"))
+        await world.put(RouteBackend("bad", 1, "nowhere"))
     os.kill(world.routers[0], signal.SIGKILL)
     assert await ask(port) == 200
 
@@ -277,11 +277,11 @@ async def test_a_killed_keeper_is_named_until_the_plan_is_put_again(world: World
     os.kill(world.keeper, signal.SIGKILL)
     await until(lambda: not is_kept(world.home))
     ended = "the process that holds its port has ended"
-    assert await world.router.troubles() == {SERVICE: RouteTrouble(ended, answers=True)}
+    assert await world.router.troubles() == {SERVICE: RouterFault(ended, answers=True)}
     world.woken.clear()
     os.kill(router, signal.SIGKILL)
     await asyncio.wait_for(world.woken.wait(), 30.0)
-    assert await world.router.troubles() == {SERVICE: RouteTrouble(ended, answers=False)}
+    assert await world.router.troubles() == {SERVICE: RouterFault(ended, answers=False)}
     await world.put(replica.backend)
     async with asyncio.timeout(30.0):
         while await world.router.troubles():
@@ -292,11 +292,11 @@ async def test_a_look_at_a_port_counts_as_no_request(world: World) -> None:
     replica = await world.replica()
     port = await world.put(replica.backend)
     for _ in range(5):
-        assert await probe.ask("127.0.0.1", port)
+        assert await port_probe.ask("127.0.0.1", port)
     assert replica.asked == []
     assert (await world.router.look())[SERVICE].arrived == 0
     await world.router.drop(SERVICE)
-    assert not await probe.ask("127.0.0.1", port)
+    assert not await port_probe.ask("127.0.0.1", port)
 
 
 async def test_a_drop_of_a_service_without_a_keeper(world: World) -> None:
@@ -427,7 +427,7 @@ async def test_kill_9_of_a_real_server_under_load(world: World) -> None:
     app = Path(__file__).parent / "router" / "app.py"
     servers = [await asyncio.create_subprocess_exec(sys.executable, app, stdout=asyncio.subprocess.PIPE) for _ in range(2)]
     ports = [int(await server.stdout.readline()) for server in servers]
-    port = await world.put(*(Backend(f"r{number}", 1, f"127.0.0.1:{each}") for number, each in enumerate(ports)))
+    port = await world.put(*(RouteBackend(f"r{number}", 1, f"127.0.0.1:{each}") for number, each in enumerate(ports)))
     clients = 8
     load = Load(port, clients)
     await load.more(100)
@@ -528,7 +528,7 @@ async def test_a_note_of_a_port_that_others_have_now_is_not_believed_after_a_cra
                 raise RuntimeError("the daemon dies")
             write(path, data)
 
-        monkeypatch.setattr("fairway.serving.router.local.write", die)
+        monkeypatch.setattr("fairway.serving.router.daemon.local_router.write", die)
         with pytest.raises(RuntimeError, match="the daemon dies"):
             await world.put(replica.backend)
         monkeypatch.undo()

@@ -17,11 +17,11 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).parent / "router"))
 from retries import ACTIONS, CLASSES, REPLAY, Backend, Play, Record
 
-from fairway.app.system import SystemClock
-from fairway.serving.router.client import ClientConnection
-from fairway.serving.router.desk import Desk, Limits
-from fairway.serving.router.envoy import EnvoyRouter
-from fairway.state import route
+from fairway.app.system.clock import SystemClock
+from fairway.serving.router.envoy.envoy_router import EnvoyRouter
+from fairway.serving.router.http1_client import Http1ClientConnection
+from fairway.serving.router.routing.router_state import RouterLimits, RouterState
+from fairway.state.serving import route
 
 ROOT = Path(__file__).resolve().parents[2]
 TRIES = 2_000
@@ -34,9 +34,9 @@ async def play_behind_ours(tries: int, seed: int) -> Record:
     for backend in backends:
         await backend.start()
     loop = asyncio.get_running_loop()
-    desk = Desk("epoch", Limits(replay=REPLAY, kept=64 * REPLAY, answer=30.0), lambda: None)
+    desk = RouterState("epoch", RouterLimits(replay=REPLAY, kept=64 * REPLAY, answer=30.0), lambda: None)
     desk.put(plan(backends))
-    server = await loop.create_server(lambda: ClientConnection(desk), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: Http1ClientConnection(desk), "127.0.0.1", 0)
     sweeper = loop.create_task(sweep(desk))
     try:
         await Play(server.sockets[0].getsockname()[1], record, random).run(tries)
@@ -55,14 +55,14 @@ async def play_behind_ours(tries: int, seed: int) -> Record:
     return record
 
 
-async def sweep(desk: Desk) -> None:
+async def sweep(desk: RouterState) -> None:
     while True:
         await asyncio.sleep(0.2)
         desk.sweep()
 
 
 def plan(backends: list[Backend]) -> route.RoutePlan:
-    found = tuple(route.Backend(f"r{number}", 1, f"127.0.0.1:{each.port}") for number, each in enumerate(backends))
+    found = tuple(route.RouteBackend(f"r{number}", 1, f"127.0.0.1:{each.port}") for number, each in enumerate(backends))
     return route.RoutePlan("default/echo", found, ((1, route.WHOLE),), hold_seconds=2.0)
 
 

@@ -15,7 +15,7 @@ import pytest
 from daemon_home import DaemonHome, kill
 from test_services import Askers, ask, pids_of, service, write_model
 
-from fairway.app import crash
+from fairway.app.system import crash_point
 
 NOT_FOUND = 3
 REFUSED = 5
@@ -27,7 +27,7 @@ DOCUMENT = {
     "grace": "2s",
     "sampling": {"rate": "100%", "dataset": "asked"},
 }
-PLACES = [f"{point}:{moment}" for point in crash.SERVING_POINTS for moment in ("before", "after")]
+PLACES = [f"{point}:{moment}" for point in crash_point.SERVING_POINTS for moment in ("before", "after")]
 PLACES += [f"{point}:{moment}" for point in ("engine.spawn", "engine.signal") for moment in ("before", "after")]
 """Besides those of serving: start and stop of a replica."""
 SAMPLED = [place for place in PLACES if place.startswith("samples.rename")]
@@ -57,7 +57,7 @@ class Mortals(DaemonHome):
         """The places at which none has died so far."""
         path = self.path / "daemon.log"
         log = path.read_text() if path.exists() else ""
-        died = Counter(re.findall(rf"{crash.DIES} (\S+)", log))
+        died = Counter(re.findall(rf"{crash_point.DIES} (\S+)", log))
         left = []
         for place in self.places:
             point = ":".join(place.split(":")[:2])

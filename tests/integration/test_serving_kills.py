@@ -25,8 +25,8 @@ import pytest
 from daemon_home import DaemonHome, is_alive, kill
 from test_services import service
 
-from fairway.serving.router.wire import decode_load
-from fairway.state.load import RouteLoad
+from fairway.serving.router.wire_format import decode_load
+from fairway.state.serving.load import RouteLoad
 
 AGAIN = 2.0
 """Seconds from a kill to the next answer."""

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from fairway.testing.local_engine import Playground, until
+from fairway.testing.local_engine_fixture import SupervisorFixture, until
 
 
 @pytest.fixture
-def playground(tmp_path: Path) -> Iterator[Playground]:
-    made = Playground(tmp_path)
+def playground(tmp_path: Path) -> Iterator[SupervisorFixture]:
+    made = SupervisorFixture(tmp_path)
     yield made
     made.close()
 
@@ -26,7 +26,7 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-I", "-c", code]
 
 
-async def test_output_and_errors_go_to_one_file_in_order(playground: Playground) -> None:
+async def test_output_and_errors_go_to_one_file_in_order(playground: SupervisorFixture) -> None:
     attempt = await playground.start(["sh", "-c", "echo one; echo two >&2; echo three"])
     end = await attempt.over()
     assert attempt.log == "one\ntwo\nthree\n"
@@ -35,7 +35,7 @@ async def test_output_and_errors_go_to_one_file_in_order(playground: Playground)
     assert end["started"] <= end["finished"]
 
 
-async def test_a_process_begins_clean(playground: Playground) -> None:
+async def test_a_process_begins_clean(playground: SupervisorFixture) -> None:
     code = """
 import json, os, signal, sys
 held = sorted(int(name) for name in os.listdir("/proc/self/fd"))
@@ -69,7 +69,7 @@ print(json.dumps({
     assert seen["oom"] == 300
 
 
-async def test_files_are_for_their_owner_alone(playground: Playground) -> None:
+async def test_files_are_for_their_owner_alone(playground: SupervisorFixture) -> None:
     before = os.umask(0)
     try:
         attempt = await playground.start(["sh", "-c", "echo hello"])
@@ -81,7 +81,7 @@ async def test_files_are_for_their_owner_alone(playground: Playground) -> None:
     assert set(modes.values()) == {0o600}
 
 
-async def test_values_of_variables_are_written_nowhere(playground: Playground) -> None:
+async def test_values_of_variables_are_written_nowhere(playground: SupervisorFixture) -> None:
     command = ["sh", "-c", 'echo "token is $TOKEN"; exit 1']
     attempt = await playground.start(command, env={"TOKEN": "s3cr3t-value"}, secrets=["TOKEN"])
     end = await attempt.over()
@@ -91,14 +91,14 @@ async def test_values_of_variables_are_written_nowhere(playground: Playground) -
             assert b"s3cr3t-value" not in path.read_bytes(), path
 
 
-async def test_several_processes_have_logs_of_their_own(playground: Playground) -> None:
+async def test_several_processes_have_logs_of_their_own(playground: SupervisorFixture) -> None:
     attempt = await playground.start(*(["sh", "-c", f"echo rank {rank}"] for rank in range(3)))
     end = await attempt.over()
     assert [attempt.output(rank) for rank in range(3)] == ["rank 0\n", "rank 1\n", "rank 2\n"]
     assert [(entry["rank"], entry["code"]) for entry in end["processes"]] == [(0, 0), (1, 0), (2, 0)]
 
 
-async def test_the_first_that_fails_decides_and_ends_the_others(playground: Playground) -> None:
+async def test_the_first_that_fails_decides_and_ends_the_others(playground: SupervisorFixture) -> None:
     # A shell that waits may miss a signal that comes just before it begins to: this one cannot.
     code = """
 import signal, sys, time
@@ -116,14 +116,14 @@ while True:
     assert attempt.left() == []
 
 
-async def test_a_process_that_ends_well_does_not_end_the_others(playground: Playground) -> None:
+async def test_a_process_that_ends_well_does_not_end_the_others(playground: SupervisorFixture) -> None:
     attempt = await playground.start(["true"], ["sh", "-c", "sleep 0.2; echo done"])
     end = await attempt.over()
     assert attempt.output(1) == "done\n"
     assert end["code"] == 0
 
 
-async def test_a_killed_process_is_told_by_its_signal(playground: Playground) -> None:
+async def test_a_killed_process_is_told_by_its_signal(playground: SupervisorFixture) -> None:
     attempt = await playground.start(["sleep", "600"])
     os.kill(attempt.begun["processes"][0]["pid"], signal.SIGKILL)
     end = await attempt.over()
@@ -145,7 +145,7 @@ async def test_a_killed_process_is_told_by_its_signal(playground: Playground) ->
     ],
 )
 async def test_a_program_that_cannot_be_started_is_explained(
-    playground: Playground, argv: list[str], code: int, words: str
+    playground: SupervisorFixture, argv: list[str], code: int, words: str
 ) -> None:
     (playground.folder / "train.sh").write_text("#!/bin/sh\n")
     for name, text in (("ok", "#!/bin/sh\n"), ("plain.sh", "echo hi\n"), ("broken.sh", "#!/no/such/interpreter\n")):
@@ -158,14 +158,14 @@ async def test_a_program_that_cannot_be_started_is_explained(
     assert words in attempt.log
 
 
-async def test_a_folder_that_does_not_exist_is_explained(playground: Playground) -> None:
+async def test_a_folder_that_does_not_exist_is_explained(playground: SupervisorFixture) -> None:
     attempt = await playground.start(["true"], cwd="/no/such/folder")
     end = await attempt.over()
     assert end["code"] == 127
     assert end["words"] == "cannot enter the working folder '/no/such/folder': no such file or directory"
 
 
-async def test_the_same_traceback_has_the_same_name_and_another_has_another(playground: Playground) -> None:
+async def test_the_same_traceback_has_the_same_name_and_another_has_another(playground: SupervisorFixture) -> None:
     code = "import sys\ndef f(x):\n    raise {kind}(f'at {{id(x):x}} {{sys.argv[1]}}')\nf(object())"
     digests = []
     for kind, argument in (("ValueError", "1"), ("ValueError", "2"), ("KeyError", "1")):
@@ -176,21 +176,21 @@ async def test_the_same_traceback_has_the_same_name_and_another_has_another(play
     assert digests[0] != digests[2]
 
 
-async def test_the_last_step_reported_is_recorded(playground: Playground) -> None:
+async def test_the_last_step_reported_is_recorded(playground: SupervisorFixture) -> None:
     lines = ['{"time": 1, "step": 41, "metrics": {}}', '{"time": 2, "step": 42, "metrics": {}}', '{"time": 3, "st']
     script = 'printf \'%s\\n\' "$@" >> "$FAIRWAY_ATTEMPT_DIR/metrics-0.jsonl"; exit 1'
     attempt = await playground.start(["sh", "-c", script, "sh", *lines])
     assert (await attempt.over())["reached_step"] == 42
 
 
-async def test_a_long_output_leaves_its_last_part_in_the_record(playground: Playground) -> None:
+async def test_a_long_output_leaves_its_last_part_in_the_record(playground: SupervisorFixture) -> None:
     attempt = await playground.start(python("print('x' * 100_000); print('the end')"))
     end = await attempt.over()
     assert len(end["tail"]) == 4096
     assert end["tail"].endswith("x\nthe end\n")
 
 
-async def test_orphans_are_adopted_and_none_survives(playground: Playground) -> None:
+async def test_orphans_are_adopted_and_none_survives(playground: SupervisorFixture) -> None:
     mark = f"{os.getpid()}600"
     code = """
 import os, signal, sys, time
@@ -227,7 +227,7 @@ def _command_line(process: Path) -> bytes:
         return b""
 
 
-async def test_a_process_that_forks_faster_than_it_dies_is_ended(playground: Playground) -> None:
+async def test_a_process_that_forks_faster_than_it_dies_is_ended(playground: SupervisorFixture) -> None:
     code = """
 import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -247,7 +247,7 @@ while time.monotonic() < end:
     assert attempt.left() == []
 
 
-async def test_nothing_starts_when_the_permission_does_not_come(playground: Playground) -> None:
+async def test_nothing_starts_when_the_permission_does_not_come(playground: SupervisorFixture) -> None:
     good, bad = playground.prepare(["sh", "-c", "echo started"]), playground.prepare(["true"])
     bad.folder.rmdir()
     answers = await playground.spawner.spawn([(good.order, []), (bad.order, [])])
@@ -255,7 +255,7 @@ async def test_nothing_starts_when_the_permission_does_not_come(playground: Play
     await until(lambda: list(good.folder.iterdir()) == [])
 
 
-async def test_clean_up_commands_run_when_everything_has_ended(playground: Playground) -> None:
+async def test_clean_up_commands_run_when_everything_has_ended(playground: SupervisorFixture) -> None:
     attempt = await playground.start(["sleep", "600"], cleanup=[["no-such-program"], ["sh", "-c", "echo $PPID > cleaned"]])
     attempt.ask(op="kill")
     end = await attempt.over()

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from fairway.engines.local.engine import LocalEngine
-from fairway.engines.local.supervision.descent import find_leftovers
-from fairway.engines.local.supervision.identity import Identity, read_status
-from fairway.engines.local.supervision.record import read_record, write_record
+from fairway.engines.local.supervision.attempt_record import read_record, write_record
+from fairway.engines.local.supervision.process.descendant import find_leftovers
+from fairway.engines.local.supervision.process.process_identity import ProcessIdentity, read_status
 from fairway.plan.action import BindGang, CreateTask, EvictTask
 from fairway.state.phase import TaskPhase
 from fairway.state.task import Task, TaskReport
-from fairway.testing.builders import a_job, the_tasks
-from fairway.testing.local_engine import Playground, close_and_end_everything, make_local_engine, until
+from fairway.testing.builder.job_builder import a_job, the_tasks
+from fairway.testing.local_engine_fixture import SupervisorFixture, close_and_end_everything, make_local_engine, until
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ async def engine(tmp_path: Path) -> AsyncIterator[LocalEngine]:
 
 
 @pytest.fixture
-def playground(tmp_path: Path) -> Iterator[Playground]:
-    made = Playground(tmp_path)
+def playground(tmp_path: Path) -> Iterator[SupervisorFixture]:
+    made = SupervisorFixture(tmp_path)
     yield made
     made.close()
 
@@ -62,8 +62,8 @@ def folder_of(tmp_path: Path, task: Task) -> Path:
     return tmp_path / "home/jobs/default" / task.key.job / "attempts" / f"{task.key.task}-{task.key.attempt}"
 
 
-def supervisor_of(folder: Path) -> Identity:
-    found = Identity.from_dict((read_record(str(folder), "started.json") or {})["supervisor"])
+def supervisor_of(folder: Path) -> ProcessIdentity:
+    found = ProcessIdentity.from_dict((read_record(str(folder), "started.json") or {})["supervisor"])
     assert found is not None
     return found
 
@@ -88,7 +88,7 @@ async def test_after_the_kill_of_a_supervisor_nothing_is_left_and_the_task_is_lo
     await engine.close()
 
 
-async def test_the_kill_of_a_supervisor_ends_its_processes_though_no_daemon_looks(playground: Playground) -> None:
+async def test_the_kill_of_a_supervisor_ends_its_processes_though_no_daemon_looks(playground: SupervisorFixture) -> None:
     attempt = await playground.start(["sleep", "600"], ["sleep", "600"])
     attempt.supervisor.send(signal.SIGKILL)
     await until(lambda: attempt.left() == [])
@@ -128,7 +128,7 @@ async def test_after_the_death_of_the_nursery_tasks_live_and_new_ones_start(engi
 async def test_the_nursery_goes_with_its_daemon_however_that_dies(tmp_path: Path) -> None:
     code = """
 import os, signal
-from fairway.engines.local.spawner import Spawner
+from fairway.engines.local.fork_server_client import Spawner
 spawner = Spawner()
 spawner.start()
 print(spawner._nursery.pid, flush=True)
@@ -191,7 +191,7 @@ async def test_a_full_disk_does_not_hide_how_a_task_ended() -> None:
         disk.rmdir()
         pytest.skip("may not mount")
     assert mounted.returncode == 0, mounted.stderr
-    playground = Playground(disk)
+    playground = SupervisorFixture(disk)
     try:
         fill = "while head -c 65536 /dev/zero; do :; done; head -c 4096 /dev/zero; exit 3"
         attempt = await playground.start(["sh", "-c", fill + " 2>/dev/null"])
@@ -209,7 +209,7 @@ async def test_a_full_disk_does_not_hide_how_a_task_ended() -> None:
 
 
 async def test_a_nursery_that_does_not_answer_is_replaced(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairway.engines.local.spawner._PATIENCE", 0.2)
+    monkeypatch.setattr("fairway.engines.local.fork_server_client._PATIENCE", 0.2)
     nursery = engine._spawner._nursery
     assert nursery is not None
     nursery.send_signal(signal.SIGSTOP)

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 from caller import Caller
 
-from fairway.engines.local.output.logfile import LogFile
-from fairway.engines.local.output.logindex import LogIndex
-from fairway.testing.local_engine import Playground, until
+from fairway.engines.local.output.log_file import LogFile
+from fairway.engines.local.output.log_index import LogIndex
+from fairway.testing.local_engine_fixture import SupervisorFixture, until
 
 
 @pytest.fixture
-def playground(tmp_path: Path) -> Iterator[Playground]:
-    made = Playground(tmp_path)
+def playground(tmp_path: Path) -> Iterator[SupervisorFixture]:
+    made = SupervisorFixture(tmp_path)
     yield made
     made.close()
 
 
-async def test_the_index_tells_how_long_the_log_was_when(playground: Playground, caller: Caller) -> None:
+async def test_the_index_tells_how_long_the_log_was_when(playground: SupervisorFixture, caller: Caller) -> None:
     attempt = await playground.start(["sh", "-c", "echo one; read go; echo two"], stdin=caller.name)
     index = LogIndex(attempt.folder / "out-0.index")
     await until(lambda: list(index.entries_after(0)))
@@ -35,7 +35,7 @@ async def test_the_index_tells_how_long_the_log_was_when(playground: Playground,
     assert entries[1][1] == pytest.approx((attempt.folder / "out-0.log").stat().st_mtime, abs=0.002)
 
 
-async def test_old_parts_of_a_long_log_are_given_back(playground: Playground, caller: Caller) -> None:
+async def test_old_parts_of_a_long_log_are_given_back(playground: SupervisorFixture, caller: Caller) -> None:
     code = "import sys\nfor n in range(40000): print(f'{n:99d}')\nsys.stdout.flush()\nsys.stdin.readline()\nprint('end')"
     attempt = await playground.start([sys.executable, "-I", "-c", code], stdin=caller.name, log_cap=1 << 20)
     log = attempt.folder / "out-0.log"
@@ -52,7 +52,7 @@ async def test_old_parts_of_a_long_log_are_given_back(playground: Playground, ca
     assert len(numbers) * 100 >= (1 << 19) - 4096
 
 
-async def test_a_program_that_empties_its_log_is_followed(playground: Playground, caller: Caller) -> None:
+async def test_a_program_that_empties_its_log_is_followed(playground: SupervisorFixture, caller: Caller) -> None:
     script = "echo a long first line; read go; : > /dev/stdout; echo new; read go"
     attempt = await playground.start(["sh", "-c", script], stdin=caller.name)
     index = attempt.folder / "out-0.index"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import fairway
-from fairway.engines.local.supervision import control
-from fairway.testing.local_engine import Playground, until
+from fairway.engines.local.supervision import control_socket
+from fairway.testing.local_engine_fixture import SupervisorFixture, until
 
 SOURCE = str(Path(fairway.__file__).parent.parent)
 
@@ -43,8 +43,8 @@ IGNORES = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\np
 
 
 @pytest.fixture
-def playground(tmp_path: Path) -> Iterator[Playground]:
-    made = Playground(tmp_path)
+def playground(tmp_path: Path) -> Iterator[SupervisorFixture]:
+    made = SupervisorFixture(tmp_path)
     yield made
     made.close()
 
@@ -53,7 +53,7 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-I", "-c", code]
 
 
-async def test_a_stop_lets_the_program_save(playground: Playground) -> None:
+async def test_a_stop_lets_the_program_save(playground: SupervisorFixture) -> None:
     attempt = await playground.start(python(SAVES))
     await until(lambda: "up" in attempt.log)
     assert attempt.ask(op="stop", grace=30, reason="preempted") == {"ok": True}
@@ -62,7 +62,7 @@ async def test_a_stop_lets_the_program_save(playground: Playground) -> None:
     assert (end["code"], end["by_us"], end["said"]) == (75, True, "preempted")
 
 
-async def test_a_stop_after_an_interrupt_lets_the_program_handle_it(playground: Playground) -> None:
+async def test_a_stop_after_an_interrupt_lets_the_program_handle_it(playground: SupervisorFixture) -> None:
     attempt = await playground.start(python(HANDLES))
     await until(lambda: "up" in attempt.log)
     attempt.ask(op="interrupt")
@@ -72,7 +72,7 @@ async def test_a_stop_after_an_interrupt_lets_the_program_handle_it(playground: 
     assert "KeyboardInterrupt" in attempt.log
 
 
-async def test_after_the_grace_comes_the_kill(playground: Playground) -> None:
+async def test_after_the_grace_comes_the_kill(playground: SupervisorFixture) -> None:
     attempt = await playground.start(python(IGNORES))
     await until(lambda: "up" in attempt.log)
     before = time.monotonic()
@@ -82,7 +82,7 @@ async def test_after_the_grace_comes_the_kill(playground: Playground) -> None:
     assert (end["signal"], end["by_us"]) == (signal.SIGKILL, True)
 
 
-async def test_the_kill_comes_though_daemon_and_nursery_are_gone(playground: Playground) -> None:
+async def test_the_kill_comes_though_daemon_and_nursery_are_gone(playground: SupervisorFixture) -> None:
     attempt = await playground.start(python(IGNORES))
     await until(lambda: "up" in attempt.log)
     attempt.ask(op="stop", grace=0.3)
@@ -90,7 +90,7 @@ async def test_the_kill_comes_though_daemon_and_nursery_are_gone(playground: Pla
     assert (await attempt.over())["signal"] == signal.SIGKILL
 
 
-async def test_a_second_stop_may_hurry_but_not_delay(playground: Playground) -> None:
+async def test_a_second_stop_may_hurry_but_not_delay(playground: SupervisorFixture) -> None:
     attempt = await playground.start(python(IGNORES))
     await until(lambda: "up" in attempt.log)
     attempt.ask(op="stop", grace=600)
@@ -99,7 +99,7 @@ async def test_a_second_stop_may_hurry_but_not_delay(playground: Playground) -> 
     assert (await attempt.over())["signal"] == signal.SIGKILL
 
 
-async def test_a_program_under_a_shell_gets_its_grace_too(playground: Playground) -> None:
+async def test_a_program_under_a_shell_gets_its_grace_too(playground: SupervisorFixture) -> None:
     """The shell dies at once of SIGTERM; what it ran is adopted, told, and waited for."""
     script = f'"{sys.executable}" -I -c "$0"; echo never'
     attempt = await playground.start(["sh", "-c", script, SAVES])
@@ -110,7 +110,7 @@ async def test_a_program_under_a_shell_gets_its_grace_too(playground: Playground
     assert end["by_us"]
 
 
-async def test_helpers_of_a_program_are_not_told_while_it_saves(playground: Playground) -> None:
+async def test_helpers_of_a_program_are_not_told_while_it_saves(playground: SupervisorFixture) -> None:
     """The workers of a data loader die of SIGTERM, and the program needs them for its last steps."""
     code = """
 import signal, subprocess, sys, time
@@ -133,7 +133,7 @@ while True:
     assert attempt.left() == []
 
 
-async def test_a_halted_program_is_woken_to_hear(playground: Playground) -> None:
+async def test_a_halted_program_is_woken_to_hear(playground: SupervisorFixture) -> None:
     attempt = await playground.start(python(SAVES))
     await until(lambda: "up" in attempt.log)
     os.kill(attempt.begun["processes"][0]["pid"], signal.SIGSTOP)
@@ -141,7 +141,7 @@ async def test_a_halted_program_is_woken_to_hear(playground: Playground) -> None
     assert (await attempt.over())["code"] == 75
 
 
-async def test_a_signal_to_the_supervisor_ends_the_task_and_is_not_ours(playground: Playground) -> None:
+async def test_a_signal_to_the_supervisor_ends_the_task_and_is_not_ours(playground: SupervisorFixture) -> None:
     attempt = await playground.start(["sleep", "600"])
     attempt.supervisor.send(signal.SIGTERM)
     end = await attempt.over()
@@ -149,14 +149,14 @@ async def test_a_signal_to_the_supervisor_ends_the_task_and_is_not_ours(playgrou
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-async def test_the_daemon_can_stop_by_signal(playground: Playground, number: signal.Signals) -> None:
+async def test_the_daemon_can_stop_by_signal(playground: SupervisorFixture, number: signal.Signals) -> None:
     attempt = await playground.start(["sleep", "600"])
     attempt.supervisor.send(number)
     assert (await attempt.over())["by_us"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
-async def test_keys_and_hang_ups_do_not_reach_the_supervisor(playground: Playground, number: signal.Signals) -> None:
+async def test_keys_and_hang_ups_do_not_reach_the_supervisor(playground: SupervisorFixture, number: signal.Signals) -> None:
     attempt = await playground.start(["sleep", "600"])
     attempt.supervisor.send(number)
     assert attempt.ask(op="status")["left"] == [attempt.begun["processes"][0]["pid"]]
@@ -164,7 +164,7 @@ async def test_keys_and_hang_ups_do_not_reach_the_supervisor(playground: Playgro
     await attempt.over()
 
 
-async def test_a_failure_before_the_stop_stays_a_failure(playground: Playground) -> None:
+async def test_a_failure_before_the_stop_stays_a_failure(playground: SupervisorFixture) -> None:
     fail_late = 'until grep -q up "$FAIRWAY_ATTEMPT_DIR/out-1.log"; do sleep 0.01; done; exit 4'
     attempt = await playground.start(["sh", "-c", fail_late], python(IGNORES), grace=600)
     await until(lambda: len(attempt.ask(op="status")["left"]) == 1)
@@ -173,13 +173,13 @@ async def test_a_failure_before_the_stop_stays_a_failure(playground: Playground)
     assert (end["rank"], end["code"], end["by_us"]) == (0, 4, False)
 
 
-async def test_nonsense_at_the_door_is_answered_and_harms_nothing(playground: Playground) -> None:
+async def test_nonsense_at_the_door_is_answered_and_harms_nothing(playground: SupervisorFixture) -> None:
     attempt = await playground.start(["sleep", "600"])
     for text in (b"nonsense\n", b"[1]\n", b'{"op": "dance"}\n', b'{"op": "stop", "grace": "soon"}\n', b'{"op": "attach"}\n'):
-        with control.connect(str(attempt.folder), 5.0) as connection:
+        with control_socket.connect(str(attempt.folder), 5.0) as connection:
             connection.sendall(text)
             assert b'"error"' in connection.recv(1000), text
-    with control.connect(str(attempt.folder), 5.0) as connection:
+    with control_socket.connect(str(attempt.folder), 5.0) as connection:
         connection.sendall(b"x" * 100)
     attempt.ask(op="kill")
     assert (await attempt.over())["by_us"]
@@ -188,14 +188,14 @@ async def test_nonsense_at_the_door_is_answered_and_harms_nothing(playground: Pl
 async def test_the_door_opens_however_deep_the_folder_lies(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
-    playground = Playground(deep)
+    playground = SupervisorFixture(deep)
     attempt = await playground.start(["sleep", "600"])
     attempt.ask(op="kill")
     await attempt.over()
     playground.close()
 
 
-async def test_the_end_is_told_to_who_listens(playground: Playground) -> None:
+async def test_the_end_is_told_to_who_listens(playground: SupervisorFixture) -> None:
     import socket
 
     path = playground.folder / "poke"
@@ -221,14 +221,14 @@ print("saved", flush=True)
 """
 
 
-def shared(playground: Playground) -> dict[str, str]:
+def shared(playground: SupervisorFixture) -> dict[str, str]:
     """What a program needs to ask `should_stop()`."""
     folder = playground.folder / "shared"
     folder.mkdir(exist_ok=True)
     return {"FAIRWAY_SHARED_DIR": str(folder), "FAIRWAY_JOB": "test-1", "PYTHONPATH": SOURCE}
 
 
-async def test_a_program_that_asks_is_not_ended_while_it_saves(playground: Playground) -> None:
+async def test_a_program_that_asks_is_not_ended_while_it_saves(playground: SupervisorFixture) -> None:
     attempt = await playground.start([sys.executable, "-c", ASKS], env=shared(playground))
     await until(lambda: "up" in attempt.log)
     attempt.ask(op="stop", grace=60, reason="StoppedByUser", ask=True)
@@ -237,7 +237,7 @@ async def test_a_program_that_asks_is_not_ended_while_it_saves(playground: Playg
     assert (end["code"], end["by_us"]) == (0, True)
 
 
-async def test_a_launcher_gets_no_sigterm_before_its_ranks_have_saved(playground: Playground) -> None:
+async def test_a_launcher_gets_no_sigterm_before_its_ranks_have_saved(playground: SupervisorFixture) -> None:
     """As mpirun does, which kills its ranks a second after SIGTERM."""
     launcher = (
         "import signal, subprocess, sys\n"
@@ -253,7 +253,7 @@ async def test_a_launcher_gets_no_sigterm_before_its_ranks_have_saved(playground
     assert (end["code"], end["by_us"]) == (0, True)
 
 
-async def test_a_worker_waits_for_the_rank_of_another_task_that_asks_for_all(playground: Playground) -> None:
+async def test_a_worker_waits_for_the_rank_of_another_task_that_asks_for_all(playground: SupervisorFixture) -> None:
     """Rank 0 asks and broadcasts the answer; a peer that died of SIGTERM would break its last steps."""
     env = shared(playground)
     asking = await playground.start([sys.executable, "-c", ASKS], env=env)
@@ -266,7 +266,7 @@ async def test_a_worker_waits_for_the_rank_of_another_task_that_asks_for_all(pla
     assert ended["finished"] >= saved["finished"]
 
 
-async def test_a_program_that_does_not_ask_gets_sigterm_at_once(playground: Playground) -> None:
+async def test_a_program_that_does_not_ask_gets_sigterm_at_once(playground: SupervisorFixture) -> None:
     attempt = await playground.start(["sleep", "600"], env=shared(playground))
     before = time.monotonic()
     attempt.ask(op="stop", grace=600, ask=True)
@@ -274,7 +274,7 @@ async def test_a_program_that_does_not_ask_gets_sigterm_at_once(playground: Play
     assert time.monotonic() - before < 60
 
 
-async def test_who_asks_and_does_not_end_gets_sigterm_before_the_grace_is_over(playground: Playground) -> None:
+async def test_who_asks_and_does_not_end_gets_sigterm_before_the_grace_is_over(playground: SupervisorFixture) -> None:
     code = "import fairway, time\nfairway.should_stop()\nprint('up', flush=True)\ntime.sleep(600)"
     attempt = await playground.start([sys.executable, "-c", code], env=shared(playground))
     await until(lambda: "up" in attempt.log)
@@ -283,14 +283,14 @@ async def test_who_asks_and_does_not_end_gets_sigterm_before_the_grace_is_over(p
     assert (end["signal"], end["by_us"]) == (signal.SIGTERM, True)
 
 
-async def test_a_broken_gang_is_ended_at_once_though_it_asks(playground: Playground) -> None:
+async def test_a_broken_gang_is_ended_at_once_though_it_asks(playground: SupervisorFixture) -> None:
     attempt = await playground.start([sys.executable, "-c", ASKS], env=shared(playground))
     await until(lambda: "up" in attempt.log)
     attempt.ask(op="stop", grace=600)
     assert (await attempt.over())["signal"] == signal.SIGTERM
 
 
-async def test_a_program_that_only_saves_is_ended_after_its_next_checkpoint(playground: Playground) -> None:
+async def test_a_program_that_only_saves_is_ended_after_its_next_checkpoint(playground: SupervisorFixture) -> None:
     code = """
 import os, time
 import fairway

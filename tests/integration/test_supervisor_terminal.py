@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fairway.engines.local.supervision import control
-from fairway.testing.local_engine import Attempt, Playground, until
+from fairway.engines.local.supervision import control_socket
+from fairway.testing.local_engine_fixture import SupervisedTask, SupervisorFixture, until
 
 ASKS = """
 import os, sys
@@ -22,14 +22,14 @@ print("hello", name, os.get_terminal_size())
 
 
 @pytest.fixture
-def playground(tmp_path: Path) -> Iterator[Playground]:
-    made = Playground(tmp_path)
+def playground(tmp_path: Path) -> Iterator[SupervisorFixture]:
+    made = SupervisorFixture(tmp_path)
     yield made
     made.close()
 
 
-def attach(attempt: Attempt) -> tuple[socket.socket, int]:
-    connection = control.connect(str(attempt.folder), 10.0)
+def attach(attempt: SupervisedTask) -> tuple[socket.socket, int]:
+    connection = control_socket.connect(str(attempt.folder), 10.0)
     connection.sendall(b'{"op": "attach"}\n')
     answer = b""
     while not answer.endswith(b"\n"):
@@ -44,7 +44,7 @@ def read_all(connection: socket.socket) -> bytes:
     return heard
 
 
-async def test_a_program_with_a_terminal_can_ask(playground: Playground) -> None:
+async def test_a_program_with_a_terminal_can_ask(playground: SupervisorFixture) -> None:
     attempt = await playground.start([sys.executable, "-I", "-c", ASKS], terminal=True)
     await until(lambda: "name?" in attempt.log)
     assert attempt.log.startswith("terminal True True True True\r\n")
@@ -60,13 +60,13 @@ async def test_a_program_with_a_terminal_can_ask(playground: Playground) -> None
     assert whole[offset:] == heard
 
 
-async def test_what_was_printed_before_the_end_is_not_lost(playground: Playground) -> None:
+async def test_what_was_printed_before_the_end_is_not_lost(playground: SupervisorFixture) -> None:
     attempt = await playground.start(["sh", "-c", "seq 1 20000"], terminal=True)
     await attempt.over()
     assert attempt.log.split() == [str(number) for number in range(1, 20001)]
 
 
-async def test_ctrl_c_reaches_the_program_only(playground: Playground) -> None:
+async def test_ctrl_c_reaches_the_program_only(playground: SupervisorFixture) -> None:
     # Short sleeps: an interrupt that comes just before one long sleep would be seen after it.
     code = "import time\nprint('up', flush=True)\nwhile True:\n    time.sleep(0.01)"
     attempt = await playground.start([sys.executable, "-I", "-c", code], terminal=True)
@@ -77,14 +77,14 @@ async def test_ctrl_c_reaches_the_program_only(playground: Playground) -> None:
     assert not end["by_us"]
 
 
-async def test_only_the_first_process_has_the_terminal(playground: Playground) -> None:
+async def test_only_the_first_process_has_the_terminal(playground: SupervisorFixture) -> None:
     show = ["sh", "-c", "test -t 0 && echo yes || echo no"]
     attempt = await playground.start(show, show, terminal=True)
     await attempt.over()
     assert (attempt.output(0).strip(), attempt.output(1).strip()) == ("yes", "no")
 
 
-async def test_a_reader_that_does_not_read_holds_nobody_up(playground: Playground) -> None:
+async def test_a_reader_that_does_not_read_holds_nobody_up(playground: SupervisorFixture) -> None:
     attempt = await playground.start(["sh", "-c", "read go; seq 1 300000; echo done"], terminal=True)
     connection, _ = attach(attempt)
     with connection:

@@ -21,7 +21,7 @@ from daemon_home import DaemonHome
 from other_user import STRANGER, acting_as, do_as, needs_root, public_folder
 
 from fairway.api.mlflow.token import token_of
-from fairway.app.tracking import Speaker
+from fairway.app.tracking.run import TokenCaller
 
 Attempt = Callable[[], object]
 REFUSED = (PermissionError, ConnectionRefusedError)
@@ -199,7 +199,7 @@ def reading(target: Target) -> dict[str, Attempt]:
 
 
 def speaking(target: Target) -> dict[str, Attempt]:
-    forged = token_of(b"x" * 32, Speaker("default", target.name))
+    forged = token_of(b"x" * 32, TokenCaller("default", target.name))
     alias = {"name": "mnist", "alias": "champion", "version": "1"}
     root = "/api/2.0/mlflow"
     found: dict[str, Attempt] = {f"connect to {path.name}": (lambda path=path: connect(path)) for path in target.sockets}
@@ -222,7 +222,7 @@ def speaking(target: Target) -> dict[str, Attempt]:
 
 def administering(target: Target) -> dict[str, Attempt]:
     """Endpoints answer every user of the machine; what belongs to their owner does not."""
-    forged = f"Authorization: Bearer {token_of(b'x' * 32, Speaker('default', target.name))}"
+    forged = f"Authorization: Bearer {token_of(b'x' * 32, TokenCaller('default', target.name))}"
     outcome = ("fairway-revision: 1", "fairway-outcome: clicked=1")
     root, artifacts = "/api/2.0/mlflow", "/api/2.0/mlflow-artifacts/artifacts"
     plan = b'put {"service": "default/chat", "backends": []}'

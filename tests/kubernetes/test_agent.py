@@ -20,15 +20,16 @@ from cluster.process import wait_for
 from cluster.record import API_SERVICE, Person, start_operator
 from cryptography import x509
 
-from fairway.app.system import SystemClock
-from fairway.engines.kubernetes import marks, proof
-from fairway.engines.kubernetes.agent import busy, report
-from fairway.engines.kubernetes.agent.known import AUDIENCE
-from fairway.engines.kubernetes.client import api, config, errors, kinds
-from fairway.engines.kubernetes.install.agent import policy
-from fairway.engines.kubernetes.operator.installation import Installation, Runtime
-from fairway.engines.kubernetes.proof import agent_name
-from fairway.runtime.secured.leaf import Leaf
+from fairway.app.system.clock import SystemClock
+from fairway.engines.kubernetes import annotation
+from fairway.engines.kubernetes.agent import gpu_node_report, gpu_usage
+from fairway.engines.kubernetes.agent.token_review import AUDIENCE
+from fairway.engines.kubernetes.client import api, api_resource, errors, kubeconfig
+from fairway.engines.kubernetes.identity import pod_authenticator
+from fairway.engines.kubernetes.identity.pod_authenticator import agent_name
+from fairway.engines.kubernetes.install.node_agent import policy
+from fairway.engines.kubernetes.operator.installation import FrameworkRuntime, InstallationSettings
+from fairway.runtime.secured.pod_certificate import PodCertificate
 
 pytestmark = pytest.mark.timeout(400)  # the first waits for a control plane and six processes
 
@@ -48,7 +49,7 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     found = Installed(control_plane, tmp_path_factory.mktemp("fairway"))
-    found.installation = Installation(image="fairway:test", runtimes={"default": Runtime("none")})
+    found.installation = InstallationSettings(image="fairway:test", runtimes={"default": FrameworkRuntime("none")})
     found.install()
     policies = [
         (one, f"/apis/admissionregistration.k8s.io/v1/{PLURALS[one['kind']]}/{one['metadata']['name']}")
@@ -113,7 +114,7 @@ def submit(jobs: Jobs, name: str, workers: int = 1, *, placement: dict[str, Any]
 
 
 def ids(pod: dict[str, Any]) -> list[str]:
-    return [one for one in pod["metadata"]["annotations"].get(marks.GPU_IDS, "").split(",") if one]
+    return [one for one in pod["metadata"]["annotations"].get(annotation.GPU_IDS, "").split(",") if one]
 
 
 def taken(jobs: Jobs) -> Counter[str]:
@@ -121,7 +122,7 @@ def taken(jobs: Jobs) -> Counter[str]:
     found: Counter[str] = Counter()
     for pod in jobs.pods():
         if pod["status"]["phase"] not in ("Succeeded", "Failed"):
-            found.update(dict.fromkeys(ids(pod), int(pod["metadata"]["annotations"].get(marks.GPU_SHARE, 1000))))
+            found.update(dict.fromkeys(ids(pod), int(pod["metadata"]["annotations"].get(annotation.GPU_SHARE, 1000))))
     return found
 
 
@@ -136,11 +137,11 @@ def node_of(plane: ControlPlane, name: str) -> dict[str, Any]:
 
 def unhealthy(plane: ControlPlane, name: str) -> str | None:
     conditions = node_of(plane, name)["status"]["conditions"]
-    return next((one["status"] for one in conditions if one["type"] == report.CONDITION), None)
+    return next((one["status"] for one in conditions if one["type"] == gpu_node_report.CONDITION), None)
 
 
 def tainted(plane: ControlPlane, name: str) -> bool:
-    return any(one["key"] == report.TAINT.key for one in node_of(plane, name)["spec"].get("taints", ()))
+    return any(one["key"] == gpu_node_report.TAINT.key for one in node_of(plane, name)["spec"].get("taints", ()))
 
 
 def only_the_operator_is_told(installed: Installed, agents: Agents, devices: dict[str, list[str]]) -> None:
@@ -151,11 +152,11 @@ def only_the_operator_is_told(installed: Installed, agents: Agents, devices: dic
     strangers = ["", "made-up", agents.token("default", audiences=[AUDIENCE]), agents.token("fairway-operator")]
     for endpoint, node in zip(endpoints, devices, strict=True):
         name = agent_name(node)
-        assert [asyncio.run(busy.ask(endpoint, one, name, trusted)) for one in strangers] == [{}] * len(strangers)
-        assert asyncio.run(busy.ask(endpoint, token, name, trusted)).keys() == set(devices[node])
+        assert [asyncio.run(gpu_usage.ask(endpoint, one, name, trusted)) for one in strangers] == [{}] * len(strangers)
+        assert asyncio.run(gpu_usage.ask(endpoint, token, name, trusted)).keys() == set(devices[node])
     # An agent proves its own node and no other; the port with TLS takes nothing without.
-    assert asyncio.run(busy.ask(endpoints[0], token, agent_name(list(devices)[1]), trusted)) == {}
-    assert asyncio.run(busy.ask(endpoints[0].replace("https", "http"), token)) == {}
+    assert asyncio.run(gpu_usage.ask(endpoints[0], token, agent_name(list(devices)[1]), trusted)) == {}
+    assert asyncio.run(gpu_usage.ask(endpoints[0].replace("https", "http"), token)) == {}
 
 
 def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
@@ -175,7 +176,7 @@ def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
     assert sorted(ids(alone)) == sorted(devices[alone["spec"]["nodeName"]])
     shared = {tuple(ids(pod)) for pod in jobs.pods("shares")}
     assert len(shared) == 1, "four quarters are packed on one device"
-    part = jobs.pods("shares")[0]["metadata"]["annotations"][marks.GPU_PART]
+    part = jobs.pods("shares")[0]["metadata"]["annotations"][annotation.GPU_PART]
     assert part == "0.250"
     assert max(taken(jobs).values()) == 1000
     free = next(uuid for own in devices.values() for uuid in own if uuid not in taken(jobs))
@@ -224,7 +225,7 @@ def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
 
 def leaf_name(installed: Installed, agents: Agents, token: str) -> str:
     """The name in the certificate that the operator gives for a token. Raises `OSError` when it gives none."""
-    leaf = Leaf(installed.endpoint, lambda: token, (agents.folder / "ca.pem").read_text)
+    leaf = PodCertificate(installed.endpoint, lambda: token, (agents.folder / "ca.pem").read_text)
     pem = json.loads(leaf._ask())["pem"].encode()
     found = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(x509.SubjectAlternativeName)
     (name,) = found.value.get_values_for_type(x509.DNSName)
@@ -236,7 +237,7 @@ def test_pods_of_services_alone_get_a_certificate_each_of_its_own_name(
 ) -> None:
     del nodes
     plane, space = installed.plane, f"/api/v1/namespaces/{jobs.namespace}"
-    labels = {marks.MANAGED_BY: marks.MANAGER, marks.SERVICE: "adds", marks.PART: "router"}
+    labels = {annotation.MANAGED_BY: annotation.MANAGER, annotation.SERVICE: "adds", annotation.PART: "router"}
     bound = {}
     for name, told in (("ours", labels), ("other", labels), ("stranger", {})):
         pod = {"metadata": {"name": name, "labels": told}, "spec": {"containers": [{"name": "a", "image": "none"}]}}
@@ -250,13 +251,13 @@ def test_pods_of_services_alone_get_a_certificate_each_of_its_own_name(
         assert status == 201, answer
         return str(answer["status"]["token"])
 
-    tokens = {name: token(audiences=[proof.AUDIENCE], boundObjectRef=one) for name, one in bound.items()}
+    tokens = {name: token(audiences=[pod_authenticator.AUDIENCE], boundObjectRef=one) for name, one in bound.items()}
     wait_for("ours is seen", lambda: gets(lambda: leaf_name(installed, agents, tokens["ours"])), 30.0, installed.last_words)
     for name in ("ours", "other"):
-        assert leaf_name(installed, agents, tokens[name]) == proof.pod_name(bound[name]["uid"])
+        assert leaf_name(installed, agents, tokens[name]) == pod_authenticator.pod_name(bound[name]["uid"])
     refused = {
         "no pod of a service": tokens["stranger"],
-        "made for no pod": token(audiences=[proof.AUDIENCE]),
+        "made for no pod": token(audiences=[pod_authenticator.AUDIENCE]),
         "made for the API server": token(boundObjectRef=bound["ours"]),
         "made up": "made-up",
         "": "",
@@ -363,19 +364,21 @@ def test_where_a_plugin_hands_out_gpus_they_are_counted_and_nothing_else(
 
 async def test_an_agent_may_write_of_its_own_node_only(installed: Installed, agents: Agents, nodes: list[str]) -> None:
     own, other = nodes[:2]
-    async with api.connect(config.read_kubeconfig(agents.kubeconfig(own)).target(), SystemClock()) as client:
-        head = {"apiVersion": kinds.GPU_NODES.api_version, "kind": "GpuNode"}
+    async with api.connect(kubeconfig.read_kubeconfig(agents.kubeconfig(own)).target(), SystemClock()) as client:
+        head = {"apiVersion": api_resource.GPU_NODES.api_version, "kind": "GpuNode"}
         with pytest.raises(errors.ApiError, match=f"its own node: {own}, not {other}"):
-            await client.apply_status(kinds.GPU_NODES, {**head, "metadata": {"name": other}, "status": {"count": 0}}, manager="x")
+            await client.apply_status(
+                api_resource.GPU_NODES, {**head, "metadata": {"name": other}, "status": {"count": 0}}, manager="x"
+            )
         with pytest.raises(errors.ApiError, match="may only write to its own node"):
-            await client.create(kinds.GPU_NODES, {**head, "metadata": {"name": "nowhere"}})
+            await client.create(api_resource.GPU_NODES, {**head, "metadata": {"name": "nowhere"}})
         taint = {"op": "add", "path": "/spec/taints", "value": [{"key": "x", "effect": "NoSchedule"}]}
         with pytest.raises(errors.ApiError, match="may change no taint but"):
-            await client.patch(kinds.NODES, own, "", [taint])
+            await client.patch(api_resource.NODES, own, "", [taint])
         label = {"op": "add", "path": "/metadata/labels/x", "value": "y"}
         with pytest.raises(errors.ApiError, match="may change nothing else of a node"):
-            await client.patch(kinds.NODES, own, "", [label])
+            await client.patch(api_resource.NODES, own, "", [label])
         ready = {"type": "Ready", "status": "False", "reason": "x", "message": "x"}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": own}, "status": {"conditions": [ready]}}
         with pytest.raises(errors.ApiError, match="may change no condition but"):
-            await client.apply_status(kinds.NODES, body, manager="x")
+            await client.apply_status(api_resource.NODES, body, manager="x")

@@ -10,14 +10,16 @@ from cluster import image
 from cluster.nodes import RealCluster
 from cluster.process import wait_for
 
-from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.install.agent import AUTHORITY, AUTHORITY_FILE
-from fairway.engines.kubernetes.install.manifests import manifests
-from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes import annotation
+from fairway.engines.kubernetes.install.manifest import manifests
+from fairway.engines.kubernetes.install.node_agent import AUTHORITY, AUTHORITY_FILE
+from fairway.engines.kubernetes.operator.installation import FrameworkRuntime, InstallationSettings
 
 pytestmark = pytest.mark.timeout(600)
 
-HERE = Installation(image=image.FAIRWAY, runtimes={"default": Runtime(image.FAIRWAY)}, gpus="fairway", record={"emptyDir": {}})
+HERE = InstallationSettings(
+    image=image.FAIRWAY, runtimes={"default": FrameworkRuntime(image.FAIRWAY)}, gpus="fairway", record={"emptyDir": {}}
+)
 SYSTEM = ("-n", HERE.namespace)
 PROGRAM = (
     "import os; print('sees', os.environ['NVIDIA_VISIBLE_DEVICES'], os.environ.get('XLA_PYTHON_CLIENT_MEM_FRACTION', 'all'))"
@@ -70,10 +72,10 @@ def test_what_an_agent_finds_reaches_the_containers_of_pods(cluster: RealCluster
     cluster.plane.kubectl("create", "-f", "-", given=json.dumps(body))
     ended = lambda: got(cluster, "tj", "sees").get("status", {}).get("phase") == "Succeeded"  # noqa: E731
     wait_for("it has succeeded", ended, 240.0, lambda: why(cluster))
-    pods = got(cluster, "pods", "-l", f"{marks.RUN}=sees")["items"]
+    pods = got(cluster, "pods", "-l", f"{annotation.RUN}=sees")["items"]
     assert {pod["spec"]["nodeName"] for pod in pods} == set(told())
     for pod in pods:
-        (uuid,) = pod["metadata"]["annotations"][marks.GPU_IDS].split(",")
+        (uuid,) = pod["metadata"]["annotations"][annotation.GPU_IDS].split(",")
         assert uuid in {one["uuid"] for one in told()[pod["spec"]["nodeName"]]["gpus"]}
         assert f"sees {uuid} 0.500" in cluster.plane.kubectl("logs", pod["metadata"]["name"])
 
@@ -81,7 +83,7 @@ def test_what_an_agent_finds_reaches_the_containers_of_pods(cluster: RealCluster
 ASK = """
 import asyncio, json, ssl, sys
 from fairway.engines.kubernetes.agent import busy, known
-from fairway.engines.kubernetes.proof import agent_name
+from fairway.engines.kubernetes.identity.pod_authenticator import agent_name
 endpoint, node, authority = sys.argv[1:]
 trusted = ssl.create_default_context(cadata=authority)
 print(json.dumps(asyncio.run(busy.ask(endpoint, known.own_token(), agent_name(node), trusted))))

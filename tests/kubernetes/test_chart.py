@@ -15,9 +15,9 @@ import yaml
 from cluster import programs
 from cluster.fixtures import skipping_what_is_missing
 
-from fairway.engines.kubernetes.install.chart import KEEP
-from fairway.engines.kubernetes.install.manifests import manifests
-from fairway.engines.kubernetes.operator.installation import Allowed, Installation, Runtime
+from fairway.engines.kubernetes.install.helm_chart import KEEP
+from fairway.engines.kubernetes.install.manifest import manifests
+from fairway.engines.kubernetes.operator.installation import DocumentPermissions, FrameworkRuntime, InstallationSettings
 
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -56,7 +56,7 @@ def by_name(objects: list[dict[str, Any]]) -> Objects:
     return {(one["kind"], one["metadata"]["name"]): one for one in objects}
 
 
-def applied(installation: Installation) -> Objects:
+def applied(installation: InstallationSettings) -> Objects:
     """What `fairway install` applies, but the namespace, which is Helm's, and with Helm told to keep our kinds."""
     found = by_name([one for one in manifests(installation) if one["kind"] != "Namespace"])
     for (kind, _), one in found.items():
@@ -71,17 +71,17 @@ def test_helm_finds_nothing_wrong_with_it(helm: Helm) -> None:
 
 
 def test_with_default_values_it_is_what_install_applies(helm: Helm) -> None:
-    assert rendered(helm, "--set", "image=fairway:1") == applied(Installation(image="fairway:1", namespace="tools"))
+    assert rendered(helm, "--set", "image=fairway:1") == applied(InstallationSettings(image="fairway:1", namespace="tools"))
 
 
 @pytest.mark.parametrize(
     "installation",
     [
-        Installation(
+        InstallationSettings(
             image="registry.example/fairway@sha256:" + "0" * 64,
             namespace="tools",
             cluster_domain="example.org",
-            runtimes={"pytorch": Runtime("torch:2", env={"A": '<&> ä "quoted" {{ .Values.image }}'})},
+            runtimes={"pytorch": FrameworkRuntime("torch:2", env={"A": '<&> ä "quoted" {{ .Values.image }}'})},
             run_volume={"persistentVolumeClaim": {"claimName": "runs"}},
             record={"persistentVolumeClaim": {"claimName": "mine"}},
             replicas=3,
@@ -93,16 +93,18 @@ def test_with_default_values_it_is_what_install_applies(helm: Helm) -> None:
             gpus="fairway",
             gpu_nodes={"gpu": "yes"},
             gpu_runtime_class="nvidia",
-            allowed=Allowed(host_paths=("/data",), host_network=True, capabilities=("IPC_LOCK",)),
+            allowed=DocumentPermissions(host_paths=("/data",), host_network=True, capabilities=("IPC_LOCK",)),
         ),
         *(
-            Installation(image="fairway:1", namespace="tools", scheduler="", queueing=name, record={"emptyDir": {}}, agent=False)
+            InstallationSettings(
+                image="fairway:1", namespace="tools", scheduler="", queueing=name, record={"emptyDir": {}}, agent=False
+            )
             for name in ("kueue", "volcano", "kai")
         ),
     ],
     ids=lambda one: one.queueing or "everything",
 )
-def test_every_choice_is_a_value(helm: Helm, installation: Installation, tmp_path: Path) -> None:
+def test_every_choice_is_a_value(helm: Helm, installation: InstallationSettings, tmp_path: Path) -> None:
     values = msgspec.to_builtins(installation)
     del values["namespace"]
     (tmp_path / "values.json").write_text(json.dumps(values))

@@ -18,38 +18,47 @@ from cluster.installed import Installed
 from cluster.nodes import RealCluster
 from cluster.process import wait_for
 
-from fairway.app.ports import Engine
-from fairway.app.system import SystemClock
-from fairway.engines.kubernetes.client import config, kinds
-from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.client.connection import Connection
-from fairway.engines.kubernetes.client.mirror import Mirror
-from fairway.engines.kubernetes.client.watch import Scope
-from fairway.engines.kubernetes.marks import MANAGED_BY, MANAGER
+from fairway.app.port.port import Engine
+from fairway.app.system.clock import SystemClock
+from fairway.engines.kubernetes.annotation import MANAGED_BY, MANAGER
+from fairway.engines.kubernetes.client import api_resource, kubeconfig
+from fairway.engines.kubernetes.client.api import ApiClient
+from fairway.engines.kubernetes.client.connection import ApiConnection
+from fairway.engines.kubernetes.client.informer import Informer
+from fairway.engines.kubernetes.client.watch import WatchScope
 from fairway.engines.kubernetes.operator.engine import BY_RUN, KubernetesEngine, by_run
-from fairway.engines.kubernetes.operator.gangs import Gangs, Surroundings
-from fairway.engines.kubernetes.operator.installation import Installation, Runtime
-from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.engines.kubernetes.operator.gang import GangContext, GangCreator
+from fairway.engines.kubernetes.operator.installation import FrameworkRuntime, InstallationSettings
+from fairway.engines.kubernetes.operator.log.archive import LogArchive
 from fairway.plan.action import BindGang, CreateTask, ForgetJob
-from fairway.runtime import contract
-from fairway.state.job import Job
+from fairway.runtime import task_contract
+from fairway.state.job import JobState
 from fairway.state.phase import TaskPhase
 from fairway.state.task import TaskKey
-from fairway.testing import engine_conformance
-from fairway.testing.builders import a_job
-from fairway.testing.engine_conformance import Behaviour, EngineConformance, bound, ended, ready, started_once, until
+from fairway.testing.builder.job_builder import a_job
+from fairway.testing.conformance import engine_conformance
+from fairway.testing.conformance.engine_conformance import (
+    ConformanceBehaviour,
+    EngineConformance,
+    bound,
+    ended,
+    ready,
+    started_once,
+    until,
+)
 
 pytestmark = pytest.mark.timeout(300)
 PATIENCE = 120.0
 
 SAY = 'echo hello; echo x >> "$FAIRWAY_ATTEMPT_DIR/starts"; '
 COMMANDS = {
-    Behaviour.SUCCEEDS: SAY + "exit 0",
-    Behaviour.FAILS: SAY + "exit 3",
-    Behaviour.REQUEUES: SAY + "exit 75",
-    Behaviour.STAYS: SAY + "exec sleep 600",
-    Behaviour.STUBBORN: "trap '' TERM INT HUP; " + SAY + "while :; do sleep 600 & wait; done",
-    Behaviour.BREEDS: SAY + "trap '' TERM; sleep 600 & setsid sleep 600 & (setsid sh -c 'sleep 600 & sleep 600' &) ; exit 0",
+    ConformanceBehaviour.SUCCEEDS: SAY + "exit 0",
+    ConformanceBehaviour.FAILS: SAY + "exit 3",
+    ConformanceBehaviour.REQUEUES: SAY + "exit 75",
+    ConformanceBehaviour.STAYS: SAY + "exec sleep 600",
+    ConformanceBehaviour.STUBBORN: "trap '' TERM INT HUP; " + SAY + "while :; do sleep 600 & wait; done",
+    ConformanceBehaviour.BREEDS: SAY
+    + "trap '' TERM; sleep 600 & setsid sleep 600 & (setsid sh -c 'sleep 600 & sleep 600' &) ; exit 0",
 }
 
 
@@ -59,7 +68,7 @@ class World:
 
     cluster: RealCluster
     runs: Path
-    installation: Installation
+    installation: InstallationSettings
     record: Path
 
 
@@ -75,7 +84,7 @@ def world(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> 
     account = "/api/v1/namespaces/default/serviceaccounts/default"
     wait_for("the service account", lambda: real_nodes.plane.get(account)[0] == 200)
     volume = {"hostPath": {"path": str(runs)}}
-    own = Installation(image.FAIRWAY, runtimes={"default": Runtime(image.FAIRWAY)}, run_volume=volume)
+    own = InstallationSettings(image.FAIRWAY, runtimes={"default": FrameworkRuntime(image.FAIRWAY)}, run_volume=volume)
     yield World(real_nodes, runs, own, folder / "logs")
     installed.kill("scheduler")
     installed.stop()
@@ -86,23 +95,23 @@ class KubernetesStage:
     """Engines over one cluster, each with its own copy of what is there."""
 
     world: World
-    connection: Connection
+    connection: ApiConnection
     engine: Engine = field(init=False)
     following: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def another(self) -> Engine:
-        client = Client(self.connection)
-        pods = Mirror(client, kinds.PODS, Scope(labels=f"{MANAGED_BY}={MANAGER}"), {BY_RUN: by_run})
-        nodes = Mirror(client, kinds.NODES)
+        client = ApiClient(self.connection)
+        pods = Informer(client, api_resource.PODS, WatchScope(labels=f"{MANAGED_BY}={MANAGER}"), {BY_RUN: by_run})
+        nodes = Informer(client, api_resource.NODES)
         for mirror in (pods, nodes):
             self.following.append(asyncio.create_task(mirror.run()))
             await mirror.synced()
-        gangs = Gangs(client, self.world.installation, lambda _job: Surroundings())
-        engine = KubernetesEngine(client, pods, nodes, gangs, Keeping(client, self.world.record), lambda _key: None)
+        gangs = GangCreator(client, self.world.installation, lambda _job: GangContext())
+        engine = KubernetesEngine(client, pods, nodes, gangs, LogArchive(client, self.world.record), lambda _key: None)
         await engine.start(lambda: None)
         return engine
 
-    def job(self, name: str, behaviour: Behaviour, replicas: int = 1) -> Job:
+    def job(self, name: str, behaviour: ConformanceBehaviour, replicas: int = 1) -> JobState:
         command = ["sh", "-c", COMMANDS[behaviour]] if behaviour in COMMANDS else ["no-such-program"]
         roles = {"worker": {"command": command, "replicas": {"min": replicas, "max": replicas}, "resources": {"cpu": "10m"}}}
         return a_job(name=name, roles=roles, framework="command")  # type: ignore[arg-type]
@@ -113,7 +122,7 @@ class KubernetesStage:
 
     def left(self, key: TaskKey) -> Sequence[str]:
         """Processes with the task's own environment: nodes are on this machine."""
-        marks = {f"{contract.JOB}={key.job}", f"{contract.TASK}={key.task}", f"{contract.ATTEMPT}={key.attempt}"}
+        marks = {f"{task_contract.JOB}={key.job}", f"{task_contract.TASK}={key.task}", f"{task_contract.ATTEMPT}={key.attempt}"}
         return [path.name for path in Path("/proc").glob("[0-9]*") if marks <= environment_of(path)]
 
     async def pass_time(self) -> None:
@@ -130,8 +139,8 @@ class TestKubernetesEngine(EngineConformance):
     @pytest.fixture
     async def stage(self, world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KubernetesStage]:
         monkeypatch.setattr(engine_conformance, "PATIENCE", PATIENCE)
-        target = config.read_kubeconfig(world.cluster.plane.kubeconfig()).target()
-        async with Connection(target, SystemClock()) as connection:
+        target = kubeconfig.read_kubeconfig(world.cluster.plane.kubeconfig()).target()
+        async with ApiConnection(target, SystemClock()) as connection:
             stage = KubernetesStage(world, connection)
             stage.engine = await stage.another()
             yield stage
@@ -143,7 +152,7 @@ class TestKubernetesEngine(EngineConformance):
 
     async def test_two_engines_start_a_task_once(self, stage: Any) -> None:
         """What was prepared is remembered by who prepared it: an operator that begins prepares everything again."""
-        job = stage.job("once-3", Behaviour.STAYS, replicas=2)
+        job = stage.job("once-3", ConformanceBehaviour.STAYS, replicas=2)
         tasks = await ready(stage, job)
         other = await stage.another()
         await other.perform([CreateTask(job, task) for task in tasks])
@@ -155,9 +164,9 @@ class TestKubernetesEngine(EngineConformance):
 
     async def test_a_gang_with_a_task_that_cannot_be_bound_does_not_start(self, stage: Any) -> None:
         """Placing is the scheduler's: the gang waits unbound, with its reason, and starts whole when there is room."""
-        job = stage.job("gang-1", Behaviour.STAYS, replicas=2)
+        job = stage.job("gang-1", ConformanceBehaviour.STAYS, replicas=2)
         most = max(node.cpu for node in await stage.engine.nodes())
-        holder = stage.job("gang-2", Behaviour.STAYS)
+        holder = stage.job("gang-2", ConformanceBehaviour.STAYS)
         (holding,) = await ready(stage, holder)
         first, second = await ready(stage, job)
         # Of three so large the two nodes hold two.
@@ -177,14 +186,14 @@ class TestKubernetesEngine(EngineConformance):
 
     async def test_what_runs_uses_something_and_the_rest_is_left_out(self, stage: Any) -> None:
         """What pods use is told by metrics-server, which is not part of this cluster: nothing is invented then."""
-        tasks = await bound(stage, stage.job("truth-8", Behaviour.STAYS))
+        tasks = await bound(stage, stage.job("truth-8", ConformanceBehaviour.STAYS))
         await started_once(stage, tasks)
         assert await stage.engine.usage([tasks[0].key]) == {}
         await ended(stage, tasks)
 
     async def test_a_run_that_is_forgotten_while_it_runs_leaves_nothing(self, stage: Any) -> None:
         """A kubelet needs a moment to end what was deleted."""
-        job = stage.job("left-4", Behaviour.STUBBORN)
+        job = stage.job("left-4", ConformanceBehaviour.STUBBORN)
         (task,) = await bound(stage, job)
         await until(stage, task.key, lambda seen: seen.phase is TaskPhase.RUNNING)
         await stage.engine.perform([ForgetJob(job.key)])

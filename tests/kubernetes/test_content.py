@@ -14,14 +14,14 @@ from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
 from cluster.process import wait_for
 
-from fairway.bootstrap.registry import Registry
-from fairway.engines.kubernetes import marks
+from fairway.bootstrap.cluster_registry import ClusterRegistry
+from fairway.engines.kubernetes import annotation
 from fairway.registry import snapshot
-from fairway.registry.blobs import Blobs
-from fairway.registry.possession import namespace_owner
-from fairway.runtime import checkpoint, contract
-from fairway.runtime.pod import carrying, fetch
-from fairway.runtime.pod.carrying import Operator
+from fairway.registry.blob import BlobStore
+from fairway.registry.upload.content_ownership import namespace_owner
+from fairway.runtime import checkpoint, task_contract
+from fairway.runtime.pod import fetch, upload
+from fairway.runtime.pod.upload import OperatorUploads
 from fairway.state.job import JobKey
 from fairway.stores.sqlite.store import SqliteStore
 
@@ -36,12 +36,12 @@ class Content(Jobs):
     def submit_with_code(self, name: str, folder: Path, **spec: Any) -> str:
         """An object whose code is in the operator's blobs; the digest."""
         digest = snapshot.take(folder, self.blobs).digest
-        Registry.open(self.home).possession.note_code([namespace_owner(self.namespace)], digest)
+        ClusterRegistry.open(self.home).possession.note_code([namespace_owner(self.namespace)], digest)
         role = {"command": ["python", "train.py"], "resources": {"cpu": "1"}, "placement": {"tolerations": ["*"]}}
         body = {
             "apiVersion": "fairway.dev/v1alpha1",
             "kind": "TrainingJob",
-            "metadata": {"name": name, "namespace": self.namespace, "annotations": {marks.CODE: f"blob:{digest}"}},
+            "metadata": {"name": name, "namespace": self.namespace, "annotations": {annotation.CODE: f"blob:{digest}"}},
             "spec": {"framework": "pytorch", "grace": "1s", "roles": {"worker": role}, **spec},
         }
         status, answer = self.plane.request("POST", self.path, body)
@@ -53,13 +53,13 @@ class Content(Jobs):
         return self.installed.folder / "home"
 
     @property
-    def blobs(self) -> Blobs:
-        return Blobs(self.home / "blobs")
+    def blobs(self) -> BlobStore:
+        return BlobStore(self.home / "blobs")
 
-    def operator(self, run: str) -> Operator:
+    def operator(self, run: str) -> OperatorUploads:
         """With the token that the pods of the run get."""
         _, secret = self.plane.get(f"/api/v1/namespaces/{self.namespace}/secrets/{run}-token")
-        return Operator(self.endpoint, base64.b64decode(secret["data"]["token"]).decode())
+        return OperatorUploads(self.endpoint, base64.b64decode(secret["data"]["token"]).decode())
 
     def resumed(self, run: str) -> tuple[int | None, float | None]:
         """From which step the run goes on, and what it lost, as the record says."""
@@ -111,10 +111,10 @@ def code(folder: Path) -> Path:
 
 def save(root: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkpoint, as a program saves it."""
-    monkeypatch.setenv(contract.CHECKPOINT_DIR, str(root))
+    monkeypatch.setenv(task_contract.CHECKPOINT_DIR, str(root))
     with checkpoint.save(step) as folder:
         (folder / "model.pt").write_bytes(b"weights" * 1000)
-    return root / contract.STEP_FOLDER.format(step=step)
+    return root / task_contract.STEP_FOLDER.format(step=step)
 
 
 def gone(jobs: Content, run: str, attempt: int) -> None:
@@ -137,7 +137,7 @@ def test_a_run_without_a_volume_goes_on_from_what_its_pods_brought_and_leaves_it
     # The step before the task.
     count = fetch.fetch(f"{jobs.endpoint}/v1/given/code", operator.token, str(tmp_path / "pod"), digest)
     assert count == 2
-    assert carrying.restore(operator.endpoint, operator.token, str(tmp_path / "first")) == ""
+    assert upload.restore(operator.endpoint, operator.token, str(tmp_path / "first")) == ""
     (pod,) = jobs.pods("mnist")
     (step,) = pod["spec"]["initContainers"]
     assert step["command"][-4:] == ["--digest", digest, "--checkpoints", "/fairway/run/checkpoints"]
@@ -145,7 +145,7 @@ def test_a_run_without_a_volume_goes_on_from_what_its_pods_brought_and_leaves_it
     # It trains, saves, and is deleted.
     for number in (10, 20, 30):
         saved = save(tmp_path / "first", number, monkeypatch)
-        operator.send(carrying.CHECKPOINTS + saved.name, str(saved))
+        operator.send(upload.CHECKPOINTS + saved.name, str(saved))
     jobs.until("mnist", "has saved", lambda told: "saved at 30" in told["progress"])
     gone(jobs, "mnist", 0)
     attempt_runs(jobs, "mnist", 1)
@@ -153,24 +153,24 @@ def test_a_run_without_a_volume_goes_on_from_what_its_pods_brought_and_leaves_it
     lost = jobs.resumed("mnist")[1]
     assert lost is not None
     assert 0 <= lost < 120, "seconds of work since it saved"
-    assert carrying.restore(operator.endpoint, operator.token, str(tmp_path / "second")) == "step-000000000030"
+    assert upload.restore(operator.endpoint, operator.token, str(tmp_path / "second")) == "step-000000000030"
     # The operator is killed, and knows all of it when it is back.
     jobs.installed.kill("operator")
     port = {"FAIRWAY_OPERATOR_PORT": jobs.endpoint.rpartition(":")[2], "FAIRWAY_OPERATOR_ENDPOINT": jobs.endpoint}
     jobs.installed.start("operator", **port)
-    assert carrying.restore(operator.endpoint, operator.token, str(tmp_path / "third"), patience=120) == "step-000000000030"
+    assert upload.restore(operator.endpoint, operator.token, str(tmp_path / "third"), patience=120) == "step-000000000030"
     # It is suspended: the last checkpoint is brought while the pod ends, and the next attempt begins there.
     jobs.patch("mnist", suspend=True)
     jobs.until("mnist", "is stopped", lambda told: told["phase"] == "Stopped")
     saved = save(tmp_path / "second", 40, monkeypatch)
-    operator.send(carrying.CHECKPOINTS + saved.name, str(saved))
+    operator.send(upload.CHECKPOINTS + saved.name, str(saved))
     jobs.patch("mnist", suspend=False)
     attempt_runs(jobs, "mnist", 2)
-    assert carrying.restore(operator.endpoint, operator.token, str(tmp_path / "fourth")) == "step-000000000040"
+    assert upload.restore(operator.endpoint, operator.token, str(tmp_path / "fourth")) == "step-000000000040"
     # It succeeds, and its model is in the registry, though no volume has it.
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    operator.send(carrying.OUTPUTS + "model", str(tmp_path / "model"))
+    operator.send(upload.OUTPUTS + "model", str(tmp_path / "model"))
     jobs.annotate("mnist-worker-0-r2", runs_for="10ms")
     jobs.until("mnist", "has succeeded", lambda told: told["phase"] == "Succeeded")
     record = jobs.home / "namespaces" / jobs.namespace / "models" / "lenet" / "1.json"
@@ -182,15 +182,15 @@ def test_a_run_without_a_volume_goes_on_from_what_its_pods_brought_and_leaves_it
     assert len(list((kept / "checkpoints").iterdir())) == 2
     jobs.delete("mnist")
     wait_for("all that it brought is gone", lambda: not kept.exists(), 60.0, jobs.installed.last_words)
-    with pytest.raises(fetch.RefusedError, match="lenet@1 is not one of the inputs"):
+    with pytest.raises(fetch.RequestRejectedError, match="lenet@1 is not one of the inputs"):
         fetch.fetch(f"{jobs.endpoint}/v1/given/models/lenet@1", operator.token, str(tmp_path / "served"))
-    with pytest.raises(fetch.RefusedError, match="has no code here"):
+    with pytest.raises(fetch.RequestRejectedError, match="has no code here"):
         fetch.fetch(f"{jobs.endpoint}/v1/given/code", operator.token, str(tmp_path / "pod"))
 
 
 def test_inputs_come_from_the_registry_and_what_cannot_be_had_says_how_to_get_it(jobs: Content, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("1,2\n")
-    Registry.open(jobs.home).datasets.add(f"{jobs.namespace}/rows", tmp_path / "rows.csv", 1.0)
+    ClusterRegistry.open(jobs.home).datasets.add(f"{jobs.namespace}/rows", tmp_path / "rows.csv", 1.0)
     jobs.submit("reads", data={"rows": "rows@1", "far": "s3://bucket/x"})
     jobs.runs("reads")
     (pod,) = jobs.pods("reads")

@@ -16,9 +16,9 @@ from cluster import image
 from cluster.nodes import RealCluster
 from cluster.process import wait_for
 
-from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.install.manifests import manifests
-from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes import annotation
+from fairway.engines.kubernetes.install.manifest import manifests
+from fairway.engines.kubernetes.operator.installation import FrameworkRuntime, InstallationSettings
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -56,9 +56,9 @@ model.write_bytes(len(header).to_bytes(8, "little") + header)
 TAKE = """
 import base64, io, sys, tarfile, tempfile
 from pathlib import Path
-from fairway.bootstrap.registry import Registry
+from fairway.bootstrap.cluster_registry import Registry
 from fairway.registry import snapshot
-from fairway.registry.possession import namespace_owner
+from fairway.registry.upload.content_ownership import namespace_owner
 
 registry = Registry.open(Path("/var/lib/fairway"))
 with tempfile.TemporaryDirectory() as folder:
@@ -91,13 +91,13 @@ class Room:
         wheel(self.wheels)
         # This machine's environment at its own place brings an installer.
         places = {"venv": Path(sys.prefix), "wheels": self.wheels}
-        runtime = Runtime(
+        runtime = FrameworkRuntime(
             image.FAIRWAY,
             env={"PATH": f"{sys.prefix}/bin:/usr/bin:/bin", "HOME": "/tmp"},
             volumes=tuple({"name": name, "hostPath": {"path": str(path)}} for name, path in places.items()),
             mounts=tuple({"name": name, "mountPath": str(path), "readOnly": True} for name, path in places.items()),
         )
-        self.installation = Installation(image=image.FAIRWAY, runtimes={"pytorch": runtime}, record={"emptyDir": {}})
+        self.installation = InstallationSettings(image=image.FAIRWAY, runtimes={"pytorch": runtime}, record={"emptyDir": {}})
 
     def install(self, folder: Path) -> None:
         self.cluster.plane.start_scheduler()
@@ -126,7 +126,7 @@ class Room:
         body = {
             "apiVersion": "fairway.dev/v1alpha1",
             "kind": "TrainingJob",
-            "metadata": {"name": name, "annotations": {marks.CODE: f"blob:{digest}"} if digest else {}},
+            "metadata": {"name": name, "annotations": {annotation.CODE: f"blob:{digest}"} if digest else {}},
             "spec": {"framework": "pytorch", "grace": "5s", "roles": {"worker": role}, **spec},
         }
         self.kubectl("create", "-f", "-", given=json.dumps(body))

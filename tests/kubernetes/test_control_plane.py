@@ -14,7 +14,7 @@ from cluster import folders, programs
 from cluster.control_plane import ControlPlane
 from cluster.process import Processes, command_line, wait_for
 
-from fairway.engines.kubernetes.crds import definitions
+from fairway.engines.kubernetes.crd.definition import definitions
 
 
 def processes_below(folder: Path) -> list[str]:

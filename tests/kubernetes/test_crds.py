@@ -12,15 +12,15 @@ from cluster.control_plane import ControlPlane
 from cluster.installed import Installed, Jobs
 from cluster.process import wait_for
 
-from fairway.engines.kubernetes.operator import naming
-from fairway.engines.kubernetes.operator.installation import Allowed, Installation, Runtime
-from fairway.engines.kubernetes.operator.manifests import network
-from fairway.engines.kubernetes.operator.manifests.pod import pod
+from fairway.engines.kubernetes.operator.installation import DocumentPermissions, FrameworkRuntime, InstallationSettings
+from fairway.engines.kubernetes.operator.manifest import network
+from fairway.engines.kubernetes.operator.manifest.pod import pod
+from fairway.engines.kubernetes.operator.pod import name as pod_name
 from fairway.errors import FairwayError
-from fairway.plan.gang import make_tasks
-from fairway.spec.document import read_data
+from fairway.plan.task_expansion import make_tasks
 from fairway.spec.job import JobSpec
-from fairway.state.job import Job, JobKey, Origin
+from fairway.spec.text.document import read_data
+from fairway.state.job import JobKey, JobState, SubmissionOrigin
 
 Add = Callable[..., list[str]]
 
@@ -113,10 +113,10 @@ def test_the_api_server_refuses_what_the_models_refuse(installed: Installed, nam
 
 def pods_of(spec: dict[str, Any], namespace: str) -> list[dict[str, Any]]:
     found = JobSpec.model_validate(spec)
-    job = Job(JobKey(namespace, "net-1"), "net", 1, found, Origin(spread=True), created=0.0)
+    job = JobState(JobKey(namespace, "net-1"), "net", 1, found, SubmissionOrigin(spread=True), created=0.0)
     tasks = tuple(make_tasks(job, {name: role.replicas.min for name, role in found.roles.items()}, 8.0, 0.0))
-    topology = naming.topology(job, tasks, "cluster.local")
-    return [pod(job, task, topology, Installation(image="fairway:1"), Runtime("none")) for task in tasks]
+    topology = pod_name.topology(job, tasks, "cluster.local")
+    return [pod(job, task, topology, InstallationSettings(image="fairway:1"), FrameworkRuntime("none")) for task in tasks]
 
 
 @pytest.mark.parametrize("framework", ["pytorch", "tensorflow", "jax", "mpi", "mxnet", "auto", "command"])
@@ -143,7 +143,7 @@ def test_a_document_gets_of_the_network_what_policy_allows(jobs: Jobs) -> None:
     status = jobs.until("greedy", "has failed", lambda status: status.get("phase") == "Failed")
     assert "hostNetwork: True is not allowed on this cluster" in status["message"]
     assert "'IPC_LOCK' is not allowed on this cluster" in status["message"]
-    assert Allowed().capabilities == ()
+    assert DocumentPermissions().capabilities == ()
 
 
 def test_a_running_job_takes_the_size_that_kubectl_scale_gives_it(jobs: Jobs, kwok_nodes: Add) -> None:

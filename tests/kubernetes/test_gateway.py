@@ -22,7 +22,7 @@ from cluster.process import wait_for
 from cluster.programs import find
 from cluster.served import PATIENCE, Services, register
 
-from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.engines.kubernetes.operator.installation import FrameworkRuntime, InstallationSettings
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -132,7 +132,9 @@ def services(program: None, real_nodes: RealCluster, tmp_path_factory: pytest.Te
     folder = tmp_path_factory.mktemp("behind")
     real_nodes.load(image.fairway(folder / "fairway.tar", ["kubernetes", "serve"]))
     installed = Installed(real_nodes.plane, folder)
-    installed.installation = Installation(image.FAIRWAY, runtimes={"default": Runtime(image.FAIRWAY)}, gateway="infra/front")
+    installed.installation = InstallationSettings(
+        image.FAIRWAY, runtimes={"default": FrameworkRuntime(image.FAIRWAY)}, gateway="infra/front"
+    )
     installed.install()
     (folder / "home").mkdir()
     register(folder / "home", 1, 2, 3)

@@ -16,8 +16,8 @@ from cluster.control_plane import ControlPlane
 from cluster.fixtures import skipping_what_is_missing
 from cluster.process import wait_for
 
-from fairway.engines.kubernetes.install.manifests import everything, manifests
-from fairway.engines.kubernetes.operator.installation import Installation
+from fairway.engines.kubernetes.install.manifest import everything, manifests
+from fairway.engines.kubernetes.operator.installation import InstallationSettings
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/fairway-system/deployments"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
@@ -80,7 +80,7 @@ def listed(plane: ControlPlane, path: str, name: str) -> list[dict[str, Any]]:
 
 def installed_versions(plane: ControlPlane) -> dict[str, str]:
     """What is there of ours, as the API server counts its changes."""
-    asked = [one for one in everything(Installation(image="x")) if one["kind"] != "PodMonitor"]
+    asked = [one for one in everything(InstallationSettings(image="x")) if one["kind"] != "PodMonitor"]
     told = plane.kubectl(
         "get",
         "-f",
@@ -101,7 +101,7 @@ def test_the_plan_changes_nothing_and_kubectl_takes_it_in_one_go(plane: ControlP
     told = fairway("install", "kubernetes", "--image", "fairway:1", "--plan", "-o", "yaml")
     assert told.returncode == 0, told.stderr
     objects = list(yaml.safe_load_all(told.stdout))
-    assert objects == json.loads(json.dumps(manifests(Installation(image="fairway:1"))))
+    assert objects == json.loads(json.dumps(manifests(InstallationSettings(image="fairway:1"))))
     assert "nothing was changed" in told.stderr
     assert plane.get("/api/v1/namespaces/fairway-system")[0] == 404
     before = everything_there(plane)
@@ -164,7 +164,7 @@ def test_all_our_pods_are_admitted_where_pods_must_be_restricted(plane: ControlP
     wait_for("its account", lambda: plane.get(f"/api/v1/namespaces/{name}/serviceaccounts/default")[0] == 200)
     templates = {
         one["metadata"]["name"]: one["spec"]["template"]
-        for one in everything(Installation(image="fairway:1", namespace=name))
+        for one in everything(InstallationSettings(image="fairway:1", namespace=name))
         if one["kind"] in ("Deployment", "DaemonSet")
     }
     assert {"fairway-operator", "fairway-scheduler"} <= set(templates)

@@ -14,8 +14,8 @@ from cluster.record import API_SERVICE, Person, available, lead_to_operator
 
 from fairway import Client
 from fairway.errors import ConflictError
-from fairway.sdk.cluster import Cluster, lost
-from fairway.sdk.wire import Reply
+from fairway.sdk.transport.cluster import ClusterConnection, lost
+from fairway.sdk.transport.http import SocketReply
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -73,12 +73,12 @@ def names(installed: Installed, namespace: str) -> list[str]:
     return sorted(one["metadata"]["name"] for one in installed.plane.get(Jobs(installed, namespace).path)[1]["items"])
 
 
-class Torn(Cluster):
+class Torn(ClusterConnection):
     """Loses the first answers to each submit."""
 
     losses = 2
 
-    def request(self, method: str, path: str, *args: Any, **given: Any) -> Reply:
+    def request(self, method: str, path: str, *args: Any, **given: Any) -> SocketReply:
         reply = super().request(method, path, *args, **given)
         if (method, path) == ("POST", "/v1/jobs") and self.losses:
             self.losses -= 1

@@ -16,11 +16,11 @@ from cluster import image
 from cluster.nodes import RealCluster
 from cluster.process import wait_for
 
-from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.install.manifests import manifests
-from fairway.engines.kubernetes.operator.installation import Installation, Runtime
-from fairway.spec.document import read_documents
-from fairway.spec.writer import write
+from fairway.engines.kubernetes import annotation
+from fairway.engines.kubernetes.install.manifest import manifests
+from fairway.engines.kubernetes.operator.installation import FrameworkRuntime, InstallationSettings
+from fairway.spec.text.document import read_documents
+from fairway.spec.text.writer import write
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "15-mpi"
@@ -40,13 +40,13 @@ class MpiCluster:
         made = [ROOT / "scripts" / "framework-venv", "mpi"]
         python = subprocess.run(made, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
         venv = str(Path(python).parents[1])
-        runtime = Runtime(
+        runtime = FrameworkRuntime(
             image.FAIRWAY,
             env={"PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": "/tmp"},
             volumes=({"name": "venv", "hostPath": {"path": venv}},),
             mounts=({"name": "venv", "mountPath": venv, "readOnly": True},),
         )
-        self.installation = Installation(
+        self.installation = InstallationSettings(
             record={"emptyDir": {}},
             image=image.FAIRWAY,
             runtimes={"default": runtime},
@@ -76,7 +76,7 @@ class MpiCluster:
         """The document of a folder, as it is, with the folder's code."""
         (document,) = read_documents((folder / "job.yaml").read_text())
         found = yaml.safe_load(write(document, "kubernetes"))
-        found["metadata"] = {"name": name, "namespace": "default", "annotations": {marks.CODE: f"{name}-code"}}
+        found["metadata"] = {"name": name, "namespace": "default", "annotations": {annotation.CODE: f"{name}-code"}}
         code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-code"}, "binaryData": bundle(folder)}
         for one in (code, found):
             self.kubectl("create", "-f", "-", given=json.dumps(one))
@@ -95,14 +95,18 @@ class MpiCluster:
             self.kubectl("-n", "fairway-system", "logs", f"deploy/fairway-{one}", "--tail=20")
             for one in ("operator", "scheduler")
         ]
-        words += [self.kubectl("logs", "-l", f"{marks.RUN}={name}", "--tail=20", "--prefix", "-c", "task")]
+        words += [self.kubectl("logs", "-l", f"{annotation.RUN}={name}", "--tail=20", "--prefix", "-c", "task")]
         return "\n".join(words)
 
     def nodes_of(self, name: str) -> dict[str, str]:
         """Where each task of the run's first attempt is or was."""
-        pods = json.loads(self.kubectl("get", "pods", "-l", f"{marks.RUN}={name},{marks.ATTEMPT}=0", "-o", "json"))["items"]
+        pods = json.loads(self.kubectl("get", "pods", "-l", f"{annotation.RUN}={name},{annotation.ATTEMPT}=0", "-o", "json"))[
+            "items"
+        ]
         return {
-            f"{pod['metadata']['labels'][marks.ROLE]}-{pod['metadata']['labels'][marks.INDEX]}": pod["spec"].get("nodeName", "")
+            f"{pod['metadata']['labels'][annotation.ROLE]}-{pod['metadata']['labels'][annotation.INDEX]}": pod["spec"].get(
+                "nodeName", ""
+            )
             for pod in pods
         }
 

@@ -28,9 +28,9 @@ from cluster.record import API_SERVICE, start_operator
 from cluster.served import write_model
 
 from fairway import Client
-from fairway.engines.kubernetes.install.aggregation import REGISTRY_READER
-from fairway.engines.kubernetes.install.vouching import vouching
-from fairway.registry.manifest import Entry, Manifest
+from fairway.engines.kubernetes.install.api_service import REGISTRY_READER
+from fairway.engines.kubernetes.install.submitter_policy import vouching
+from fairway.registry.manifest import FolderManifest, ManifestEntry
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -289,7 +289,7 @@ def asked_by_digest_and_reference(world: World) -> dict[str, Callable[[], Answer
 
     def own_manifest() -> Answer:
         """A manifest of his own that names the weights of others."""
-        spelled = Manifest((Entry("w", 0o644, 9000, world.weights),)).encoded()
+        spelled = FolderManifest((ManifestEntry("w", 0o644, 9000, world.weights),)).encoded()
         digest = hashlib.sha256(spelled).hexdigest()
         head = {"parts": [{"digest": digest, "size": len(spelled), "offset": 0, "length": len(spelled)}]}
         assert bob("POST", f"{at}/blobs", json.dumps(head).encode() + b"\n" + spelled)[0] == 200

@@ -18,8 +18,8 @@ from cluster.control_plane import ControlPlane
 from cluster.installed import Installed
 from cluster.process import wait_for
 
-from fairway.engines.kubernetes.install.aggregation import caller_roles
-from fairway.engines.kubernetes.install.roles import CLUSTER_RULES, OWN_RULES
+from fairway.engines.kubernetes.install.api_service import caller_roles
+from fairway.engines.kubernetes.install.rbac_rule import CLUSTER_RULES, OWN_RULES
 
 pytestmark = pytest.mark.last
 

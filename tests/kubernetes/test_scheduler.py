@@ -12,7 +12,7 @@ from cluster.control_plane import ControlPlane
 from cluster.installed import SYSTEM, Installed
 from cluster.process import wait_for
 
-from fairway.engines.kubernetes.scheduler import memory
+from fairway.engines.kubernetes.scheduler import memory_store
 
 Add = Callable[..., list[str]]
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -321,7 +321,7 @@ def _remembers(installed: Installed, pods: Pods, queue: str) -> None:
     before = {pod["metadata"]["name"]: _node(pod) for pod in pods.all()}
     installed.stop()
     kept = pods.plane.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/fairway-scheduler-memory")[1]["data"]["memory"]
-    assert queue in memory.read(kept).usage
+    assert queue in memory_store.read(kept).usage
     installed.start("scheduler")
     pods.make("later")
     pods.node("later")

@@ -25,10 +25,10 @@ from cluster.process import wait_for
 from cluster.record import Person, available
 from cluster.served import write_model
 
-from fairway.app.system import SystemClock
-from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.install.manifests import endpoint, manifests
-from fairway.engines.kubernetes.operator.installation import Installation, Runtime
+from fairway.app.system.clock import SystemClock
+from fairway.engines.kubernetes import annotation
+from fairway.engines.kubernetes.install.manifest import endpoint, manifests
+from fairway.engines.kubernetes.operator.installation import FrameworkRuntime, InstallationSettings
 from fairway.serving.router.access.self_signed import renew
 
 pytestmark = pytest.mark.timeout(600)
@@ -157,14 +157,14 @@ class Place:
         runs = folder / "runs"
         runs.mkdir()
         runs.chmod(0o777)  # pods that the nodes run as others than root must get there
-        table = {"default": Runtime(image.FAIRWAY)}
+        table = {"default": FrameworkRuntime(image.FAIRWAY)}
         record = folder / "record"
         record.mkdir()
         record.chmod(0o777)
         volumes: dict[str, Any] = {
             name: {"hostPath": {"path": str(at)}} for name, at in (("run_volume", runs), ("record", record))
         }
-        self.installation = Installation(image=image.FAIRWAY, runtimes=table, **volumes)
+        self.installation = InstallationSettings(image=image.FAIRWAY, runtimes=table, **volumes)
 
     def install(self) -> None:
         """Everything that is applied on a cluster of one's own, and the image on its nodes."""
@@ -188,7 +188,7 @@ class Place:
         code = {"code.tar.gz": base64.b64encode(packed.getvalue()).decode()}
         self.make({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-code"}, "binaryData": code})
         role = {"replicas": {"min": 1, "max": 1}, "command": ["python3", "-c", program], "resources": {"cpu": "100m"}}
-        metadata = {"name": name, "annotations": {marks.CODE: f"{name}-code"}}
+        metadata = {"name": name, "annotations": {annotation.CODE: f"{name}-code"}}
         spec = {"framework": "command", "roles": {"worker": role}, "outputs": {"model": "adds", **outputs}}
         self.make({"apiVersion": "fairway.dev/v1alpha1", "kind": "TrainingJob", "metadata": metadata, "spec": spec})
         phase = "jsonpath={.status.phase}"

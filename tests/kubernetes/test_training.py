@@ -18,11 +18,11 @@ from cluster import image
 from cluster.nodes import RealCluster
 from cluster.process import wait_for
 
-from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.install.manifests import manifests
-from fairway.engines.kubernetes.operator.installation import Allowed, Installation, Runtime
-from fairway.spec.document import read_documents
-from fairway.spec.writer import write
+from fairway.engines.kubernetes import annotation
+from fairway.engines.kubernetes.install.manifest import manifests
+from fairway.engines.kubernetes.operator.installation import DocumentPermissions, FrameworkRuntime, InstallationSettings
+from fairway.spec.text.document import read_documents
+from fairway.spec.text.writer import write
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -40,13 +40,16 @@ class Cluster:
         # Pods that the nodes run as others than root must get there.
         self.runs.chmod(0o777)
         cache = folder / "cache"
-        made = {name: Runtime(image.FAIRWAY, **_framework(Path(python).parents[1], cache)) for name, python in pythons.items()}
-        self.installation = Installation(
+        made = {
+            name: FrameworkRuntime(image.FAIRWAY, **_framework(Path(python).parents[1], cache))
+            for name, python in pythons.items()
+        }
+        self.installation = InstallationSettings(
             image=image.FAIRWAY,
             runtimes=made,
             run_volume={"hostPath": {"path": str(self.runs)}},
             record={"emptyDir": {}},
-            allowed=Allowed(host_paths=(str(EXAMPLES),)),
+            allowed=DocumentPermissions(host_paths=(str(EXAMPLES),)),
         )
         fetch = [sys.executable, str(EXAMPLES / "data" / "mnist.py"), "--to", str(cache)]
         subprocess.run(fetch, check=True, capture_output=True)
@@ -72,7 +75,7 @@ class Cluster:
         """A folder with a document and its code; paths are made absolute, as whoever submits does."""
         (document,) = read_documents((folder / "job.yaml").read_text())
         found = yaml.safe_load(write(document, "kubernetes"))
-        found["metadata"] = {"name": name, "namespace": "default", "annotations": {marks.CODE: f"{name}-code"}}
+        found["metadata"] = {"name": name, "namespace": "default", "annotations": {annotation.CODE: f"{name}-code"}}
         data = found["spec"].get("data", {})
         found["spec"]["data"] = {key: str((folder / path).resolve()) for key, path in data.items()}
         found["spec"].update(changes)
@@ -134,7 +137,7 @@ def test_two_workers_on_two_nodes_train_as_they_do_here(cluster: Cluster) -> Non
     roles = {"worker": {"replicas": {"min": 2, "max": 2}, "command": ["python", "train.py"], "placement": {"apart": True}}}
     cluster.submit("01-first-job", "first", roles=roles)
     status = cluster.until("first", "Succeeded")
-    pods = json.loads(cluster.kubectl("get", "pods", "-l", f"{marks.RUN}=first", "-o", "json"))["items"]
+    pods = json.loads(cluster.kubectl("get", "pods", "-l", f"{annotation.RUN}=first", "-o", "json"))["items"]
     assert {pod["spec"]["nodeName"] for pod in pods} == {"node-1", "node-2"}
     reported = dict(part.split(" ") for part in status["progress"].split(", "))
     assert float(reported["accuracy"]) > 0.95

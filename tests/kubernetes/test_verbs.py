@@ -21,9 +21,9 @@ from cluster.served import Services, register, write_model
 
 from fairway import Client
 from fairway.errors import DeniedError
-from fairway.sdk import uploading
-from fairway.sdk.cluster import Cluster
-from fairway.sdk.wire import Reply
+from fairway.sdk.submission import file_upload
+from fairway.sdk.transport.cluster import ClusterConnection
+from fairway.sdk.transport.http import SocketReply
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -276,16 +276,16 @@ def test_files_of_ones_own_machine_become_versions_that_runs_and_services_use(
     model, home = ann.work / "model", installed.folder / "home"
     (model / "more").mkdir(parents=True)
     write_model(model / "model.onnx", 7)
-    (model / "more" / "weights.bin").write_bytes(os.urandom(3 * uploading.PIECE + 1))
+    (model / "more" / "weights.bin").write_bytes(os.urandom(3 * file_upload.PIECE + 1))
     for number in range(50):
         (model / "more" / f"{number}.txt").write_text(f"part {number}")
     assert "would become the next version of laptop" in ann.run("model", "register", "laptop", "model", "--plan").stdout
 
     # The connection is lost in the middle of the large file.
-    class Torn(Cluster):
+    class Torn(ClusterConnection):
         left = 3
 
-        def request(self, *args: Any, **given: Any) -> Reply:
+        def request(self, *args: Any, **given: Any) -> SocketReply:
             self.left -= 1
             if self.left < 0:
                 raise DeniedError("the cable was pulled")
@@ -298,7 +298,7 @@ def test_files_of_ones_own_machine_become_versions_that_runs_and_services_use(
     assert "there is no model laptop" in ann.run("model", "get", "laptop", code=3).stderr
     (part,) = (home / "blobs" / "arriving").glob("*/*.part")
     begun = part.stat()
-    assert 0 < begun.st_size < 3 * uploading.PIECE
+    assert 0 < begun.st_size < 3 * file_upload.PIECE
 
     made = ann.run("model", "register", "laptop", "model", "--metric", "accuracy=0.9", "--tag", "team=nlp")
     assert made.stdout == "laptop@1\n"

@@ -15,9 +15,9 @@ from cluster.process import wait_for
 from cluster.record import API_SERVICE, Person, start_operator
 
 import fairway
-from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.install.pod_marks import pod_marks
-from fairway.engines.kubernetes.install.vouching import vouching
+from fairway.engines.kubernetes import annotation
+from fairway.engines.kubernetes.install.pod_annotation_policy import pod_marks
+from fairway.engines.kubernetes.install.submitter_policy import vouching
 from fairway.errors import DeniedError
 
 pytestmark = pytest.mark.timeout(300)
@@ -168,9 +168,9 @@ def test_whose_turn_it_is_stands_on_pods_that_fairway_makes_alone(installed: Ins
         body = {**body, "metadata": {**body.get("metadata", {}), "name": name}}
         return plane.request("POST", f"/{root}/namespaces/{namespace}/{plural}{query}", body)
 
-    one = described("one", {marks.QUEUE: "language"})
+    one = described("one", {annotation.QUEUE: "language"})
     wait_for("the policies hold", lambda: all(make(path, body, "one")[0] == 422 for path, body in one.items()), 60.0)
-    for mark in marks.TRUSTED:
+    for mark in annotation.TRUSTED:
         for path, body in described("two", {mark: "1"}).items():
             status, answer = make(path, body, "two")
             assert (status, f"the annotation {mark} is reserved for pods that Fairway creates" in answer.get("message", "")) == (
@@ -184,17 +184,17 @@ def test_whose_turn_it_is_stands_on_pods_that_fairway_makes_alone(installed: Ins
     assert make("api/v1/pods", described("plain", {"note": "1"})["api/v1/pods"], "plain", "")[0] == 201
     here = f"/api/v1/namespaces/{namespace}/pods/plain"
     kind = "application/merge-patch+json"
-    assert plane.request("PATCH", here, {"metadata": {"annotations": {marks.PRIORITY: "9"}}}, kind)[0] == 422
+    assert plane.request("PATCH", here, {"metadata": {"annotations": {annotation.PRIORITY: "9"}}}, kind)[0] == 422
     assert plane.request("PATCH", here, {"metadata": {"annotations": {"note": "2"}}}, kind)[0] == 200
 
     # The operator makes its own, and the cluster's controllers make those of templates that it writes.
     jobs.submit("ours")
     wait_for("the operator's pod", lambda: len(jobs.pods("ours")) == 1, 60.0, jobs.what_is_there)
     (pod,) = jobs.pods("ours")
-    assert pod["metadata"]["annotations"][marks.QUEUE] == "default"
+    assert pod["metadata"]["annotations"][annotation.QUEUE] == "default"
     path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
     assert plane.request("PATCH", path, {"metadata": {"annotations": {"note": "1"}}}, kind)[0] == 200
-    assert plane.request("PATCH", path, {"metadata": {"annotations": {marks.QUEUE: "language"}}}, kind)[0] == 422
+    assert plane.request("PATCH", path, {"metadata": {"annotations": {annotation.QUEUE: "language"}}}, kind)[0] == 422
     jobs.delete("ours")
 
 
@@ -202,12 +202,12 @@ def test_pods_of_a_service_keep_their_queue(installed: Installed, namespace: str
     plane = installed.plane
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     wait_for("the service account", lambda: plane.get(accounts)[0] == 200)
-    body = described("served", {marks.QUEUE: "language"})["apis/apps/v1/deployments"]
+    body = described("served", {annotation.QUEUE: "language"})["apis/apps/v1/deployments"]
     body = {"apiVersion": "apps/v1", "kind": "Deployment", **body, "metadata": {"name": "served", "namespace": namespace}}
     operator = plane.kubeconfig("system:serviceaccount:fairway-system:fairway-operator", ["system:serviceaccounts"])
     plane.kubectl("--kubeconfig", str(operator), "apply", "--server-side", "-f", "-", given=json.dumps(body))
     path = f"/api/v1/namespaces/{namespace}/pods?labelSelector=app%3Dserved"
     wait_for("the controllers' pod", lambda: len(plane.get(path)[1]["items"]) == 1, 60.0)
     (pod,) = plane.get(path)[1]["items"]
-    assert pod["metadata"]["annotations"][marks.QUEUE] == "language"
+    assert pod["metadata"]["annotations"][annotation.QUEUE] == "language"
     plane.kubectl("-n", namespace, "delete", "deployment", "served", "--wait=false")

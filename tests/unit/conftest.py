@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.testing.fake_daemon import FakeDaemon
+from fairway.testing.fake.fake_daemon import FakeDaemon
 
 
 @pytest.fixture

@@ -8,35 +8,35 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fairway.api.datasets import Datasets
-from fairway.api.documents import Documents
-from fairway.api.inside import Inside
-from fairway.api.jobs import Jobs
-from fairway.api.keys import KeyRoutes
-from fairway.api.machine import Machine
-from fairway.api.models import Models
-from fairway.api.problems import Guard
-from fairway.api.queues import Queues
-from fairway.api.services import ServiceRoutes
-from fairway.api.showing import About, Showing
+from fairway.api.daemon import DaemonRoutes
+from fairway.api.dataset import DatasetRoutes
+from fairway.api.document import DocumentRoutes
+from fairway.api.http.error import ErrorMiddleware
+from fairway.api.job import JobRoutes
+from fairway.api.key import KeyRoutes
+from fairway.api.model import ModelRoutes
+from fairway.api.queue import QueueRoutes
+from fairway.api.service import ServiceRoutes
+from fairway.api.task import TaskRoutes
+from fairway.api.view_builder import DaemonInfo, ViewBuilder
 from fairway.app.application import Application
 
-__all__ = ["About", "make_api"]
+__all__ = ["DaemonInfo", "make_api"]
 
 
-def make_api(application: Application, about: About, now: Callable[[], float] | None = None) -> ASGIApp:
+def make_api(application: Application, about: DaemonInfo, now: Callable[[], float] | None = None) -> ASGIApp:
     """Build all routes of one application. `now` is the clock for ages; by default the application's."""
-    showing = Showing(application, about, now or application.clock.now)
+    showing = ViewBuilder(application, about, now or application.clock.now)
     groups = (
-        Jobs(application, showing),
-        Documents(application, showing),
-        Inside(application),
-        Datasets(application),
-        Models(application),
-        Queues(application),
+        JobRoutes(application, showing),
+        DocumentRoutes(application, showing),
+        TaskRoutes(application),
+        DatasetRoutes(application),
+        ModelRoutes(application),
+        QueueRoutes(application),
         ServiceRoutes(application, showing.now),
         KeyRoutes(application, showing.now),
-        Machine(application, showing),
+        DaemonRoutes(application, showing),
     )
     routes: list[BaseRoute] = [route for group in groups for route in group.routes()]
     router = Router(routes, redirect_slashes=False, default=_nothing_here)
@@ -46,7 +46,7 @@ def make_api(application: Application, about: About, now: Callable[[], float] | 
         scope["app"] = serve
         await router(scope, receive, send)
 
-    return Guard(serve, about.version)
+    return ErrorMiddleware(serve, about.version)
 
 
 async def _nothing_here(_scope: Scope, _receive: Receive, _send: Send) -> None:

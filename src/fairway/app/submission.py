@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fairway.app.receipt import Once
+from fairway.app.idempotency import IdempotentRequest
 from fairway.spec.job import TrainingJob
-from fairway.state.job import Job, JobKey, Origin
-from fairway.state.receipt import Receipt
+from fairway.state.job import JobKey, JobState, SubmissionOrigin
+from fairway.state.request_receipt import RequestReceipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Submission:
     """One document and its origin."""
 
     document: TrainingJob
-    origin: Origin = Origin()
+    origin: SubmissionOrigin = SubmissionOrigin()
     environment: dict[str, str] | None = None
     """The caller's environment: all of it for runs in place, the machine-specific part for others.
 
@@ -30,10 +30,10 @@ class Submission:
     """The run's own name, if an object of a cluster has one already; empty: the next number of its series."""
 
 
-class Submissions(Protocol):
+class SubmissionStore(Protocol):
     """Stores what a run needs from its caller: after `receive` and `keep` the run no longer depends on the caller."""
 
-    async def receive(self, submission: Submission) -> Origin:
+    async def receive(self, submission: Submission) -> SubmissionOrigin:
         """Check the code's folder and snapshot its content; return the origin with the digest. Refusals change nothing."""
         ...
 
@@ -48,7 +48,7 @@ class Submissions(Protocol):
         """Store environment and files in the run's folder."""
         ...
 
-    async def fingerprint(self, job: Job) -> str:
+    async def fingerprint(self, job: JobState) -> str:
         """Return the current digest of the folder in which a run works in place; empty if there is none."""
         ...
 
@@ -64,13 +64,15 @@ def written(asked: Iterable[Submission]) -> list[str]:
     return parts
 
 
-def in_order(standing: Sequence[Job | None], made: Sequence[Job]) -> list[tuple[Job, bool]]:
+def in_order(standing: Sequence[JobState | None], made: Sequence[JobState]) -> list[tuple[JobState, bool]]:
     """Return the run of each document, and whether it was created now: existing runs stay unchanged, the others are `made`."""
     new = iter(made)
     return [(existing, False) if existing is not None else (next(new), True) for existing in standing]
 
 
-def receipt_of(once: Once, standing: Sequence[Job | None], made: Sequence[Job]) -> tuple[Receipt, ...]:
+def receipt_of(
+    once: IdempotentRequest, standing: Sequence[JobState | None], made: Sequence[JobState]
+) -> tuple[RequestReceipt, ...]:
     """Return the receipt of a request that created the runs `made` and left the runs `standing` unchanged."""
     runs = in_order(standing or [None] * len(made), made)
     return once.receipt([job.key for job, _ in runs], [job.key for job, new in runs if not new])

@@ -13,57 +13,57 @@ from pathlib import Path
 
 import uvloop
 
-from fairway.api.asgi import About, make_api
+from fairway.api.asgi import DaemonInfo, make_api
 from fairway.api.mlflow.asgi import make_mlflow
-from fairway.api.mlflow.door import Door
+from fairway.api.mlflow.endpoint import MlflowEndpoint
 from fairway.app.application import Application
-from fairway.app.service_keys import ServiceKeys
-from fairway.app.service_ports import Serving
-from fairway.app.services import Services
-from fairway.app.system import CLOCK, SystemClock
-from fairway.app.tracking import Speaker, Tracking
-from fairway.app.tracking_models import TrackedModels
-from fairway.bootstrap.servers import DaemonServer, SecondServer, config
-from fairway.bootstrap.upkeep import DATABASE, attach
-from fairway.devices.probe import pick_probe
-from fairway.engines.local.artifacts import LocalArtifacts
+from fairway.app.key import KeyUseCases
+from fairway.app.port.serving import ServingPorts
+from fairway.app.service import ServiceUseCases
+from fairway.app.system.clock import CLOCK, SystemClock
+from fairway.app.tracking.model import TrackedModelUseCases
+from fairway.app.tracking.run import TokenCaller, TrackingUseCases
+from fairway.bootstrap.database import DATABASE, attach
+from fairway.bootstrap.server import DaemonServer, EmbeddedServer, config
+from fairway.devices.device_probe import pick_probe
+from fairway.engines.local.artifact import LocalArtifacts
 from fairway.engines.local.engine import LocalEngine
-from fairway.engines.local.folders import Home
-from fairway.engines.local.kept import LocalKept
-from fairway.engines.local.provision.callers import forget_environments
-from fairway.engines.local.provision.prepare import Preparer
-from fairway.engines.local.secrets import FileSecrets
-from fairway.engines.local.submissions import LocalSubmissions
+from fairway.engines.local.home import EngineHome
+from fairway.engines.local.provision.caller_environment import forget_environments
+from fairway.engines.local.provision.preparer import RunPreparer
+from fairway.engines.local.run_record import LocalRunRecords
+from fairway.engines.local.secret import FileSecrets
+from fairway.engines.local.submission import LocalSubmissions
 from fairway.errors import UnavailableError
-from fairway.registry.dataset import Datasets
-from fairway.registry.model import Models
-from fairway.registry.remote import open_blobs
-from fairway.sdk import place
-from fairway.serving.admission import ModelAdmission
-from fairway.serving.router.access.refused import endpoint_lacks
-from fairway.serving.router.chosen import ChosenRouter, needs_own
-from fairway.serving.router.envoy import EnvoyRouter, find_envoy
-from fairway.serving.router.home import ROUTERS
-from fairway.serving.router.local import LocalRouter
-from fairway.serving.samples import SampleFolders
-from fairway.serving.watch import HttpWatch
+from fairway.registry.dataset import DatasetRegistry
+from fairway.registry.model import ModelRegistry
+from fairway.registry.remote_blob import open_blobs
+from fairway.sdk.transport import local_path
+from fairway.serving.model_admission import ModelAdmission
+from fairway.serving.replica_prober import HttpReplicaProber
+from fairway.serving.router.access.endpoint_check import endpoint_lacks
+from fairway.serving.router.daemon.local_router import LocalRouter
+from fairway.serving.router.daemon.router_selector import RouterSelector, needs_own
+from fairway.serving.router.envoy.envoy_router import EnvoyRouter, find_envoy
+from fairway.serving.router.router_folder import ROUTERS
+from fairway.serving.sample_folder import LocalSampleFolder
 from fairway.settings import Settings
 from fairway.state.job import JobKey
 from fairway.state.service import ServiceKey
-from fairway.stores.sqlite.opening import open_store
-from fairway.stores.sqlite.upkeep import Upkeep, is_suspect
+from fairway.stores.sqlite.maintenance import StoreMaintenance, is_suspect
+from fairway.stores.sqlite.recovery import open_store
 from fairway.version import VERSION
 
 MOST_RESTARTS = 5
 """Maximum number of times one process reopens its database after damage."""
 
 
-def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
+def build(settings: Settings, door: MlflowEndpoint) -> tuple[Application, StoreMaintenance]:
     """Build the application with the local engine, and the upkeep of its database."""
-    home = Home.open(settings.home)
+    home = EngineHome.open(settings.home)
     clock = SystemClock(settings.home / CLOCK)
     blobs = open_blobs(home.path / "blobs", settings.blobs)
-    kept_runs = LocalKept(home, clock)
+    kept_runs = LocalRunRecords(home, clock)
     opened = open_store(home.path / DATABASE, clock.now(), kept_runs.any, suspect=is_suspect(home.path))
     store = opened.store
     if opened.recovery is None and not store.active_jobs():
@@ -74,7 +74,7 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
         machine_folder=settings.machine_folder,
         node_name=settings.node_name,
         probe=pick_probe(settings.fake_gpus, settings.machine_folder),
-        preparer=Preparer(home, blobs=blobs),
+        preparer=RunPreparer(home, blobs=blobs),
         reveal=hidden.reveal,
         clock=clock,
         cpus=settings.cpus,
@@ -82,7 +82,7 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
         tracks=door.variables,
         held=door.held,
     )
-    models = Models(home.path, blobs)
+    models = ModelRegistry(home.path, blobs)
     # Socket paths must be short, so they are placed beside the daemon's own socket.
     own_router = LocalRouter(home.path / ROUTERS, settings.socket.parent, clock, hosts=settings.hosts)
     router = choose_router(settings, home, clock, own_router)
@@ -92,9 +92,9 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
         clock,
         hidden,
         LocalSubmissions(home, blobs),
-        Datasets(home.path, blobs),
+        DatasetRegistry(home.path, blobs),
         models=models,
-        serving=Serving(router, HttpWatch(clock), models, sys.executable, SampleFolders(home.path / "jobs")),
+        serving=ServingPorts(router, HttpReplicaProber(clock), models, sys.executable, LocalSampleFolder(home.path / "jobs")),
     )
     application.loop.stalls.after = settings.stall_after
     engine.activity.every = min(engine.activity.every, settings.stall_after / 4)
@@ -113,15 +113,15 @@ def build(settings: Settings, door: Door) -> tuple[Application, Upkeep]:
     return application, upkeep
 
 
-def guard_endpoints(services: Services, own: LocalRouter, clock: SystemClock) -> None:
+def guard_endpoints(services: ServiceUseCases, own: LocalRouter, clock: SystemClock) -> None:
     """Give services API keys and certificates, which their router stores and checks."""
-    services.keys = ServiceKeys(own, clock, secrets.token_hex)
+    services.keys = KeyUseCases(own, clock, secrets.token_hex)
     services.keys.noted = lambda service, reason, message: services.note(ServiceKey(*service.split("/", 1)), reason, message)
     services.access_state = own.access_state
     services.check_endpoint = lambda service: endpoint_lacks(service, clock.now())
 
 
-def choose_router(settings: Settings, home: Home, clock: SystemClock, own: LocalRouter) -> ChosenRouter:
+def choose_router(settings: Settings, home: EngineHome, clock: SystemClock, own: LocalRouter) -> RouterSelector:
     """Build Fairway's own router and Envoy, and choose which of them new services get."""
     program: Path | None = None
     try:
@@ -131,40 +131,40 @@ def choose_router(settings: Settings, home: Home, clock: SystemClock, own: Local
             raise
     # Also if Envoy is not wanted or no longer installed: routers started earlier must be ended.
     envoy = EnvoyRouter(program or Path("envoy"), home.path / "envoys", settings.socket.parent, clock, settings.hosts)
-    return ChosenRouter(
+    return RouterSelector(
         own, envoy, wanted=program is not None and settings.router != "fairway", tokens=own.outcome_token, logs=own.access_folder
     )
 
 
-def about(settings: Settings) -> About:
+def about(settings: Settings) -> DaemonInfo:
     """Return information about the daemon."""
     try:
         envoy = f"Envoy at {find_envoy()}"
     except UnavailableError as problem:
         envoy = problem.fix
     uses_envoy = settings.router != "fairway" and envoy.startswith("Envoy")
-    return About(VERSION, os.getpid(), str(settings.home), "envoy" if uses_envoy else "fairway", envoy)
+    return DaemonInfo(VERSION, os.getpid(), str(settings.home), "envoy" if uses_envoy else "fairway", envoy)
 
 
-def build_mlflow(application: Application, settings: Settings, door: Door) -> SecondServer:
+def build_mlflow(application: Application, settings: Settings, door: MlflowEndpoint) -> EmbeddedServer:
     """Build the server for MLflow clients."""
-    artifacts = LocalArtifacts(Home.open(settings.home))
+    artifacts = LocalArtifacts(EngineHome.open(settings.home))
     artifacts.forget_halves()
-    models = TrackedModels(Tracking(application.loop), artifacts, application.models)
+    models = TrackedModelUseCases(TrackingUseCases(application.loop), artifacts, application.models)
 
-    def is_there(speaker: Speaker) -> bool:
+    def is_there(speaker: TokenCaller) -> bool:
         return not speaker.run or application.store.get_job(JobKey(speaker.namespace, speaker.run)) is not None
 
-    return SecondServer(config(make_mlflow(models, door.secret, is_there)))
+    return EmbeddedServer(config(make_mlflow(models, door.secret, is_there)))
 
 
 async def serve(settings: Settings) -> bool:
     """Run the daemon until it is stopped. Tasks outlive it. True: the database is damaged, and the daemon must start again."""
-    door = Door.open(settings.home)
+    door = MlflowEndpoint.open(settings.home)
     application, upkeep = build(settings, door)
     await application.loop.start()
     await application.models.start()
-    forget_environments(Home.open(settings.home), application.is_over)
+    forget_environments(EngineHome.open(settings.home), application.is_over)
     loop_task = asyncio.create_task(application.loop.run())
     # Listen only now, so that every client that can connect gets a response.
     listener = _listen(settings)
@@ -192,7 +192,7 @@ async def serve(settings: Settings) -> bool:
 
 def _listen(settings: Settings) -> socket.socket:
     """Create the daemon's socket, accessible only to its owner. The caller holds the home's lock, so an old socket is unused."""
-    place.make_runtime_folder(str(settings.socket.parent))
+    local_path.make_runtime_folder(str(settings.socket.parent))
     with contextlib.suppress(FileNotFoundError):
         settings.socket.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -202,8 +202,8 @@ def _listen(settings: Settings) -> socket.socket:
     finally:
         os.umask(old_umask)
     listener.listen(512)
-    link = settings.home / place.SOCKET_LINK
-    new_link = settings.home / f".{place.SOCKET_LINK}.{os.getpid()}"
+    link = settings.home / local_path.SOCKET_LINK
+    new_link = settings.home / f".{local_path.SOCKET_LINK}.{os.getpid()}"
     new_link.symlink_to(settings.socket)
     new_link.replace(link)
     return listener

@@ -20,64 +20,64 @@ import msgspec
 import uvloop
 from starlette.types import ASGIApp
 
-from fairway.api.given import make_given
 from fairway.api.mlflow.token import token_of
-from fairway.api.told import Refused, make_told
-from fairway.app import crash
+from fairway.api.pods.download import make_given
+from fairway.api.pods.metric import Refused, make_told
 from fairway.app.application import Application
-from fairway.app.fault import Faults
-from fairway.app.resizing import resize
+from fairway.app.job_resize import resize
+from fairway.app.loop.fault_register import FaultRegister
 from fairway.app.submission import Submission
-from fairway.app.system import SystemClock
-from fairway.app.tracking import Speaker
-from fairway.bootstrap.leaves import Leaves, publish
+from fairway.app.system import crash_point
+from fairway.app.system.clock import SystemClock
+from fairway.app.tracking.run import TokenCaller
+from fairway.bootstrap.cluster_api import ClusterApi
+from fairway.bootstrap.cluster_registry import ClusterRegistry, ClusterSubmissions
+from fairway.bootstrap.cluster_serving import ClusterServing, ServingMirrors
+from fairway.bootstrap.database import DATABASE, attach
+from fairway.bootstrap.pod_certificate import PodCertificateRoutes, publish
+from fairway.bootstrap.pod_route import entitling, following, given_to_pods, output_place, plain_of_older, samples_of
 from fairway.bootstrap.pod_server import PodServer
-from fairway.bootstrap.pods import entitling, following, given_to_pods, output_place, plain_of_older, samples_of
-from fairway.bootstrap.record import Record
-from fairway.bootstrap.registry import ClusterSubmissions, Registry
-from fairway.bootstrap.serving import ClusterServing, ServingMirrors
-from fairway.bootstrap.upkeep import DATABASE, attach
-from fairway.engines.kubernetes import health
-from fairway.engines.kubernetes.authority import for_endpoint
-from fairway.engines.kubernetes.client import config as clusters
-from fairway.engines.kubernetes.client import errors, kinds
-from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.client.connection import Connection
-from fairway.engines.kubernetes.client.mirror import Mirror, all_synced
-from fairway.engines.kubernetes.client.watch import Scope, Unreadable
-from fairway.engines.kubernetes.controller import Controller
-from fairway.engines.kubernetes.leader import Leader
-from fairway.engines.kubernetes.lifetime import until_told
-from fairway.engines.kubernetes.marks import BLOB, CODE, MANAGED_BY, MANAGER, RUN
-from fairway.engines.kubernetes.objects import Custom
+from fairway.engines.kubernetes import health_endpoint
+from fairway.engines.kubernetes.annotation import BLOB, CODE, MANAGED_BY, MANAGER, RUN
+from fairway.engines.kubernetes.certificate_authority import for_endpoint
+from fairway.engines.kubernetes.client import api_resource, errors
+from fairway.engines.kubernetes.client import kubeconfig as clusters
+from fairway.engines.kubernetes.client.api import ApiClient
+from fairway.engines.kubernetes.client.connection import ApiConnection
+from fairway.engines.kubernetes.client.informer import Informer, all_synced
+from fairway.engines.kubernetes.client.watch import UndecodableObject, WatchScope
+from fairway.engines.kubernetes.controller import KeyController
+from fairway.engines.kubernetes.identity.caller import ClusterGroups
+from fairway.engines.kubernetes.identity.pod_authenticator import PodAuthenticator
+from fairway.engines.kubernetes.leader_election import LeaderElection
+from fairway.engines.kubernetes.objects import CustomObject
 from fairway.engines.kubernetes.objects.meta import key_of
-from fairway.engines.kubernetes.operator.boards import Boards
-from fairway.engines.kubernetes.operator.cluster_nodes import both
 from fairway.engines.kubernetes.operator.engine import BY_RUN, KubernetesEngine, by_run
-from fairway.engines.kubernetes.operator.gangs import Gangs, Surroundings
-from fairway.engines.kubernetes.operator.happenings import Happenings
-from fairway.engines.kubernetes.operator.installation import Installation
-from fairway.engines.kubernetes.operator.intake import UID, Intake
-from fairway.engines.kubernetes.operator.keeping import Keeping
-from fairway.engines.kubernetes.operator.kept import ClusterKept
-from fairway.engines.kubernetes.operator.outside import Outside
-from fairway.engines.kubernetes.operator.stuck import Stuck
-from fairway.engines.kubernetes.people import ClusterPeople
-from fairway.engines.kubernetes.proof import Proof
+from fairway.engines.kubernetes.operator.event import EventRecorder
+from fairway.engines.kubernetes.operator.gang import GangContext, GangCreator
+from fairway.engines.kubernetes.operator.installation import InstallationSettings
+from fairway.engines.kubernetes.operator.log.archive import LogArchive
+from fairway.engines.kubernetes.operator.node import both
+from fairway.engines.kubernetes.operator.pod.start_diagnosis import PodStartDiagnosis
+from fairway.engines.kubernetes.operator.queueing_system import QueueingSystemClient
+from fairway.engines.kubernetes.operator.run.recovery import ClusterRunRecovery
+from fairway.engines.kubernetes.operator.run.tensorboard import TensorBoardReconciler
+from fairway.engines.kubernetes.operator.run.training_job import UID, TrainingJobReconciler
 from fairway.engines.kubernetes.serving.naming import BY_SERVICE, by_service
-from fairway.engines.local.secrets import FileSecrets
+from fairway.engines.kubernetes.shutdown_signal import until_told
+from fairway.engines.local.secret import FileSecrets
 from fairway.errors import FairwayError, NotFoundError, UsageError
-from fairway.registry.carried import Carried
-from fairway.serving.samples import ReceivedSamples
+from fairway.registry.upload.run_upload import RunUploads
+from fairway.serving.sample_folder import UploadedSampleFolder
 from fairway.settings import environment
-from fairway.spec.job import Replicas
-from fairway.state.event import Event
-from fairway.state.fault import Fault
-from fairway.state.job import Job, JobKey
+from fairway.spec.job import RoleReplicas
+from fairway.state.event import RunEvent
+from fairway.state.fault import WorkFault
+from fairway.state.job import JobKey, JobState
 from fairway.state.task import Task
-from fairway.stores.sqlite.opening import open_store
+from fairway.stores.sqlite.maintenance import StoreMaintenance, is_suspect
+from fairway.stores.sqlite.recovery import open_store
 from fairway.stores.sqlite.store import SqliteStore
-from fairway.stores.sqlite.upkeep import Upkeep, is_suspect
 
 LEASE = "fairway-operator"
 
@@ -112,7 +112,7 @@ class OperatorSettings:
             endpoint=given.get("FAIRWAY_OPERATOR_ENDPOINT", ""),
             crash_at=given.get("FAIRWAY_CRASH_AT", ""),
             identity=f"{given.get('HOSTNAME') or socket.gethostname()}_{os.getpid()}",
-            health_port=given.get(health.PORT, ""),
+            health_port=given.get(health_endpoint.PORT, ""),
         )
 
 
@@ -127,13 +127,13 @@ def _port(text: str) -> int:
     return port
 
 
-class ClusterRuns:
+class IntakeUseCases:
     """The use cases of the application that the intake needs."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
 
-    async def submit(self, submission: Submission) -> Job:
+    async def submit(self, submission: Submission) -> JobState:
         """Queue one run."""
         return await self._application.submit(submission)
 
@@ -142,65 +142,65 @@ class ClusterRuns:
         with contextlib.suppress(NotFoundError):
             await self._application.delete(key)
 
-    async def stop(self, key: JobKey) -> Job:
+    async def stop(self, key: JobKey) -> JobState:
         """Stop a run; it may save first."""
         return await self._application.stop(key)
 
-    async def resume(self, key: JobKey) -> Job:
+    async def resume(self, key: JobKey) -> JobState:
         """Resume a run."""
         return await self._application.resume(key)
 
-    async def resize(self, key: JobKey, sizes: Mapping[str, Replicas]) -> Job | None:
+    async def resize(self, key: JobKey, sizes: Mapping[str, RoleReplicas]) -> JobState | None:
         """Let a run save and restart with other sizes."""
         application = self._application
         return await resize(application.loop, application.store, application.clock, key, sizes)
 
-    def known(self, key: JobKey) -> Job | None:
+    def known(self, key: JobKey) -> JobState | None:
         """Return the run of that name."""
         return self._application.loop.snapshot.jobs.get(key) or self._application.store.get_job(key)
 
-    def events(self, job: Job) -> list[Event]:
+    def events(self, job: JobState) -> list[RunEvent]:
         """Return the run's events."""
         return self._application.store.events_of(str(job.key))
 
-    def tasks(self, job: Job) -> list[Task]:
+    def tasks(self, job: JobState) -> list[Task]:
         """Return every attempt of every task."""
         return self._application.tasks(job)
 
-    def faults(self, job: Job) -> tuple[Fault, ...]:
+    def faults(self, job: JobState) -> tuple[WorkFault, ...]:
         """Return the run's current faults."""
         return self._application.loop.faults.of(str(job.key))
 
 
-class Operator:
+class OperatorProcess:
     """One operator process."""
 
-    def __init__(self, settings: OperatorSettings, connection: Connection) -> None:
+    def __init__(self, settings: OperatorSettings, connection: ApiConnection) -> None:
         self._settings = settings
-        self._installation = msgspec.json.decode(settings.installation.read_bytes(), type=Installation)
+        self._installation = msgspec.json.decode(settings.installation.read_bytes(), type=InstallationSettings)
         self._clock = SystemClock()
-        self._carried = Carried(settings.home / "carried")
-        self._samples = ReceivedSamples(settings.home / "samples")
-        self._registry = Registry.open(settings.home)
-        self._reading = Client(connection)
-        self._leader = Leader(self._reading, self._installation.namespace, LEASE, settings.identity)
-        self._acting = Client(connection, permit=lambda: self._leader.leading)
+        self._carried = RunUploads(settings.home / "carried")
+        self._samples = UploadedSampleFolder(settings.home / "samples")
+        self._registry = ClusterRegistry.open(settings.home)
+        self._reading = ApiClient(connection)
+        self._leader = LeaderElection(self._reading, self._installation.namespace, LEASE, settings.identity)
+        self._acting = ApiClient(connection, permit=lambda: self._leader.leading)
         found_by = {BY_RUN: by_run, BY_SERVICE: by_service}
-        self._pods = Mirror(self._reading, kinds.PODS, Scope(labels=f"{MANAGED_BY}={MANAGER}"), found_by)
-        self._nodes = Mirror(self._reading, kinds.NODES)
-        self._gpu_nodes = Mirror(self._reading, kinds.GPU_NODES)
-        self._objects = Mirror(self._reading, kinds.TRAINING_JOBS)
+        self._pods = Informer(self._reading, api_resource.PODS, WatchScope(labels=f"{MANAGED_BY}={MANAGER}"), found_by)
+        self._nodes = Informer(self._reading, api_resource.NODES)
+        self._gpu_nodes = Informer(self._reading, api_resource.GPU_NODES)
+        self._objects = Informer(self._reading, api_resource.TRAINING_JOBS)
         self._rights = self._registry.rights(self._acting, self._clock)
-        self._record = Record(self._reading, self._acting, self._clock, self._installation, settings.home)
-        self._gangs = Gangs(
+        self._record = ClusterApi(self._reading, self._acting, self._clock, self._installation, settings.home)
+        self._gangs = GangCreator(
             self._acting,
             self._installation,
             lambda job: self._around(job, _kept_secret(settings.home)),
             both(self._nodes, self._gpu_nodes),
         )
         self._served = ServingMirrors(self._reading, self._gpu_nodes)
-        self._outside = Outside(self._reading, self._acting, self._installation.queueing)
-        self._stuck = Stuck(self._reading, lambda: self._pods, self._clock.now)
+        self._outside = QueueingSystemClient(self._reading, self._acting, self._installation.queueing)
+        self._stuck = PodStartDiagnosis(self._reading, lambda: self._pods, self._clock.now)
         self._authority = for_endpoint(settings.home, settings.endpoint, self._clock.now)
         self._trusted = self._authority.certificates if self._authority is not None else ""
         self._refused: Refused = lambda _run, _task, _words: None
@@ -210,7 +210,11 @@ class Operator:
         mirrors = (self._pods, self._nodes, self._gpu_nodes, self._objects, *self._record.mirrors, *self._served.all)
         watchers = [asyncio.create_task(mirror.run()) for mirror in mirrors]
         watchers += [asyncio.create_task(self._outside.run()), asyncio.create_task(self._stuck.run())]
-        watchers.append(asyncio.create_task(health.answer(self._settings.health_port, health.Health(mirrors, self._leader))))
+        watchers.append(
+            asyncio.create_task(
+                health_endpoint.answer(self._settings.health_port, health_endpoint.HealthEndpoint(mirrors, self._leader))
+            )
+        )
         try:
             await all_synced(*mirrors)
             await self._leader.run(self._lead)
@@ -220,7 +224,7 @@ class Operator:
 
     async def _lead(self) -> None:
         secret = _kept_secret(self._settings.home)
-        keeping = Keeping(self._acting, self._settings.home / "logs", self._carried)
+        keeping = LogArchive(self._acting, self._settings.home / "logs", self._carried)
         serving = ClusterServing(
             self._acting,
             self._pods,
@@ -239,11 +243,11 @@ class Operator:
         self._registry.take_up(application.store)
         await application.loop.start()
         await application.models.start()
-        boards = Boards(self._acting, self._installation, self._owner_of, self._clock)
-        happenings = Happenings(self._acting, self._settings.identity, self._clock)
-        intake = Intake(self._acting, self._objects, ClusterRuns(application), self._clock, boards, happenings)
+        boards = TensorBoardReconciler(self._acting, self._installation, self._owner_of, self._clock)
+        happenings = EventRecorder(self._acting, self._settings.identity, self._clock)
+        intake = TrainingJobReconciler(self._acting, self._objects, IntakeUseCases(application), self._clock, boards, happenings)
         faults = application.loop.faults
-        controller = Controller(
+        controller = KeyController(
             "TrainingJob",
             intake.look,
             failed=lambda key, error: faults.fail(key, "follow object", error),
@@ -286,16 +290,16 @@ class Operator:
         answers = plain_of_older(answers, application, self._authority, secret)
         if self._authority is None:
             return answers
-        proof = Proof(self._acting, self._installation.namespace, self._pods.get)
-        return make_given(Leaves(proof, self._authority).routes(), answers)
+        proof = PodAuthenticator(self._acting, self._installation.namespace, self._pods.get)
+        return make_given(PodCertificateRoutes(proof, self._authority).routes(), answers)
 
     async def _publish(self) -> None:
         if self._authority is not None and self._installation.agent:
             await publish(self._acting, self._installation.namespace, self._authority)
 
-    def _build(self, serving: ClusterServing, keeping: Keeping) -> tuple[Application, Upkeep]:
+    def _build(self, serving: ClusterServing, keeping: LogArchive) -> tuple[Application, StoreMaintenance]:
         home = self._settings.home
-        kept_runs = ClusterKept(self._objects, self._pods, keeping)
+        kept_runs = ClusterRunRecovery(self._objects, self._pods, keeping)
         opened = open_store(home / DATABASE, self._clock.now(), kept_runs.any, suspect=is_suspect(home))
         store, submissions = opened.store, ClusterSubmissions(self._rights)
         self._pods.listen(keeping.tailing.notice)
@@ -321,7 +325,7 @@ class Operator:
             models=self._registry.models,
             serving=serving.serving(self._registry.models, self._samples),
             places=False,
-            people=ClusterPeople(),
+            people=ClusterGroups(),
         )
         assert application.services is not None
         application.services.check_rights = submissions.check_service
@@ -343,20 +347,20 @@ class Operator:
         custom = self._objects.get(str(key))
         return _reference(custom) if custom is not None else None
 
-    def _around(self, job: Job, secret: bytes) -> Surroundings:
+    def _around(self, job: JobState, secret: bytes) -> GangContext:
         custom = self._objects.get(str(job.key))
         owner = _reference(custom) if custom is not None and custom.metadata.uid == job.labels.get(UID) else None
         code = custom.metadata.annotations.get(CODE, "") if custom is not None else ""
         code = BLOB + job.origin.code_digest if code.startswith(BLOB) else code
-        token = token_of(secret, Speaker(job.key.namespace, job.key.name))
+        token = token_of(secret, TokenCaller(job.key.namespace, job.key.name))
         find = self._registry.finder(job.key.namespace)
-        return Surroundings(owner, code, token, self._settings.endpoint, find, self._trusted)
+        return GangContext(owner, code, token, self._settings.endpoint, find, self._trusted)
 
 
-def _reference(found: Custom) -> dict[str, Any]:
+def _reference(found: CustomObject) -> dict[str, Any]:
     return {
-        "apiVersion": kinds.TRAINING_JOBS.api_version,
-        "kind": kinds.TRAINING_JOBS.kind,
+        "apiVersion": api_resource.TRAINING_JOBS.api_version,
+        "kind": api_resource.TRAINING_JOBS.kind,
         "name": found.metadata.name,
         "uid": found.metadata.uid,
         "controller": True,
@@ -364,7 +368,7 @@ def _reference(found: Custom) -> dict[str, Any]:
     }
 
 
-def _note_pod(faults: Faults, found: Unreadable) -> None:
+def _note_pod(faults: FaultRegister, found: UndecodableObject) -> None:
     """Record a fault of the run for a pod that cannot be read."""
     metadata = found.head.metadata
     run = metadata.labels.get(RUN, metadata.name)
@@ -387,8 +391,8 @@ def _kept_secret(home: Path) -> bytes:
 async def operate(settings: OperatorSettings) -> None:
     """Run the operator until it is stopped. Pods outlive it."""
     target = clusters.find(environment())
-    async with Connection(target, SystemClock()) as connection:
-        await until_told(Operator(settings, connection).run())
+    async with ApiConnection(target, SystemClock()) as connection:
+        await until_told(OperatorProcess(settings, connection).run())
 
 
 def main() -> int:
@@ -396,7 +400,7 @@ def main() -> int:
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     try:
         settings = OperatorSettings.from_environment(environment())
-        crash.arm(settings.crash_at)
+        crash_point.arm(settings.crash_at)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(operate(settings))
     except (FairwayError, errors.ApiError, OSError, msgspec.DecodeError) as error:

@@ -13,8 +13,8 @@ from collections.abc import Coroutine
 
 from starlette.types import ASGIApp
 
-from fairway.bootstrap.servers import SecondServer, config
-from fairway.engines.kubernetes.authority import Authority
+from fairway.bootstrap.server import EmbeddedServer, config
+from fairway.engines.kubernetes.certificate_authority import CertificateAuthority
 
 log = logging.getLogger("fairway.operator")
 
@@ -33,8 +33,8 @@ PAUSE = 0.1
 class PodServer:
     """Serves pods. Without an authority it uses plain HTTP only."""
 
-    def __init__(self, app: ASGIApp, port: int, authority: Authority | None) -> None:
-        self._server = SecondServer(config(app))
+    def __init__(self, app: ASGIApp, port: int, authority: CertificateAuthority | None) -> None:
+        self._server = EmbeddedServer(config(app))
         self._port = port
         self._authority = authority
         self._listening: socket.socket | None = None
@@ -106,7 +106,7 @@ class PodServer:
         finally:
             self._silent.release()
 
-    async def _renew(self, authority: Authority) -> None:
+    async def _renew(self, authority: CertificateAuthority) -> None:
         while True:
             await asyncio.sleep(RENEW_EVERY)
             with contextlib.suppress(OSError):  # Retried, weeks before the certificate expires.

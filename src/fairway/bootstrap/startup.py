@@ -9,13 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fairway.app import crash, disk
-from fairway.app.system import CLOCK, is_of_this_boot
+from fairway.app.system import crash_point, disk_error
+from fairway.app.system.clock import CLOCK, is_of_this_boot
 from fairway.bootstrap import inherited
 from fairway.errors import FairwayError, UnavailableError
-from fairway.sdk import place
-from fairway.serving.router.home import ROUTERS
-from fairway.serving.router.reopening import await_starts, reopen
+from fairway.sdk.transport import local_path
+from fairway.serving.router.daemon.port_reopener import await_starts, reopen
+from fairway.serving.router.router_folder import ROUTERS
 from fairway.settings import Settings, environment
 
 
@@ -30,14 +30,14 @@ def main() -> int:
     os.umask(0o077)
     inherited.shed()
     try:
-        crash.arm(settings.crash_at)
+        crash_point.arm(settings.crash_at)
         hold_home(settings.home)
         return _run(settings)
     except FairwayError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     except OSError as error:
-        if disk.explain(error, str(settings.home)) is None:
+        if disk_error.explain(error, str(settings.home)) is None:
             raise
         sys.stderr.write(f"{_unwritable(error, settings.home)}\n")
         return UnavailableError.exit_code
@@ -59,7 +59,7 @@ def _reopen_ports(settings: Settings) -> list[subprocess.Popen[bytes]]:
     """
     if not is_of_this_boot(settings.home / CLOCK):
         return []
-    place.make_runtime_folder(str(settings.socket.parent))
+    local_path.make_runtime_folder(str(settings.socket.parent))
     return reopen(settings.home / ROUTERS, settings.socket.parent)
 
 
@@ -68,7 +68,7 @@ def hold_home(home: Path) -> int:
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.chmod(0o700)
-        lock = os.open(home / place.LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        lock = os.open(home / local_path.LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise _unwritable(error, home) from error
     try:
@@ -85,5 +85,8 @@ def hold_home(home: Path) -> int:
 
 
 def _unwritable(error: OSError, home: Path) -> UnavailableError:
-    why, fix = disk.explain(error, str(home)) or (str(error), "set FAIRWAY_HOME to a folder on a local disk that you may write")
+    why, fix = disk_error.explain(error, str(home)) or (
+        str(error),
+        "set FAIRWAY_HOME to a folder on a local disk that you may write",
+    )
     return UnavailableError(f"the home {home} cannot be written: {why}", fix=fix)

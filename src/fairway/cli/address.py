@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairway.cli.grammar import suggest
+from fairway.cli.argument_parser import suggest
 from fairway.errors import UsageError
-from fairway.sdk.wire import quote
+from fairway.sdk.transport.http import quote
 
 JOB, QUEUE, SERVICE, MODEL, DATA = "job", "queue", "service", "model", "data"
 _FOLDERS = {JOB: "jobs", QUEUE: "queues", SERVICE: "services", MODEL: "models", DATA: "datasets"}

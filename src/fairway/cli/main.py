@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import sys
 
-from fairway.cli import verbs
+from fairway.cli import verb as cli_verb
 from fairway.errors import FairwayError, SpecError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairway.cli.grammar import Command
+    from fairway.cli.argument_parser import CliCommand
 
 INTERRUPTED = 130
 
@@ -60,24 +60,24 @@ def _dispatch(given: list[str]) -> int:
     if not given or given[0] in ("--help", "-h", "help"):
         if len(given) > 1 and given[0] == "help":
             return _dispatch([*given[1:], "--help"])
-        sys.stdout.write(verbs.overview())
+        sys.stdout.write(cli_verb.overview())
         return 0
     if given[0] in ("--version", "-V"):
         given = ["version"]
     given = _verb_first(given)
-    verb = verbs.find_verb(given[0])
+    verb = cli_verb.find_verb(given[0])
     if verb is None:
-        from fairway.cli.grammar import suggest
+        from fairway.cli.argument_parser import suggest
 
-        names = [*verbs.VERBS, *verbs.ALIASES]
-        if given[0] in verbs.HINTS:
-            raise UsageError(f"no verb is called {given[0]!r}", fix=verbs.HINTS[given[0]])
+        names = [*cli_verb.VERBS, *cli_verb.ALIASES]
+        if given[0] in cli_verb.HINTS:
+            raise UsageError(f"no verb is called {given[0]!r}", fix=cli_verb.HINTS[given[0]])
         message = f"no verb is called {given[0]!r}{suggest(given[0], names)}"
         raise UsageError(message, fix="`fairway --help` lists the verbs")
     command, rest = _choose(verb, given[1:])
     if command is None:
         return 0
-    from fairway.cli.grammar import help_text, parse
+    from fairway.cli.argument_parser import help_text, parse
 
     options = parse(command, rest)
     if options.on("help"):
@@ -87,7 +87,7 @@ def _dispatch(given: list[str]) -> int:
         return command.act(options)
     except SpecError as error:
         if command.name in ("run", "submit", "serve"):
-            from fairway.cli.document import name_flags
+            from fairway.cli.flag.job import name_flags
 
             name_flags(error, options)
         raise SpecError(list({str(mistake): mistake for mistake in error.mistakes}.values())) from error
@@ -107,11 +107,11 @@ def _verb_first(given: list[str]) -> list[str]:
 
 
 def _after_parts(name: str, flags: list[str], rest: list[str]) -> list[str]:
-    verb = verbs.find_verb(name)
+    verb = cli_verb.find_verb(name)
     return [rest[0], *flags, *rest[1:]] if verb and verb.parts and rest and not rest[0].startswith("-") else [*flags, *rest]
 
 
-def _choose(verb: verbs.Verb, rest: list[str]) -> tuple[Command | None, list[str]]:
+def _choose(verb: cli_verb.CommandVerb, rest: list[str]) -> tuple[CliCommand | None, list[str]]:
     """Return the command and its remaining arguments; the command is None if the help of the verb was printed."""
     commands = verb.load()
     if not verb.parts:
@@ -130,7 +130,7 @@ def _choose(verb: verbs.Verb, rest: list[str]) -> tuple[Command | None, list[str
     if not rest:
         message = f"fairway {verb.name} needs one of: {', '.join(verb.parts)}"
         raise UsageError(message, fix=f"`fairway {verb.name} --help` describes them")
-    from fairway.cli.grammar import suggest
+    from fairway.cli.argument_parser import suggest
 
     message = f"fairway {verb.name} has no {rest[0]!r}{suggest(rest[0], verb.parts)}"
     raise UsageError(message, fix=f"choose one of {', '.join(verb.parts)}")

@@ -5,46 +5,47 @@ from __future__ import annotations
 import os
 import sys
 
-from fairway.cli import contexts, defaults
-from fairway.cli.contexts import LOCAL
-from fairway.sdk.daemon import Daemon
+from fairway.cli import context as cli_context
+from fairway.cli import default_file
+from fairway.cli.context import LOCAL
+from fairway.sdk.transport.daemon import DaemonConnection
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from fairway.cli.grammar import Options
-    from fairway.sdk.cluster import Cluster
-    from fairway.sdk.wire import Query, Reply
+    from fairway.cli.argument_parser import CommandOptions
+    from fairway.sdk.transport.cluster import ClusterConnection
+    from fairway.sdk.transport.http import Query, SocketReply
 
 
-class Session:
+class CommandSession:
     """A running command: its options, context, namespace and daemon."""
 
-    def __init__(self, options: Options, *, here: bool = False) -> None:
+    def __init__(self, options: CommandOptions, *, here: bool = False) -> None:
         """Choose context and namespace; `here` forces this machine, whatever context is selected."""
         self.options = options
-        settings = defaults.Defaults.read(os.getcwd())
+        settings = default_file.CommandDefaults.read(os.getcwd())
         namespace = options.text("namespace") or os.environ.get("FAIRWAY_NAMESPACE", "") or settings.text("namespace")
         context = options.text("context") or os.environ.get("FAIRWAY_CONTEXT", "") or settings.text("context")
-        self.context, kubeconfig = (LOCAL, "") if here else contexts.find(context)
+        self.context, kubeconfig = (LOCAL, "") if here else cli_context.find(context)
         settings.fill(options)
-        self.cluster: Cluster | None = None
+        self.cluster: ClusterConnection | None = None
         """The cluster, if the context is one."""
         if self.context == LOCAL:
             self.namespace = namespace or "default"
-            self.daemon: Daemon | Cluster = Daemon(say=say)
+            self.daemon: DaemonConnection | ClusterConnection = DaemonConnection(say=say)
             return
-        from fairway.sdk.cluster import Cluster
+        from fairway.sdk.transport.cluster import ClusterConnection
 
-        self.daemon = self.cluster = Cluster(self.context, kubeconfig, say=say)
+        self.daemon = self.cluster = ClusterConnection(self.context, kubeconfig, say=say)
         self.context = self.cluster.target.context
         self.namespace = namespace or self.cluster.target.namespace
 
     @property
-    def here(self) -> Daemon:
+    def here(self) -> DaemonConnection:
         """The daemon of this machine."""
-        assert isinstance(self.daemon, Daemon)
+        assert isinstance(self.daemon, DaemonConnection)
         return self.daemon
 
     @property
@@ -58,7 +59,7 @@ class Session:
 
     def call(
         self, method: str, path: str, query: Query | None = None, body: object = None, *, timeout: float | None = None
-    ) -> Reply:
+    ) -> SocketReply:
         """Send a request to the daemon, in this namespace."""
         data = b""
         if body is not None:
@@ -78,7 +79,7 @@ class Session:
 
         Only for requests that honour the idempotency key, or that change nothing the second time.
         """
-        from fairway.sdk import retry
+        from fairway.sdk.transport import retry
 
         full_query = {**(query or {}), retry.KEY: key or retry.make_key()}
         return retry.persist(lambda: self.call(method, path, full_query, body).read(), self.daemon, method, path, self.namespace)

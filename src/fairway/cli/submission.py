@@ -5,34 +5,38 @@ from __future__ import annotations
 import os
 
 from fairway.cli.address import job_path
-from fairway.cli.document import read_wishes
+from fairway.cli.flag.job import read_wishes
 from fairway.cli.session import say, show_line, write, write_json
 from fairway.errors import UsageError
-from fairway.sdk import document
+from fairway.sdk.submission import document
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from fairway.cli.grammar import Options
-    from fairway.cli.session import Session
+    from fairway.cli.argument_parser import CommandOptions
+    from fairway.cli.session import CommandSession
 
 
 _NAMED = 4
 """Number of paths left out of a snapshot that a message lists."""
 
 
-def submit_body(session: Session, options: Options, *, in_place: bool, terminal: bool = False, stdin: str = "") -> dict[str, Any]:
+def submit_body(
+    session: CommandSession, options: CommandOptions, *, in_place: bool, terminal: bool = False, stdin: str = ""
+) -> dict[str, Any]:
     """Return the body of a submit from the flags and a command, which runs `in_place` or not, or a file, which decides that."""
     if session.cluster is None:
         return _local_body(session, options, in_place=in_place, terminal=terminal, stdin=stdin)
-    from fairway.cli.sending import for_cluster
+    from fairway.cli.cluster.upload import for_cluster
 
     body = _local_body(session, options, in_place=options.on("in-place"))
     return for_cluster(session, body, folder=body["origin"]["folder"], plan=options.on("plan"))
 
 
-def _local_body(session: Session, options: Options, *, in_place: bool, terminal: bool = False, stdin: str = "") -> dict[str, Any]:
+def _local_body(
+    session: CommandSession, options: CommandOptions, *, in_place: bool, terminal: bool = False, stdin: str = ""
+) -> dict[str, Any]:
     wishes = read_wishes(options)
     if options.rest:
         body: dict[str, Any] = {
@@ -52,7 +56,7 @@ def _local_body(session: Session, options: Options, *, in_place: bool, terminal:
     return body
 
 
-def like_body(session: Session, options: Options) -> dict[str, Any]:
+def like_body(session: CommandSession, options: CommandOptions) -> dict[str, Any]:
     """Return the body of a submit that repeats another run's document, changed by flags and a command."""
     run = session.fetch(job_path(options.text("like")))
     changes = document.change_document(
@@ -68,7 +72,7 @@ def _origin(folder: str, terminal: bool, stdin: str) -> dict[str, Any]:
     return document.make_run_origin(folder, interpreter=document.find_python(), terminal=terminal, stdin=stdin)
 
 
-def _read_one(session: Session, text: str, file: str) -> dict[str, Any]:
+def _read_one(session: CommandSession, text: str, file: str) -> dict[str, Any]:
     """Return the file's only document, checked by the daemon so that its mistakes are reported with their positions."""
     import yaml
 
@@ -80,7 +84,7 @@ def _read_one(session: Session, text: str, file: str) -> dict[str, Any]:
     return documents[0]
 
 
-def submit_jobs(session: Session, body: dict[str, Any], key: str = "") -> list[dict[str, Any]]:
+def submit_jobs(session: CommandSession, body: dict[str, Any], key: str = "") -> list[dict[str, Any]]:
     """Send the body and return the new runs; with a key that was used before, the runs that it created then."""
     jobs = runs_of(session.send("POST", "/v1/jobs", body, key=key))
     left_out = next((job["left_out"] for job in jobs if job.get("left_out")), ())
@@ -97,7 +101,7 @@ def runs_of(reply: dict[str, Any]) -> list[dict[str, Any]]:
     return jobs
 
 
-def show_runs(session: Session, jobs: list[dict[str, Any]]) -> None:
+def show_runs(session: CommandSession, jobs: list[dict[str, Any]]) -> None:
     """Print changed runs as data: their names, unless another format is requested."""
     if session.output == "json":
         write_json(jobs[0] if len(jobs) == 1 else {"jobs": jobs})
@@ -109,7 +113,7 @@ def show_runs(session: Session, jobs: list[dict[str, Any]]) -> None:
             session.show(job_path(job["name"]))
 
 
-def print_submitted(session: Session, jobs: list[dict[str, Any]]) -> int:
+def print_submitted(session: CommandSession, jobs: list[dict[str, Any]]) -> int:
     """Print the names of new runs as data, and the next commands as a message."""
     show_runs(session, jobs)
     for warning in (warning for job in jobs for warning in job.get("warnings") or ()):
@@ -119,7 +123,7 @@ def print_submitted(session: Session, jobs: list[dict[str, Any]]) -> int:
     return 0
 
 
-def print_plan(session: Session, path: str, body: dict[str, Any]) -> int:
+def print_plan(session: CommandSession, path: str, body: dict[str, Any]) -> int:
     """Print the daemon's plan; on a cluster as YAML or JSON, the objects that would be created.
 
     Return 1 if something is missing that a run would need.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-from fairway.cli.progress import PATIENCE, Progress
-from fairway.cli.session import Session, is_terminal, say, write
+from fairway.cli.session import CommandSession, is_terminal, say, write
+from fairway.cli.terminal.progress_bar import PATIENCE, ProgressBar
 from fairway.errors import UnavailableError, from_wire
 from fairway.units.quantity import show_bytes
 
@@ -18,10 +18,10 @@ ALL = "%2A"
 """Used in place of a name: every version of the namespace."""
 
 
-def verify(session: Session, path: str) -> int:
+def verify(session: CommandSession, path: str) -> int:
     """Show progress, then print the damaged files. Exit code 1 if there are any."""
     reply = session.call("GET", path, session.look())
-    result = _Answer().read(reply)
+    result = _VerificationReply().read(reply)
     write(result["shown"].encode("utf-8", "surrogateescape"))
     damaged = result["end"]["damaged"]
     if damaged:
@@ -30,10 +30,10 @@ def verify(session: Session, path: str) -> int:
     return 1 if damaged else 0
 
 
-class _Answer:
+class _VerificationReply:
     def __init__(self) -> None:
         self._terminal = is_terminal(2)
-        self._bar = Progress(shown=self._terminal, amount=show_bytes)
+        self._bar = ProgressBar(shown=self._terminal, amount=show_bytes)
         self._said = False
         self._patience = time.monotonic() + PATIENCE
 

@@ -8,13 +8,13 @@ were started for it, and would wait for them. It only gets what PyTorch's `init_
 from __future__ import annotations
 
 from fairway.launch import jax, mpi, mxnet, pytorch, tensorflow
-from fairway.launch.seat import Adapter, Seat
-from fairway.units.programs import Starter
+from fairway.launch.rank_position import LaunchAdapter, RankPosition
+from fairway.units.launcher import Launcher
 
 
-def variables(seat: Seat) -> dict[str, str]:
+def variables(seat: RankPosition) -> dict[str, str]:
     """Return the variables of all frameworks; those of MPI when the command calls `mpirun`."""
-    if seat.starter is Starter.MPI:
+    if seat.starter is Launcher.MPI:
         return mpi.variables(seat)
     if seat.first and not seat.starter and seat.alone and seat.starts_own_ranks:
         return pytorch.meeting_point(seat.first) | {"RANK": "0", "WORLD_SIZE": "1"}
@@ -24,21 +24,21 @@ def variables(seat: Seat) -> dict[str, str]:
     return of_tensorflow | mxnet.variables(seat) | jax.variables(seat) | pytorch.variables(seat)
 
 
-def defaults(seat: Seat) -> dict[str, str]:
+def defaults(seat: RankPosition) -> dict[str, str]:
     """Return the defaults of TensorFlow and PyTorch, or those of MPI."""
-    if seat.starter is Starter.MPI:
+    if seat.starter is Launcher.MPI:
         return mpi.defaults(seat)
     return tensorflow.defaults(seat) | pytorch.defaults(seat)
 
 
-def processes(seat: Seat) -> int:
+def processes(seat: RankPosition) -> int:
     """Return the number of processes to start: as for PyTorch; MPI starts its own ranks."""
-    return 1 if seat.starter is Starter.MPI else pytorch.processes(seat)
+    return 1 if seat.starter is Launcher.MPI else pytorch.processes(seat)
 
 
-def files(seat: Seat) -> dict[str, str]:
+def files(seat: RankPosition) -> dict[str, str]:
     """Return the hostfile of MPI."""
-    return mpi.files(seat) if seat.starter is Starter.MPI else {}
+    return mpi.files(seat) if seat.starter is Launcher.MPI else {}
 
 
-ADAPTER = Adapter(variables=variables, defaults=defaults, command=pytorch.command, processes=processes, files=files)
+ADAPTER = LaunchAdapter(variables=variables, defaults=defaults, command=pytorch.command, processes=processes, files=files)

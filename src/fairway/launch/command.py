@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fairway.launch.seat import Adapter
+from fairway.launch.rank_position import LaunchAdapter
 
-ADAPTER = Adapter()
+ADAPTER = LaunchAdapter()

@@ -7,11 +7,11 @@ variable whose presence identifies the launcher. `JAX_NUM_PROCESSES` and `JAX_PR
 
 from __future__ import annotations
 
-from fairway.launch.seat import Adapter, Seat
-from fairway.runtime import contract
+from fairway.launch.rank_position import LaunchAdapter, RankPosition
+from fairway.runtime import task_contract
 
 
-def variables(seat: Seat) -> dict[str, str]:
+def variables(seat: RankPosition) -> dict[str, str]:
     """Return the coordinator, the process's number, its devices, and the variable by which JAX recognises a launcher."""
     first = seat.first
     if first is None or seat.rank is None or seat.starter:
@@ -23,7 +23,7 @@ def variables(seat: Seat) -> dict[str, str]:
         "JAX_COORDINATOR_BIND_ADDRESS": address,
         "JAX_NUM_PROCESSES": str(seat.world_size),
         "JAX_PROCESS_ID": str(seat.rank),
-        contract.JAX_SIGN: f"{contract.NO_LAUNCHER}{address}",
+        task_contract.JAX_SIGN: f"{task_contract.NO_LAUNCHER}{address}",
         "OMPI_COMM_WORLD_SIZE": str(seat.world_size),
         "OMPI_COMM_WORLD_RANK": str(seat.rank),
         "OMPI_COMM_WORLD_LOCAL_RANK": str(seat.node_local_rank),
@@ -33,11 +33,11 @@ def variables(seat: Seat) -> dict[str, str]:
     return result | ({"JAX_LOCAL_DEVICE_IDS": devices} if devices else {})
 
 
-def _devices(seat: Seat) -> str:
+def _devices(seat: RankPosition) -> str:
     """Return this process's share of the task's devices, as positions among them; without it JAX uses a single device."""
     count, ranks = len(seat.member.devices), seat.local_world_size
     begin, end = (count * local // ranks for local in (seat.local_rank, seat.local_rank + 1))
     return ",".join(str(position) for position in range(begin, end))
 
 
-ADAPTER = Adapter(variables=variables)
+ADAPTER = LaunchAdapter(variables=variables)

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import json
 
-from fairway.launch.seat import Adapter, Seat
-from fairway.launch.topology import Member
-from fairway.runtime import contract
-from fairway.spec.job import Framework
+from fairway.launch.rank_position import LaunchAdapter, RankPosition
+from fairway.launch.topology import GangMember
+from fairway.runtime import task_contract
+from fairway.spec.job import TrainingFramework
 
 HOSTFILE = "hostfile"
 LOOPBACK = ("127.", "localhost", "::1")
 
 
-def variables(seat: Seat) -> dict[str, str]:
+def variables(seat: RankPosition) -> dict[str, str]:
     """Return the path of the hostfile, for the task that starts the ranks."""
     if not _starts_ranks(seat):
         return {}
@@ -29,11 +29,11 @@ def variables(seat: Seat) -> dict[str, str]:
     return result | (_reaching(seat) if seat.folders.agent else {})
 
 
-def _reaching(seat: Seat) -> dict[str, str]:
+def _reaching(seat: RankPosition) -> dict[str, str]:
     """Return how hosts are reached: through our agent. Its remote daemon stays attached, so that it ends with the agent."""
     hosts = {member.host: member.remote_port for member in _hosts(seat)}
     return {
-        contract.REMOTE_HOSTS: json.dumps(hosts, separators=(",", ":")),
+        task_contract.REMOTE_HOSTS: json.dumps(hosts, separators=(",", ":")),
         "OMPI_MCA_plm": "rsh",
         "PRTE_MCA_plm": "ssh",
         "OMPI_MCA_plm_rsh_agent": seat.folders.agent,
@@ -49,7 +49,7 @@ def _reaching(seat: Seat) -> dict[str, str]:
     }
 
 
-def defaults(seat: Seat) -> dict[str, str]:
+def defaults(seat: RankPosition) -> dict[str, str]:
     """Return defaults that allow more ranks than cores, pin no rank, and allow running as root.
 
     Ranks are not pinned because jobs that share a machine would pin to the same cores.
@@ -75,7 +75,7 @@ def defaults(seat: Seat) -> dict[str, str]:
     return result
 
 
-def command(seat: Seat, argv: tuple[str, ...]) -> tuple[str, ...]:
+def command(seat: RankPosition, argv: tuple[str, ...]) -> tuple[str, ...]:
     """Return the command: run by `mpiexec` if it is a plain program and starts the ranks; empty if the task only hosts ranks."""
     if not _has_workers_only(seat):
         return argv
@@ -84,12 +84,12 @@ def command(seat: Seat, argv: tuple[str, ...]) -> tuple[str, ...]:
     return argv if seat.starter else ("mpiexec", "-n", str(seat.world_size), *argv)
 
 
-def processes(seat: Seat) -> int:
+def processes(seat: RankPosition) -> int:
     """Return one where `mpirun` starts the ranks; otherwise the number in the document."""
     return 1 if _starts_ranks(seat) or _has_workers_only(seat) else seat.member.processes
 
 
-def files(seat: Seat) -> dict[str, str]:
+def files(seat: RankPosition) -> dict[str, str]:
     """Return the hostfile: each host once, with the slots of all its members."""
     if not _starts_ranks(seat):
         return {}
@@ -99,22 +99,22 @@ def files(seat: Seat) -> dict[str, str]:
     return {HOSTFILE: "".join(f"{host} slots={count}\n" for host, count in slots.items())}
 
 
-def _slots(member: Member) -> int:
+def _slots(member: GangMember) -> int:
     return max(member.processes, member.slots)
 
 
-def _hosts(seat: Seat) -> tuple[Member, ...]:
+def _hosts(seat: RankPosition) -> tuple[GangMember, ...]:
     return seat.topology.computing or (seat.member,)
 
 
-def _has_workers_only(seat: Seat) -> bool:
-    return seat.framework is Framework.MPI and set(seat.spec.roles) == {"worker"}
+def _has_workers_only(seat: RankPosition) -> bool:
+    return seat.framework is TrainingFramework.MPI and set(seat.spec.roles) == {"worker"}
 
 
-def _starts_ranks(seat: Seat) -> bool:
+def _starts_ranks(seat: RankPosition) -> bool:
     if _has_workers_only(seat):
         return seat.member.index == 0
     return seat.starter is not None or seat.member.role == "launcher"
 
 
-ADAPTER = Adapter(variables=variables, defaults=defaults, command=command, processes=processes, files=files)
+ADAPTER = LaunchAdapter(variables=variables, defaults=defaults, command=command, processes=processes, files=files)

@@ -6,12 +6,12 @@ XGBoost program starts in its first worker.
 
 from __future__ import annotations
 
-from fairway.launch.seat import Adapter, Seat
+from fairway.launch.rank_position import LaunchAdapter, RankPosition
 
 _ROLES = {"worker": "worker", "chief": "worker", "master": "worker", "server": "server", "ps": "server", "scheduler": "scheduler"}
 
 
-def variables(seat: Seat) -> dict[str, str]:
+def variables(seat: RankPosition) -> dict[str, str]:
     """Return this process's role, the number of workers and servers, and the scheduler's address."""
     schedulers = seat.topology.role("scheduler")
     if not schedulers:
@@ -28,7 +28,7 @@ def variables(seat: Seat) -> dict[str, str]:
     }
 
 
-def _tracker(seat: Seat) -> dict[str, str]:
+def _tracker(seat: RankPosition) -> dict[str, str]:
     """Return the address on which the tracker is to listen, and this process's number among the workers."""
     if seat.first is None or seat.rank is None or seat.starter:
         return {}
@@ -40,8 +40,8 @@ def _tracker(seat: Seat) -> dict[str, str]:
     }
 
 
-def _count(seat: Seat, kind: str) -> int:
+def _count(seat: RankPosition, kind: str) -> int:
     return sum(member.processes for member in seat.topology.members if _ROLES.get(member.role) == kind)
 
 
-ADAPTER = Adapter(variables=variables)
+ADAPTER = LaunchAdapter(variables=variables)

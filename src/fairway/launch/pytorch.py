@@ -9,11 +9,11 @@ that are missing; without GPUs it starts one process, so there the engine starts
 
 from __future__ import annotations
 
-from fairway.launch.seat import Adapter, Seat
-from fairway.launch.topology import Member
+from fairway.launch.rank_position import LaunchAdapter, RankPosition
+from fairway.launch.topology import GangMember
 from fairway.spec.job import RestartScope
-from fairway.units import programs
-from fairway.units.programs import Starter
+from fairway.units import launcher
+from fairway.units.launcher import Launcher
 
 LAST_CALL = 5
 """Seconds for which an elastic rendezvous waits for more members once it has enough: survivors continue after this time."""
@@ -22,27 +22,27 @@ _ACCELERATE_KINDS = frozenset({"cpu", "multi_gpu", "tpu", "use_deepspeed", "use_
 """Flags that select the kind of training that `accelerate launch` starts."""
 
 
-def variables(seat: Seat) -> dict[str, str]:
+def variables(seat: RankPosition) -> dict[str, str]:
     """Return the variables for PyTorch, or for the launcher of its processes."""
     first = seat.first
     if seat.rank is None or first is None:
         return {}
-    if seat.starter in (Starter.DEEPSPEED, Starter.MPI):
+    if seat.starter in (Launcher.DEEPSPEED, Launcher.MPI):
         return {}
     if _started_by_engine(seat):
         return meeting_point(first) | _for_torchrun(seat, first) | _for_rank(seat) | _as_launched(seat)
     if seat.starter_is_the_command:
-        return _for_torchrun(seat, first) if seat.starter is Starter.TORCHRUN else {}
+        return _for_torchrun(seat, first) if seat.starter is Launcher.TORCHRUN else {}
     # A script may do more than call the launcher, and may build the launcher's flags from these variables.
     return meeting_point(first) | _for_torchrun(seat, first) | _for_rank(seat)
 
 
-def meeting_point(first: Member) -> dict[str, str]:
+def meeting_point(first: GangMember) -> dict[str, str]:
     """Return the rendezvous address on which rank 0 listens: the second port of its task."""
     return {"MASTER_ADDR": first.host, "MASTER_PORT": str(first.ports[1])}
 
 
-def _for_rank(seat: Seat) -> dict[str, str]:
+def _for_rank(seat: RankPosition) -> dict[str, str]:
     result = {
         "RANK": str(seat.rank),
         "WORLD_SIZE": str(seat.world_size),
@@ -60,7 +60,7 @@ def _for_rank(seat: Seat) -> dict[str, str]:
     return result
 
 
-def _as_launched(seat: Seat) -> dict[str, str]:
+def _as_launched(seat: RankPosition) -> dict[str, str]:
     """Return the variables that mark this process as a rank, as `torchrun` sets them for the processes that it starts."""
     return {
         # Lightning and others take this as the sign that ranks were started for them.
@@ -71,7 +71,7 @@ def _as_launched(seat: Seat) -> dict[str, str]:
     }
 
 
-def _for_torchrun(seat: Seat, first: Member) -> dict[str, str]:
+def _for_torchrun(seat: RankPosition, first: GangMember) -> dict[str, str]:
     """Return the variables for a `torchrun` that this process calls.
 
     To torchrun, each member is a node; where the engine starts several processes of a member, each process is a node.
@@ -104,37 +104,37 @@ def _for_torchrun(seat: Seat, first: Member) -> dict[str, str]:
     }
 
 
-def _shrinks(seat: Seat) -> bool:
+def _shrinks(seat: RankPosition) -> bool:
     elastic = any(role.replicas.min < role.replicas.max for role in seat.spec.roles.values())
     return elastic and seat.spec.restart.scope is RestartScope.SHRINK
 
 
-def _computing_roles(seat: Seat) -> frozenset[str]:
+def _computing_roles(seat: RankPosition) -> frozenset[str]:
     return frozenset(member.role for member in seat.topology.computing)
 
 
-def defaults(seat: Seat) -> dict[str, str]:
+def defaults(seat: RankPosition) -> dict[str, str]:
     """Return torchrun's defaults, and one that gives torchrun its own store, so that its restarts never meet stale peers."""
     return {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
 
 
-def processes(seat: Seat) -> int:
+def processes(seat: RankPosition) -> int:
     """Return one process per rank, or a single one when a launcher starts the ranks."""
     return seat.local_world_size if _started_by_engine(seat) else 1
 
 
-def _started_by_engine(seat: Seat) -> bool:
+def _started_by_engine(seat: RankPosition) -> bool:
     return seat.starter is None or _each_starts_one(seat)
 
 
-def _each_starts_one(seat: Seat) -> bool:
+def _each_starts_one(seat: RankPosition) -> bool:
     """Whether the launcher starts a single process, so that it is run once per rank."""
-    return seat.starter is Starter.ACCELERATE and not seat.member.devices
+    return seat.starter is Launcher.ACCELERATE and not seat.member.devices
 
 
-def command(seat: Seat, argv: tuple[str, ...]) -> tuple[str, ...]:
+def command(seat: RankPosition, argv: tuple[str, ...]) -> tuple[str, ...]:
     """Return the command with the flags of `accelerate launch` and `deepspeed` that the user left out."""
-    starter = programs.starter_at(argv)
+    starter = launcher.starter_at(argv)
     flags = _FLAGS.get(starter[0]) if starter and starter[1] < len(argv) else None
     if starter is None or flags is None:
         return argv
@@ -147,7 +147,7 @@ def command(seat: Seat, argv: tuple[str, ...]) -> tuple[str, ...]:
     return (*argv[:position], *inserted, *argv[position:])
 
 
-def _accelerate_flags(seat: Seat) -> dict[str, str]:
+def _accelerate_flags(seat: RankPosition) -> dict[str, str]:
     first = seat.first
     if first is None or seat.rank is None or seat.world_size == 1:
         return {}
@@ -160,12 +160,12 @@ def _accelerate_flags(seat: Seat) -> dict[str, str]:
     return result
 
 
-def _deepspeed_flags(seat: Seat) -> dict[str, str]:
+def _deepspeed_flags(seat: RankPosition) -> dict[str, str]:
     """Return a port of the task's own, since DeepSpeed would use the same port in all runs on this machine."""
     return {"master_port": str(seat.first.ports[1])} if seat.first is not None else {}
 
 
-_FLAGS = {Starter.ACCELERATE: _accelerate_flags, Starter.DEEPSPEED: _deepspeed_flags}
+_FLAGS = {Launcher.ACCELERATE: _accelerate_flags, Launcher.DEEPSPEED: _deepspeed_flags}
 
 
 def _flags(argv: tuple[str, ...]) -> frozenset[str]:
@@ -179,4 +179,4 @@ def _flags(argv: tuple[str, ...]) -> frozenset[str]:
     return frozenset(names)
 
 
-ADAPTER = Adapter(variables=variables, defaults=defaults, command=command, processes=processes)
+ADAPTER = LaunchAdapter(variables=variables, defaults=defaults, command=command, processes=processes)

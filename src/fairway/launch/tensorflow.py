@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 from fairway.errors import BugError
-from fairway.launch.seat import Adapter, Seat
-from fairway.launch.topology import PORTS, Member, ports_needed
+from fairway.launch.rank_position import LaunchAdapter, RankPosition
+from fairway.launch.topology import PORTS, GangMember, ports_needed
 
 CLUSTER_ROLES = ("chief", "master", "worker", "ps")
 """Roles of the cluster. An evaluator gets the cluster but is no part of it."""
 
 
-def variables(seat: Seat) -> dict[str, str]:
+def variables(seat: RankPosition) -> dict[str, str]:
     """Return `TF_CONFIG`; nothing for a role that TensorFlow does not have."""
     role = seat.member.role
     if seat.starter or role not in (*CLUSTER_ROLES, "evaluator"):
@@ -23,11 +23,11 @@ def variables(seat: Seat) -> dict[str, str]:
     return {"TF_CONFIG": json.dumps(config, separators=(",", ":"))}
 
 
-def _addresses(members: tuple[Member, ...]) -> list[str]:
+def _addresses(members: tuple[GangMember, ...]) -> list[str]:
     return [f"{member.host}:{_port(member, local)}" for member in members for local in range(member.processes)]
 
 
-def _port(member: Member, local: int) -> int:
+def _port(member: GangMember, local: int) -> int:
     """Return a process's own port: the task's first port, or one after the rendezvous ports."""
     place = local and PORTS + local - 1
     if place >= len(member.ports):
@@ -37,9 +37,9 @@ def _port(member: Member, local: int) -> int:
     return member.ports[place]
 
 
-def defaults(seat: Seat) -> dict[str, str]:
+def defaults(seat: RankPosition) -> dict[str, str]:
     """Return a default that makes servers which start at different times wait for each other instead of failing fast."""
     return {"GRPC_FAIL_FAST": "use_caller"}
 
 
-ADAPTER = Adapter(variables=variables, defaults=defaults)
+ADAPTER = LaunchAdapter(variables=variables, defaults=defaults)

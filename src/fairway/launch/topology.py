@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fairway.units.roles import computes
+from fairway.units.role import computes
 
 PORTS = 3
 """Minimum number of ports of a task: its address, and two rendezvous points for the collectives."""
@@ -17,7 +17,7 @@ def ports_needed(processes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GangMember:
     """One task of the gang."""
 
     role: str
@@ -48,18 +48,18 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class GangTopology:
     """The whole gang, in the order of the document's roles and of index."""
 
     job: str
     namespace: str
-    members: tuple[Member, ...]
+    members: tuple[GangMember, ...]
     attempt: int = 0
     """The gang's attempt: frameworks use it to keep old and new peers apart."""
     starters: Mapping[str, str] = field(default_factory=dict)
     """By role: the launcher that the role's script file calls."""
 
-    def role(self, name: str) -> tuple[Member, ...]:
+    def role(self, name: str) -> tuple[GangMember, ...]:
         """Return the members of one role."""
         return tuple(member for member in self.members if member.role == name)
 
@@ -69,7 +69,7 @@ class Topology:
         return tuple(dict.fromkeys(member.role for member in self.members))
 
     @property
-    def computing(self) -> tuple[Member, ...]:
+    def computing(self) -> tuple[GangMember, ...]:
         """The members that have ranks: chief (or master) first, then the others in order."""
         ranked = [member for member in self.members if computes(member.role)]
         return tuple(sorted(ranked, key=lambda member: member.role not in ("chief", "master")))
@@ -79,7 +79,7 @@ class Topology:
         """The number of ranked processes."""
         return sum(member.processes for member in self.computing)
 
-    def first_rank(self, member: Member) -> int | None:
+    def first_rank(self, member: GangMember) -> int | None:
         """Return the global rank of the member's first process; None for roles without ranks."""
         rank = 0
         for other in self.computing:
@@ -90,7 +90,7 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class Folders:
+class TaskFolders:
     """Paths that the engine created for a task, as text."""
 
     work: str
@@ -109,7 +109,7 @@ class Folders:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class LaunchProcess:
     """A process to start: its command, and the variables to add to the task's environment.
 
     Without a command, the member hosts processes that other members start, with these variables.
@@ -124,9 +124,9 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class TaskLaunch:
     """What is needed to start a task."""
 
-    processes: tuple[Process, ...]
+    processes: tuple[LaunchProcess, ...]
     files: dict[str, str] = field(default_factory=dict)
     """Text files to write into the attempt's folder before the start, by relative path."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairway.state.job import Job, JobKey
+from fairway.state.job import JobKey, JobState
 from fairway.state.task import Task, TaskKey
 
 
@@ -15,7 +15,7 @@ from fairway.state.task import Task, TaskKey
 class CreateTask:
     """Create the task: folder or pod, code and environment. It does not run yet."""
 
-    job: Job
+    job: JobState
     task: Task
 
 
@@ -27,7 +27,7 @@ class BindGang:
     (a task that is restarted alone needs their addresses).
     """
 
-    job: Job
+    job: JobState
     tasks: tuple[Task, ...]
     peers: tuple[Task, ...] = ()
 

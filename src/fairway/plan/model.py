@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from fairway.spec.job import JobSpec
-from fairway.state.job import Job
+from fairway.state.job import JobState
 from fairway.state.metric import best_values
-from fairway.state.model import Lineage, ModelFacts, ModelVersion
-from fairway.units.roles import leader
+from fairway.state.model import ModelFacts, ModelLineage, ModelVersion
+from fairway.units.role import leader
 
 OUTPUT = "model"
 """`outputs: {model: mnist}`: when the run has succeeded, the content of this output becomes a version of `mnist`."""
@@ -30,7 +30,7 @@ def registered_name(spec: JobSpec) -> str:
     return spec.outputs.get(OUTPUT, "")
 
 
-def facts_of(job: Job, data: Mapping[str, str], logged: Mapping[str, str] = MappingProxyType({})) -> ModelFacts:
+def facts_of(job: JobState, data: Mapping[str, str], logged: Mapping[str, str] = MappingProxyType({})) -> ModelFacts:
     """Return the facts of a model version that follow from the run that produced it.
 
     `data` are the run's inputs, each resolved to a version; `logged` are the parameters that its program reported.
@@ -40,7 +40,7 @@ def facts_of(job: Job, data: Mapping[str, str], logged: Mapping[str, str] = Mapp
     return ModelFacts(metrics=metrics, best=best, lineage=lineage_of(job, data, logged))
 
 
-def lineage_of(job: Job, data: Mapping[str, str], logged: Mapping[str, str] = MappingProxyType({})) -> Lineage:
+def lineage_of(job: JobState, data: Mapping[str, str], logged: Mapping[str, str] = MappingProxyType({})) -> ModelLineage:
     """Return run, code, inputs, environment and parameters. None of them contains the value of a secret."""
     requested, git = job.spec.environment, job.spec.code.git
     environment = {
@@ -48,7 +48,7 @@ def lineage_of(job: Job, data: Mapping[str, str], logged: Mapping[str, str] = Ma
         "requirements": requested.requirements,
         "image": requested.image,
     }
-    return Lineage(
+    return ModelLineage(
         run=str(job.key),
         code=job.origin.code_digest or (f"{git.url}@{git.ref}" if git is not None else ""),
         data=dict(data),

@@ -6,20 +6,20 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from fairway.plan.action import Action, run_of
-from fairway.state.event import Event
-from fairway.state.job import Job, JobKey
-from fairway.state.snapshot import Snapshot
+from fairway.state.event import RunEvent
+from fairway.state.job import JobKey, JobState
+from fairway.state.snapshot import PlannerSnapshot
 from fairway.state.task import Task, TaskKey
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EnginePlan:
     """One planning result. Record `jobs`, `tasks` and `events` first, then perform `actions`."""
 
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[JobState, ...] = ()
     tasks: tuple[Task, ...] = ()
     actions: tuple[Action, ...] = ()
-    events: tuple[Event, ...] = ()
+    events: tuple[RunEvent, ...] = ()
     deleted: tuple[JobKey, ...] = ()
     """Runs to remove after the actions."""
     memory: bytes | None = None
@@ -32,7 +32,7 @@ class Plan:
         """Whether there is nothing to record and nothing to do."""
         return not (self.jobs or self.tasks or self.actions or self.events or self.deleted or self.memory is not None)
 
-    def without(self, runs: Collection[JobKey]) -> Plan:
+    def without(self, runs: Collection[JobKey]) -> EnginePlan:
         """Return the plan without the values, actions and events of these runs."""
         if not runs:
             return self
@@ -48,17 +48,17 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Draft:
+class EnginePlanDraft:
     """A plan under construction: reads through to the snapshot and collects changes. Never modifies the snapshot."""
 
-    snapshot: Snapshot
+    snapshot: PlannerSnapshot
     now: float
     cause_within: float = 0.0
     """Seconds within which the engine may still report how a lost peer ended; 0 when it reports that at once."""
-    jobs: dict[JobKey, Job] = field(default_factory=dict)
+    jobs: dict[JobKey, JobState] = field(default_factory=dict)
     tasks: dict[JobKey, dict[TaskKey, Task]] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[RunEvent] = field(default_factory=list)
     deleted: list[JobKey] = field(default_factory=list)
     memory: bytes | None = None
     wake_at: float | None = None
@@ -68,7 +68,7 @@ class Draft:
         """Cores of the largest node."""
         return max((node.cpu for node in self.snapshot.nodes), default=0.0)
 
-    def job(self, key: JobKey) -> Job:
+    def job(self, key: JobKey) -> JobState:
         """Return the run with the draft's changes."""
         return self.jobs.get(key) or self.snapshot.jobs[key]
 
@@ -77,7 +77,7 @@ class Draft:
         tasks = {**self.snapshot.tasks.get(key, {}), **self.tasks.get(key, {})}
         return [tasks[name] for name in sorted(tasks)]
 
-    def put_job(self, job: Job) -> None:
+    def put_job(self, job: JobState) -> None:
         """Set a run's new value."""
         if self.snapshot.jobs.get(job.key) == job:
             self.jobs.pop(job.key, None)
@@ -90,14 +90,14 @@ class Draft:
 
     def tell(self, subject: object, reason: str, message: str) -> None:
         """Record an event that users can read."""
-        self.events.append(Event(self.now, str(subject), reason, message))
+        self.events.append(RunEvent(self.now, str(subject), reason, message))
 
     def wake(self, at: float) -> None:
         """Request planning at this time or earlier."""
         self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
 
-    def finish(self) -> Plan:
+    def finish(self) -> EnginePlan:
         """Return the plan."""
         tasks = tuple(task for group in self.tasks.values() for task in group.values())
         jobs, actions, events = tuple(self.jobs.values()), tuple(self.actions), tuple(self.events)
-        return Plan(jobs, tasks, actions, events, tuple(self.deleted), self.memory, self.wake_at)
+        return EnginePlan(jobs, tasks, actions, events, tuple(self.deleted), self.memory, self.wake_at)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from fairway.state.activity import RankSight, Stall
+from fairway.state.stall import RankSample, RunStall
 
 AFTER = 600.0
 """Limit in seconds where no step is known."""
@@ -29,7 +29,7 @@ _KEPT = 31
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class RankTrace:
     """The recorded state of a rank."""
 
     cpu_seconds: float
@@ -43,11 +43,11 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class ActivityTrace:
     """The recorded state of one attempt of a run."""
 
     begun: float
-    ranks: Mapping[str, Rank] = field(default_factory=dict)
+    ranks: Mapping[str, RankTrace] = field(default_factory=dict)
     steps: tuple[float, ...] = ()
     """Durations of the last steps, in seconds."""
     step: int | None = None
@@ -55,24 +55,24 @@ class Trace:
     """When the last report came."""
 
 
-def look(trace: Trace, sights: Iterable[RankSight], now: float) -> Trace:
+def look(trace: ActivityTrace, sights: Iterable[RankSample], now: float) -> ActivityTrace:
     """Return the trace updated by a sample of the ranks; ranks that no longer exist are removed."""
     ranks = {}
     for sight in sights:
         before = trace.ranks.get(sight.name)
         if before is None:
-            ranks[sight.name] = Rank(sight.cpu_seconds, now, now, sight.printed, sight.wakeups, now)
+            ranks[sight.name] = RankTrace(sight.cpu_seconds, now, now, sight.printed, sight.wakeups, now)
             continue
         used = sight.cpu_seconds - before.cpu_seconds
         # Less CPU time than before: the process was restarted.
         is_active = sight.computes or used < 0 or used >= IDLE * (now - before.looked)
         active = now if is_active else before.active
         woken = before.woken if sight.wakeups is not None and sight.wakeups == before.wakeups else now
-        ranks[sight.name] = Rank(sight.cpu_seconds, now, active, sight.printed, sight.wakeups, woken)
+        ranks[sight.name] = RankTrace(sight.cpu_seconds, now, active, sight.printed, sight.wakeups, woken)
     return replace(trace, ranks=ranks)
 
 
-def report(trace: Trace, points: Iterable[tuple[float, int | None]]) -> Trace:
+def report(trace: ActivityTrace, points: Iterable[tuple[float, int | None]]) -> ActivityTrace:
     """Return the trace updated by reports, given as (time, step) in order of time."""
     for time, step in points:
         if trace.reported is not None and step is not None and trace.step is not None and step > trace.step:
@@ -82,12 +82,12 @@ def report(trace: Trace, points: Iterable[tuple[float, int | None]]) -> Trace:
     return trace
 
 
-def limit(trace: Trace, after: float = AFTER) -> float:
+def limit(trace: ActivityTrace, after: float = AFTER) -> float:
     """Return the seconds without output or report after which the run seems to hang."""
     return max(min(LEAST, after), STEPS * median(trace.steps)) if trace.steps else after
 
 
-def judge(trace: Trace, now: float, after: float = AFTER) -> Stall | None:
+def judge(trace: ActivityTrace, now: float, after: float = AFTER) -> RunStall | None:
     """Return the stall; None when there is none, or when it cannot be determined yet."""
     if not trace.ranks:
         return None
@@ -102,10 +102,10 @@ def judge(trace: Trace, now: float, after: float = AFTER) -> Stall | None:
         # All ranks are idle. Ranks that poll wait for the one that does not run at all.
         idle = tuple(name for name in idle if now - trace.ranks[name].woken >= longest) or idle
     busy = tuple(name for name in trace.ranks if name not in idle)
-    return Stall(since, idle, busy, median(trace.steps) if trace.steps else None)
+    return RunStall(since, idle, busy, median(trace.steps) if trace.steps else None)
 
 
-def last_sign(trace: Trace) -> float:
+def last_sign(trace: ActivityTrace) -> float:
     """Return the time of the last output or report, else when the trace began."""
     printed = [rank.printed for rank in trace.ranks.values() if rank.printed is not None]
     return max([*printed, *([] if trace.reported is None else [trace.reported])], default=trace.begun)

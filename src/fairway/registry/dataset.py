@@ -13,17 +13,18 @@ from pathlib import Path
 
 import msgspec
 
-from fairway.app import crash
-from fairway.app.sent import Sent
-from fairway.app.verification import Course
+from fairway.app.system import crash_point
+from fairway.app.upload import UploadedContent
+from fairway.app.verification_progress import VerificationProgress
 from fairway.errors import NotFoundError, RefusedError, UsageError
-from fairway.registry import arriving, numbering, snapshot, sources
-from fairway.registry.blobs import Blobs
-from fairway.registry.manifest import Entry, Manifest
-from fairway.registry.namespaces import DATASETS, Namespaces, in_words, split
-from fairway.registry.packing import packed
-from fairway.registry.verification import naming, verify
-from fairway.state.content import Verified
+from fairway.registry import external_source, numbered_record, snapshot
+from fairway.registry.blob import BlobStore
+from fairway.registry.content_archive import packed
+from fairway.registry.content_verification import naming, verify
+from fairway.registry.manifest import FolderManifest, ManifestEntry
+from fairway.registry.registry_namespace import DATASETS, RegistryNamespaces, in_words, split
+from fairway.registry.upload import content_upload
+from fairway.state.content_check import ContentVerification
 from fairway.state.dataset import DatasetFile, DatasetVersion
 from fairway.units.names import check_name
 
@@ -36,7 +37,7 @@ def is_reference(text: str) -> bool:
     return match is not None and "/" not in text and ":" not in text
 
 
-class Datasets:
+class DatasetRegistry:
     """The datasets of a home: `datasets/NAME/N.json`, their content in the blobs, laid out under `data/` on first use.
 
     Guarantees:
@@ -46,25 +47,27 @@ class Datasets:
     4. A number is never used again, not even after a deletion.
     """
 
-    def __init__(self, root: Path, blobs: Blobs, namespaces: Namespaces | None = None) -> None:
+    def __init__(self, root: Path, blobs: BlobStore, namespaces: RegistryNamespaces | None = None) -> None:
         self._root = root
-        self._namespaces = namespaces or Namespaces(root)
+        self._namespaces = namespaces or RegistryNamespaces(root)
         self._blobs = blobs
 
-    def add(self, name: str, path: str | Path | Sent, now: float, *, reference: bool = False, run: str = "") -> DatasetVersion:
+    def add(
+        self, name: str, path: str | Path | UploadedContent, now: float, *, reference: bool = False, run: str = ""
+    ) -> DatasetVersion:
         """Add a folder or a file as the next version; with `reference`, record only what it is and not its content."""
         self._check(name)
-        if isinstance(path, Sent):
-            with arriving.closing(path, self._blobs):
-                manifest, _ = arriving.load(path, self._blobs)
-                arriving.adopt(path, manifest, self._blobs)
+        if isinstance(path, UploadedContent):
+            with content_upload.closing(path, self._blobs):
+                manifest, _ = content_upload.load(path, self._blobs)
+                content_upload.adopt(path, manifest, self._blobs)
                 return self._next(name, manifest, path.digest, now, is_file=path.is_file)
         with self._blobs.writing():
             return self._added(name, str(path), now, reference=reference, run=run)
 
     def _added(self, name: str, text: str, now: float, *, reference: bool, run: str) -> DatasetVersion:
         if reference:
-            manifest, is_file = sources.manifest_of(text)
+            manifest, is_file = external_source.manifest_of(text)
             digest = self._blobs.put(manifest.encoded(elsewhere=text))
         else:
             is_file = Path(text).is_file()
@@ -72,7 +75,7 @@ class Datasets:
         return self._next(name, manifest, digest, now, is_file=is_file, where=text if reference else "", run=run)
 
     def _next(
-        self, name: str, manifest: Manifest, digest: str, now: float, *, is_file: bool, where: str = "", run: str = ""
+        self, name: str, manifest: FolderManifest, digest: str, now: float, *, is_file: bool, where: str = "", run: str = ""
     ) -> DatasetVersion:
         """Return the next version, or the newest if that is the same."""
         newest = self._newest(name)
@@ -98,8 +101,8 @@ class Datasets:
         before = next((version for version in reversed(self.versions(name)) if version.services), None)
         entries = {entry.path: entry for entry in snapshot.load(before.digest, self._blobs).entries} if before else {}
         taken = self._blobs.put_files(files.values())
-        entries |= {path: Entry(path, 0o644, taken[source][1], taken[source][0]) for path, source in files.items()}
-        manifest = Manifest(tuple(_last(sorted(entries.values()), largest)))
+        entries |= {path: ManifestEntry(path, 0o644, taken[source][1], taken[source][0]) for path, source in files.items()}
+        manifest = FolderManifest(tuple(_last(sorted(entries.values()), largest)))
         digest = self._blobs.put(manifest.encoded())
         if before is not None and before.digest == digest:
             return before
@@ -112,14 +115,14 @@ class Datasets:
         """Delete a version. Its number is not used again."""
         folder = self._folder(version.name)
         # Not while content is freed: a note that is taken for an older one would be lost.
-        with self._blobs.writing(), numbering.locked(folder):
-            if version.version not in numbering.numbers(folder):
+        with self._blobs.writing(), numbered_record.locked(folder):
+            if version.version not in numbered_record.numbers(folder):
                 message = f"{version} is gone"
                 raise NotFoundError(message, fix="fairway data list")
             self._forget_laid_out(version)
             # The note comes first: content with a note that a version still names is not freed.
-            numbering.put(self._root / numbering.FREEABLE / version.digest, b"")
-            numbering.take_away(folder, version.version)
+            numbered_record.put(self._root / numbered_record.FREEABLE / version.digest, b"")
+            numbered_record.take_away(folder, version.version)
 
     def get(self, reference: str) -> DatasetVersion:
         """Return the version that `mnist@3`, `mnist@latest` or `mnist` names."""
@@ -154,7 +157,7 @@ class Datasets:
         with naming(version, "data"):
             return packed(version.digest, self._blobs)
 
-    def verify(self, versions: Sequence[DatasetVersion], course: Course) -> Verified:
+    def verify(self, versions: Sequence[DatasetVersion], course: VerificationProgress) -> ContentVerification:
         """Compare all content of versions with its digests; for versions by reference only the list of files is stored."""
         elsewhere = {str(version) for version in versions if version.reference}
         return verify({str(version): version.digest for version in versions}, self._blobs, course, elsewhere)
@@ -164,7 +167,7 @@ class Datasets:
         version = self.get(reference)
         if not version.reference:
             return str(self.resolve(reference))
-        changed = sources.differs(version.reference, snapshot.load(version.digest, self._blobs), version.created)
+        changed = external_source.differs(version.reference, snapshot.load(version.digest, self._blobs), version.created)
         if changed:
             message = f"{version} refers to {version.reference}, which has changed since it was added: {changed}"
             raise RefusedError(message, fix=f"add it again: fairway data add {version.name} {version.reference} --reference")
@@ -185,7 +188,7 @@ class Datasets:
     def versions(self, name: str) -> list[DatasetVersion]:
         """Return every version of a dataset, oldest first."""
         folder = self._folder(name)
-        records = (numbering.record(folder, number) for number in numbering.numbers(folder))
+        records = (numbered_record.record(folder, number) for number in numbered_record.numbers(folder))
         return [_decoded(record) for record in records]
 
     def list(self) -> list[DatasetVersion]:
@@ -204,7 +207,7 @@ class Datasets:
         """Return the shortest name for an absolute one in an object of a namespace."""
         return self._namespaces.relative(DATASETS, reference, namespace)
 
-    def _taken(self, path: Path) -> tuple[Manifest, str]:
+    def _taken(self, path: Path) -> tuple[FolderManifest, str]:
         if path.is_dir():
             taken = snapshot.take(path, self._blobs, ignoring=False, limit=None, recorded=True)
             if not taken.manifest.entries:
@@ -215,15 +218,15 @@ class Datasets:
             message = f"there is no file or folder {path}"
             raise NotFoundError(message, fix="give the path of an existing file or folder")
         digest, size = self._blobs.put_files([path])[path]
-        manifest = Manifest((Entry(path.name, 0o644, size, digest),))
+        manifest = FolderManifest((ManifestEntry(path.name, 0o644, size, digest),))
         return manifest, self._blobs.put(manifest.encoded())
 
     def _numbered(self, version: DatasetVersion) -> DatasetVersion:
         """Store the version under the next number and return it."""
         folder = self._folder(version.name)
         while True:
-            numbered = replace(version, version=numbering.next_number(folder))
-            if numbering.claim(folder, numbered.version, json.dumps(asdict(numbered)).encode()):
+            numbered = replace(version, version=numbered_record.next_number(folder))
+            if numbered_record.claim(folder, numbered.version, json.dumps(asdict(numbered)).encode()):
                 return numbered
 
     def _forget_laid_out(self, version: DatasetVersion) -> None:
@@ -231,7 +234,7 @@ class Datasets:
         folder = self._namespaces.folder("data", version.name) / str(version.version)
         if folder.is_dir():
             temporary = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
-            with crash.reach("registry.rename"):
+            with crash_point.reach("registry.rename"):
                 os.rename(folder, temporary)
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -246,11 +249,11 @@ class Datasets:
         return self._namespaces.check("dataset", name)
 
 
-def _count(manifest: Manifest) -> int:
+def _count(manifest: FolderManifest) -> int:
     return sum(1 for entry in manifest.entries if not entry.is_folder and not entry.symlink)
 
 
-def _last(entries: list[Entry], largest: int) -> list[Entry]:
+def _last(entries: list[ManifestEntry], largest: int) -> list[ManifestEntry]:
     """Return as many of the last entries as there is room for, and the very last in any case."""
     room = largest
     for index in range(len(entries) - 1, -1, -1):

@@ -6,15 +6,15 @@ import json
 from dataclasses import dataclass
 
 from fairway.errors import RefusedError
-from fairway.runtime.links import EscapeError, check_links
-from fairway.runtime.links import stays_inside as stays_inside
+from fairway.runtime.symbolic_link import LinkEscapeError, check_links
+from fairway.runtime.symbolic_link import stays_inside as stays_inside
 
 FORMAT = 1
 _FIELDS = ("path", "mode", "size", "sha256", "symlink")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Entry:
+class ManifestEntry:
     """One item of a folder: a file, a link (`symlink` is its target), or an empty folder (its path ends with a slash)."""
 
     path: str
@@ -30,10 +30,10 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class FolderManifest:
     """All items of a folder, ordered by path."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ManifestEntry, ...]
 
     @property
     def size(self) -> int:
@@ -52,11 +52,11 @@ class Manifest:
         return text.encode("utf-8", "surrogateescape")
 
 
-def decode(data: bytes) -> Manifest:
+def decode(data: bytes) -> FolderManifest:
     """Decode a manifest; raise `RefusedError` if it is damaged or would reach outside of its folder."""
     try:
         content = json.loads(data.decode("utf-8", "surrogateescape"))
-        entries = tuple(Entry(**entry) for entry in content["entries"])
+        entries = tuple(ManifestEntry(**entry) for entry in content["entries"])
         valid = content["format"] == FORMAT and all(_typed(entry) for entry in entries)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         message = f"this is not a manifest: {error}"
@@ -65,10 +65,10 @@ def decode(data: bytes) -> Manifest:
         message = "this manifest was written by another version of Fairway, or is damaged"
         raise RefusedError(message, fix="add or submit it again")
     check(entries)
-    return Manifest(entries)
+    return FolderManifest(entries)
 
 
-def check(entries: tuple[Entry, ...]) -> None:
+def check(entries: tuple[ManifestEntry, ...]) -> None:
     """Refuse entries that would reach outside of the folder: by their path, through a link, or with a link.
 
     Links are followed through each other, as the kernel would.
@@ -91,11 +91,11 @@ def check(entries: tuple[Entry, ...]) -> None:
             raise _escapes(entry.path, f"it links to {entry.symlink!r} outside of the folder")
     try:
         check_links({entry.path: entry.symlink for entry in entries if entry.symlink})
-    except EscapeError as error:
+    except LinkEscapeError as error:
         raise _escapes(error.path, f"it {error.why}") from None
 
 
-def _typed(entry: Entry) -> bool:
+def _typed(entry: ManifestEntry) -> bool:
     texts = (entry.path, entry.sha256, entry.symlink)
     return all(isinstance(text, str) for text in texts) and all(isinstance(number, int) for number in (entry.mode, entry.size))
 

@@ -13,47 +13,48 @@ from pathlib import Path
 
 import msgspec
 
-from fairway.app import crash
-from fairway.app.sent import Sent
-from fairway.app.verification import Course
+from fairway.app.system import crash_point
+from fairway.app.upload import UploadedContent
+from fairway.app.verification_progress import VerificationProgress
 from fairway.errors import BugError, ConflictError, NotFoundError, RefusedError, UsageError
-from fairway.registry import arriving, numbering, snapshot, sources
-from fairway.registry.blobs import Blobs
-from fairway.registry.formats.examine import Examined, examine
-from fairway.registry.manifest import Entry, Manifest
-from fairway.registry.namespaces import DATASETS, MODELS, Namespaces, in_words, split
-from fairway.registry.packing import packed
-from fairway.registry.scan import scan
-from fairway.registry.verification import naming, verify
-from fairway.state.content import Verified
+from fairway.registry import external_source, numbered_record, snapshot
+from fairway.registry.blob import BlobStore
+from fairway.registry.content_archive import packed
+from fairway.registry.content_verification import naming, verify
+from fairway.registry.folder_scan import scan
+from fairway.registry.formats.model_examination import ModelExamination, examine
+from fairway.registry.manifest import FolderManifest, ManifestEntry
+from fairway.registry.registry_namespace import DATASETS, MODELS, RegistryNamespaces, in_words, split
+from fairway.registry.upload import content_upload
+from fairway.state.content_check import ContentVerification
 from fairway.state.model import LATEST, ModelFacts, ModelFile, ModelVersion
-from fairway.units import suggest
+from fairway.units import suggestion
 from fairway.units.names import check_name, is_alias, model_name
 
 
-class Models:
+class ModelRegistry:
     """The models of a home: `models/NAME/N.json`, aliases beside them, content in the blobs. Implements `ModelStore`."""
 
-    def __init__(self, root: Path, blobs: Blobs, namespaces: Namespaces | None = None) -> None:
-        self._namespaces = namespaces or Namespaces(root)
+    def __init__(self, root: Path, blobs: BlobStore, namespaces: RegistryNamespaces | None = None) -> None:
+        self._namespaces = namespaces or RegistryNamespaces(root)
         self._expected = root / "expected-models"
         self._fetched = root / "fetched"
-        self._freeable = root / numbering.FREEABLE
+        self._freeable = root / numbered_record.FREEABLE
         self._blobs = blobs
         self._known: dict[tuple[str, int], ModelVersion] = {}
         """Cache of version records, which never change."""
 
-    def register(self, name: str, path: str | Sent, facts: ModelFacts, now: float) -> ModelVersion:
+    def register(self, name: str, path: str | UploadedContent, facts: ModelFacts, now: float) -> ModelVersion:
         """Register a folder or a file as the next version; with the content and facts of the newest version, return that one."""
         self._check(name)
-        if isinstance(path, Sent):
-            with arriving.closing(path, self._blobs):
-                manifest, paths = arriving.load(path, self._blobs)
+        if isinstance(path, UploadedContent):
+            with content_upload.closing(path, self._blobs):
+                manifest, paths = content_upload.load(path, self._blobs)
                 # Examine it before any of it is kept.
                 examined = examine(paths, asked=facts.format, allow_pickle=facts.allow_pickle, made_here=facts.made_here)
-                arriving.adopt(path, manifest, self._blobs)
+                content_upload.adopt(path, manifest, self._blobs)
                 return self._numbered(name, manifest, path.digest, examined, facts, now)
-        with sources.fetched(path, self._fetched) as source:
+        with external_source.fetched(path, self._fetched) as source:
             examine_source(source, facts)
             with self._blobs.writing():
                 manifest, digest = self._taken(source)
@@ -61,7 +62,7 @@ class Models:
                 return self._numbered(name, manifest, digest, self._examined(manifest, facts), facts, now)
 
     def _numbered(
-        self, name: str, manifest: Manifest, digest: str, found: Examined, facts: ModelFacts, now: float
+        self, name: str, manifest: FolderManifest, digest: str, found: ModelExamination, facts: ModelFacts, now: float
     ) -> ModelVersion:
         files = sum(1 for entry in manifest.entries if entry.sha256)
         version = ModelVersion(
@@ -80,17 +81,17 @@ class Models:
             best=dict(facts.best),
         )
         folder = self._folder(name)
-        with numbering.locked(folder):
+        with numbered_record.locked(folder):
             newest = self._newest(name)
             if newest is not None and not facts.anew and version == replace(newest, version=0, created=now):
                 return self._with_marks(newest)
-            version = replace(version, version=numbering.next_number(folder))
-            numbering.claim(folder, version.version, _encoded(version))
+            version = replace(version, version=numbered_record.next_number(folder))
+            numbered_record.claim(folder, version.version, _encoded(version))
         return version
 
     def examine(self, path: str, facts: ModelFacts) -> str:
         """Return the format that a registration would find, without keeping anything; raises the same errors."""
-        with sources.fetched(path, self._fetched) as source:
+        with external_source.fetched(path, self._fetched) as source:
             return examine_source(source, facts).format
 
     def get(self, reference: str) -> ModelVersion:
@@ -108,7 +109,7 @@ class Models:
         aliases = sorted(alias for version in versions for alias in version.aliases)
         aliases_text = f" and the aliases {', '.join(aliases)}" if aliases else ""
         message = f"model {name} has no version or alias {selector!r}; it has {_ranges(versions)}{aliases_text}"
-        fix = suggest.did_you_mean(selector, aliases) or f"the newest is {versions[-1]}"
+        fix = suggestion.did_you_mean(selector, aliases) or f"the newest is {versions[-1]}"
         raise NotFoundError(message, fix=fix)
 
     def list(self, name: str = "") -> builtins.list[ModelVersion]:
@@ -142,33 +143,33 @@ class Models:
     def promote(self, version: ModelVersion, alias: str) -> int | None:
         """Point the alias to this version; return the number of the version that it pointed to before."""
         _check_alias(alias)
-        with numbering.locked(self._folder(version.name)):
+        with numbered_record.locked(self._folder(version.name)):
             self._check_there(version)
             before = self._aliases(version.name).get(alias)
             if before != version.version:
-                numbering.put(self._folder(version.name) / "aliases" / alias, f"{version.version}\n".encode())
+                numbered_record.put(self._folder(version.name) / "aliases" / alias, f"{version.version}\n".encode())
         return before
 
     def demote(self, name: str, alias: str) -> int:
         """Remove an alias; return the number of the version that it pointed to."""
         self._check(name)
-        with numbering.locked(self._folder(name)):
+        with numbered_record.locked(self._folder(name)):
             aliases = self._aliases(name)
             if alias not in aliases:
                 message = f"model {name} has no alias {alias!r}; it has {', '.join(sorted(aliases)) or 'none'}"
-                raise NotFoundError(message, fix=suggest.did_you_mean(alias, aliases) or "`fairway model list` shows them")
-            with crash.reach("registry.remove"):
+                raise NotFoundError(message, fix=suggestion.did_you_mean(alias, aliases) or "`fairway model list` shows them")
+            with crash_point.reach("registry.remove"):
                 (self._folder(name) / "aliases" / alias).unlink()
         return aliases[alias]
 
     def tag(self, version: ModelVersion, tags: Mapping[str, str | None]) -> ModelVersion:
         """Set tags of a version; a value of None removes a tag."""
         folder = self._folder(version.name)
-        with numbering.locked(folder):
+        with numbered_record.locked(folder):
             self._check_there(version)
             merged = {**self._with_marks(version).tags, **tags}
             kept = {key: value for key, value in merged.items() if value is not None}
-            numbering.put(folder / "tags" / f"{version.version}.json", json.dumps(kept).encode())
+            numbered_record.put(folder / "tags" / f"{version.version}.json", json.dumps(kept).encode())
         return self._with_marks(version)
 
     def rename(self, name: str, new: str, title: str) -> None:
@@ -177,15 +178,15 @@ class Models:
         The new name gets all of them in one step. A crash before the old name is removed leaves both.
         """
         old, target = self._folder(self._check(name)), self._folder(self._check(new))
-        with self._blobs.writing(), numbering.locked(old):
+        with self._blobs.writing(), numbered_record.locked(old):
             records = self._records(name)
             if not records:
                 raise self._no_model(name)
-            if numbering.numbers(target):
+            if numbered_record.numbers(target):
                 message = f"there is a model {split(new)[1]} already"
                 raise ConflictError(message, fix="choose another name")
             renamed = {record.version: _encoded(replace(record, name=new, title=title)) for record in records}
-            numbering.move(old, target, renamed)
+            numbered_record.move(old, target, renamed)
             for version in records:
                 self._forget_folder(version)
                 self._known.pop((name, version.version), None)
@@ -194,7 +195,7 @@ class Models:
         """Delete a version. Its number is not used again."""
         folder = self._folder(version.name)
         # Not while content is freed: a note that is taken for an older one would be lost.
-        with self._blobs.writing(), numbering.locked(folder):
+        with self._blobs.writing(), numbered_record.locked(folder):
             self._check_there(version)
             aliases = self._with_marks(version).aliases
             if aliases:
@@ -202,8 +203,8 @@ class Models:
                 raise ConflictError(message, fix=f"first: fairway model promote {version.name}@OTHER {aliases[0]}")
             self._forget_folder(version)
             # The note comes first: content with a note that a version still names is not freed.
-            numbering.put(self._freeable / version.digest, b"")
-            numbering.take_away(folder, version.version)
+            numbered_record.put(self._freeable / version.digest, b"")
+            numbered_record.take_away(folder, version.version)
 
     def freeable(self) -> bool:
         """Return whether there are deleted versions whose content was not freed yet."""
@@ -219,11 +220,11 @@ class Models:
                 return None
             noted = self._noted()
             kept = {version.digest for version in self.list()}
-            kept.update(digest for _, folder in self._namespaces.parents(DATASETS) for digest in numbering.digests(folder))
+            kept.update(digest for _, folder in self._namespaces.parents(DATASETS) for digest in numbered_record.digests(folder))
             needed = self._contents({*others, *kept, *self._blobs.expected()})
             freed = self._blobs.remove(self._contents(noted) - needed)
             for digest in noted:
-                with crash.reach("registry.remove"):
+                with crash_point.reach("registry.remove"):
                     (self._freeable / digest).unlink(missing_ok=True)
             return freed
 
@@ -267,7 +268,7 @@ class Models:
         with naming(version, "model"):
             return packed(version.digest, self._blobs)
 
-    def verify(self, versions: Sequence[ModelVersion], course: Course) -> Verified:
+    def verify(self, versions: Sequence[ModelVersion], course: VerificationProgress) -> ContentVerification:
         """Compare all content of the versions with its digests."""
         return verify({str(version): version.digest for version in versions}, self._blobs, course)
 
@@ -278,7 +279,7 @@ class Models:
 
     def expect(self, run: str) -> None:
         """Record that a run may produce a model, until `settle`."""
-        numbering.put(self._expected / run.replace("/", "+"), b"")
+        numbered_record.put(self._expected / run.replace("/", "+"), b"")
 
     def expected(self) -> builtins.list[str]:
         """Return the runs that may produce a model."""
@@ -290,26 +291,26 @@ class Models:
 
     def settle(self, run: str) -> None:
         """Forget the run: anything that it had to register is registered."""
-        with crash.reach("registry.remove"):
+        with crash_point.reach("registry.remove"):
             (self._expected / run.replace("/", "+")).unlink(missing_ok=True)
 
-    def _taken(self, source: Path) -> tuple[Manifest, str]:
+    def _taken(self, source: Path) -> tuple[FolderManifest, str]:
         if source.is_dir():
             taken = snapshot.take(source, self._blobs, ignoring=False, limit=None, remembering=False, recorded=True)
             return taken.manifest, taken.digest
         digest, size = self._blobs.put_files([source])[source]
-        manifest = Manifest((Entry(source.name, 0o644, size, digest),))
+        manifest = FolderManifest((ManifestEntry(source.name, 0o644, size, digest),))
         return manifest, self._blobs.put(manifest.encoded())
 
-    def _examined(self, manifest: Manifest, facts: ModelFacts) -> Examined:
+    def _examined(self, manifest: FolderManifest, facts: ModelFacts) -> ModelExamination:
         files = {entry.path: self._blobs.path(entry.sha256) for entry in manifest.entries if entry.sha256}
         return examine(files, asked=facts.format, allow_pickle=facts.allow_pickle, made_here=facts.made_here)
 
     def _records(self, name: str) -> builtins.list[ModelVersion]:
         folder = self._folder(name)
         versions = []
-        for number in numbering.numbers(folder):
-            version = self._known.get((name, number)) or _decoded(numbering.record(folder, number))
+        for number in numbered_record.numbers(folder):
+            version = self._known.get((name, number)) or _decoded(numbered_record.record(folder, number))
             self._known[name, number] = version
             versions.append(version)
         return versions
@@ -336,7 +337,7 @@ class Models:
         return {alias: int((folder / alias).read_text()) for alias in names}
 
     def _check_there(self, version: ModelVersion) -> None:
-        if version.version not in numbering.numbers(self._folder(version.name)):
+        if version.version not in numbered_record.numbers(self._folder(version.name)):
             message = f"{version} is gone"
             raise NotFoundError(message, fix=f"fairway model list {version.name}")
 
@@ -345,7 +346,7 @@ class Models:
         folder = self._namespaces.folder("model-files", version.name) / str(version.version)
         if folder.is_dir():
             temporary = folder.with_name(f".{version.version}-{secrets.token_hex(6)}")
-            with crash.reach("registry.rename"):
+            with crash_point.reach("registry.rename"):
                 os.rename(folder, temporary)
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -353,7 +354,7 @@ class Models:
         namespace, bare = split(name)
         models = [split(model)[1] for model in self.names(namespace)]
         message = f"there is no model {bare} {in_words(namespace)} (known: {', '.join(models) or 'none'})"
-        fix = suggest.did_you_mean(bare, models) or f"register one with: fairway model register {bare} PATH"
+        fix = suggestion.did_you_mean(bare, models) or f"register one with: fairway model register {bare} PATH"
         return NotFoundError(message, fix=fix)
 
     def _folder(self, name: str) -> Path:
@@ -370,12 +371,12 @@ class Models:
         """Raise an error with the model's own name if `name` is what MLflow clients call an existing model."""
         _, bare = split(name)
         own = self._namespaces.check("model", name.removesuffix(bare) + model_name(bare))
-        if numbering.numbers(self._folder(own)):
+        if numbered_record.numbers(self._folder(own)):
             message = f"model {bare!r} is the name that MLflow clients use for {split(own)[1]}"
             raise UsageError(message, fix=f"use {split(own)[1]}")
 
 
-def examine_source(source: Path, facts: ModelFacts) -> Examined:
+def examine_source(source: Path, facts: ModelFacts) -> ModelExamination:
     """Examine the model at a path without keeping anything; raises the errors of a registration."""
     if source.is_dir():
         files = {name: source / name for name in scan(source, ignoring=False).files}

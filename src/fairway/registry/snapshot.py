@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from fairway.app import crash
+from fairway.app.system import crash_point
 from fairway.errors import DamagedError, NotFoundError, RefusedError
-from fairway.registry.blobs import MISSING, SEEN, Blobs, digest_file, telling_full_disk
-from fairway.registry.checked import SETTLED
-from fairway.registry.manifest import Entry, Manifest, check, decode
-from fairway.registry.scan import Found, scan
+from fairway.registry.blob import MISSING, SEEN, BlobStore, digest_file, telling_full_disk
+from fairway.registry.folder_scan import FolderScan, scan
+from fairway.registry.manifest import FolderManifest, ManifestEntry, check, decode
+from fairway.registry.verified_cache import SETTLED
 from fairway.units.quantity import show_bytes
 
 LIMIT = 500_000_000
@@ -29,12 +29,12 @@ _Seen = dict[str, tuple[int, int, int, int, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CodeSnapshot:
     """A folder's content at one time."""
 
     digest: str
     """The digest of the manifest, which identifies the content."""
-    manifest: Manifest
+    manifest: FolderManifest
     read: int = 0
     """Number of files that had to be read; the others had not changed since the last time."""
     left_out: tuple[str, ...] = ()
@@ -43,13 +43,13 @@ class Snapshot:
 
 def take(
     folder: Path,
-    blobs: Blobs,
+    blobs: BlobStore,
     *,
     ignoring: bool = True,
     limit: int | None = LIMIT,
     remembering: bool = True,
     recorded: bool = False,
-) -> Snapshot:
+) -> CodeSnapshot:
     """Store a folder's content. With `remembering`, files with unchanged times are not read again.
 
     `recorded`: the caller holds `writing` until a record names the snapshot; otherwise a record is expected soon. Refused: more
@@ -65,15 +65,15 @@ def take(
         return snapshot
 
 
-def _kept(folder: Path, blobs: Blobs, found: Found, *, remembering: bool, checked: bool) -> Snapshot:
+def _kept(folder: Path, blobs: BlobStore, found: FolderScan, *, remembering: bool, checked: bool) -> CodeSnapshot:
     """Store what was scanned.
 
     With `checked`, remembered content is also compared with its digest, so that a good copy repairs a damaged one.
     """
     if not remembering:
         manifest, read = _manifest(folder, blobs, found, {})
-        return Snapshot(blobs.put(manifest.encoded()), manifest, read, tuple(found.left_out))
-    memory = _Memory(folder, blobs)
+        return CodeSnapshot(blobs.put(manifest.encoded()), manifest, read, tuple(found.left_out))
+    memory = _FileStateCache(folder, blobs)
     digests = memory.recall(found)
     manifest, read = _manifest(folder, blobs, found, digests)
     encoded = manifest.encoded()
@@ -89,16 +89,16 @@ def _kept(folder: Path, blobs: Blobs, found: Found, *, remembering: bool, checke
     digest = blobs.put(encoded)
     if read:
         memory.keep(found, manifest)
-    return Snapshot(digest, manifest, read, tuple(found.left_out))
+    return CodeSnapshot(digest, manifest, read, tuple(found.left_out))
 
 
-def fingerprint(folder: Path, blobs: Blobs, *, limit: int = LIMIT) -> str:
+def fingerprint(folder: Path, blobs: BlobStore, *, limit: int = LIMIT) -> str:
     """Return the digest that `take` would give, storing nothing; empty if the folder is too large or cannot be kept."""
     try:
         scanned = scan(folder, ignoring=True)
         if scanned.size > limit:
             return ""
-        memory = _Memory(folder, blobs)
+        memory = _FileStateCache(folder, blobs)
         digests = memory.recall(scanned)
         read = {path: digest_file(folder / path) for path in scanned.files if path not in digests}
     except (RefusedError, OSError):
@@ -109,14 +109,14 @@ def fingerprint(folder: Path, blobs: Blobs, *, limit: int = LIMIT) -> str:
     return hashlib.sha256(manifest.encoded()).hexdigest()
 
 
-def load(digest: str, blobs: Blobs) -> Manifest:
+def load(digest: str, blobs: BlobStore) -> FolderManifest:
     """Return the manifest with this digest, checked."""
     return decode(blobs.read(digest))
 
 
 def materialise(
-    manifest: Manifest,
-    blobs: Blobs,
+    manifest: FolderManifest,
+    blobs: BlobStore,
     target: Path,
     *,
     linked: bool = False,
@@ -142,13 +142,13 @@ def materialise(
         with telling_full_disk(target):
             _lay_out(manifest, blobs, temporary, linked)
             complete(temporary)
-        with crash.reach("registry.rename"):
+        with crash_point.reach("registry.rename"):
             _rename_folder(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def provide(manifest: Manifest, blobs: Blobs) -> None:
+def provide(manifest: FolderManifest, blobs: BlobStore) -> None:
     """Make all content of a manifest available and check that it is intact. All content that leaves the registry passes here.
 
     Raises `NotFoundError` for missing content, and `DamagedError` for content that does not match its digest.
@@ -168,7 +168,7 @@ def provide(manifest: Manifest, blobs: Blobs) -> None:
     raise DamagedError(message, fix="submit or add it again")
 
 
-def _renew(manifest: Manifest, blobs: Blobs, folder: Path) -> None:
+def _renew(manifest: FolderManifest, blobs: BlobStore, folder: Path) -> None:
     """Replace files that are not the blobs' own: a blob that was repaired is another file than before.
 
     A program that has the folder open sees either file complete; neither is written to.
@@ -182,11 +182,11 @@ def _renew(manifest: Manifest, blobs: Blobs, folder: Path) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         temporary = f"{os.path.dirname(path)}/.{secrets.token_hex(12)}"
         blobs.link(entry.sha256, temporary)
-        with crash.reach("registry.rename"):
+        with crash_point.reach("registry.rename"):
             os.rename(temporary, path)
 
 
-def _lay_out(manifest: Manifest, blobs: Blobs, folder: Path, linked: bool) -> None:
+def _lay_out(manifest: FolderManifest, blobs: BlobStore, folder: Path, linked: bool) -> None:
     created = {""}
     for entry in manifest.entries:
         path = os.path.join(folder, entry.path)
@@ -234,7 +234,7 @@ def _rename_folder(aside: Path, target: Path) -> None:
             raise
 
 
-def _manifest(folder: Path, blobs: Blobs, found: Found, known: dict[str, str]) -> tuple[Manifest, int]:
+def _manifest(folder: Path, blobs: BlobStore, found: FolderScan, known: dict[str, str]) -> tuple[FolderManifest, int]:
     unknown = [path for path in found.files if path not in known]
     kept = blobs.put_files(folder / path for path in unknown)
     contents = {path: kept[folder / path] for path in unknown}
@@ -242,22 +242,22 @@ def _manifest(folder: Path, blobs: Blobs, found: Found, known: dict[str, str]) -
     return _assembled(found, contents), len(unknown)
 
 
-def _assembled(found: Found, contents: dict[str, tuple[str, int]]) -> Manifest:
+def _assembled(found: FolderScan, contents: dict[str, tuple[str, int]]) -> FolderManifest:
     files = []
     for path, (digest, size) in contents.items():
         mode = 0o755 if found.files[path].st_mode & 0o100 else 0o644
-        files.append(Entry(path, mode, size, digest))
-    return Manifest(tuple(sorted([*files, *found.others])))
+        files.append(ManifestEntry(path, mode, size, digest))
+    return FolderManifest(tuple(sorted([*files, *found.others])))
 
 
-class _Memory:
+class _FileStateCache:
     """The states of a folder's files when they were last read, so that most need not be read again."""
 
-    def __init__(self, folder: Path, blobs: Blobs) -> None:
+    def __init__(self, folder: Path, blobs: BlobStore) -> None:
         name = hashlib.sha256(os.fsencode(os.path.realpath(folder))).hexdigest()[:24]
         self._path = blobs.root / SEEN / f"{name}.json"
 
-    def recall(self, found: Found) -> dict[str, str]:
+    def recall(self, found: FolderScan) -> dict[str, str]:
         """Return the digests of the files that have not changed since."""
         try:
             states = msgspec.json.decode(self._path.read_bytes(), type=_Seen)
@@ -267,7 +267,7 @@ class _Memory:
             path: entry[4] for path, state in found.files.items() if (entry := states.get(path)) and entry[:4] == _times(state)
         }
 
-    def keep(self, found: Found, manifest: Manifest) -> None:
+    def keep(self, found: FolderScan, manifest: FolderManifest) -> None:
         """Record the files that were read now."""
         settled = time.time_ns() - int(SETTLED * 1e9)
         states: _Seen = {}
@@ -278,7 +278,7 @@ class _Memory:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = self._path.with_name(f".{self._path.name}-{secrets.token_hex(6)}")
         temporary.write_bytes(msgspec.json.encode({name: value for name, value in states.items() if _plain(name)}))
-        with crash.reach("registry.rename"):
+        with crash_point.reach("registry.rename"):
             os.replace(temporary, self._path)
 
 
@@ -291,7 +291,7 @@ def _plain(name: str) -> bool:
     return name.isascii() or not any(0xDC80 <= ord(char) <= 0xDCFF for char in name)
 
 
-def _too_large(folder: Path, found: Found, limit: int) -> RefusedError:
+def _too_large(folder: Path, found: FolderScan, limit: int) -> RefusedError:
     largest = ", ".join(f"{path} ({show_bytes(size)})" for path, size in found.largest())
     size, allowed = show_bytes(found.size), show_bytes(limit)
     message = f"{folder} holds {size}, more than the {allowed} that a snapshot of code may; the largest are {largest}"

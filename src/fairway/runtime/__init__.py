@@ -6,7 +6,7 @@ The folder is copied into every task, so it must not import any other part of Fa
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from fairway.runtime.exporting import export
+    from fairway.runtime.export.exporter import export
 
     __all__ = ["export"]
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> object:
     """Load `fairway.runtime.export` on first use."""
     if name == "export":
-        from fairway.runtime import exporting  # noqa: PLC0415  most programs never export
+        from fairway.runtime.export import exporter  # noqa: PLC0415  most programs never export
 
-        return exporting.export
+        return exporter.export
     message = f"module 'fairway.runtime' has no attribute {name!r}"
     raise AttributeError(message)

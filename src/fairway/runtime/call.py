@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairway.runtime import context
+from fairway.runtime import task_context
 
 PAYLOAD = "call.pkl"
 SENT = "sent"
@@ -20,7 +20,7 @@ RESULT = "result-{rank}.pkl"
 
 def main() -> int:
     """Load the function, call it, and store the result."""
-    shared = context.shared_dir()
+    shared = task_context.shared_dir()
     if len(sys.argv) != 2 or shared is None:
         sys.stderr.write("usage, inside a task: python -m fairway.runtime.call PAYLOAD\n")
         return 2
@@ -56,7 +56,7 @@ def _keep(shared: Path, value: Any, error: BaseException | None) -> None:
     except Exception as cause:  # noqa: BLE001 - whatever a caller's class raises when it is pickled
         problem = TypeError(f"a {type(error or value).__name__} cannot be sent back ({cause}): {error or value!r}"[:1000])
         data = cloudpickle.dumps({"value": None, "error": problem})
-    path = shared / RESULT.format(rank=context.rank())
+    path = shared / RESULT.format(rank=task_context.rank())
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(data)
     temporary.replace(path)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairway.runtime import context, contract, folders, number, stop
+from fairway.runtime import checkpoint_folder, number, stop_request, task_context, task_contract
 
 KEEP_DEFAULT = 3
 
@@ -46,8 +46,8 @@ class Checkpoint:
 
     def intact(self, *, deep: bool = False) -> bool:
         """Return whether every file exists with its recorded size; `deep` also reads the files and compares their digests."""
-        manifest = folders.read_manifest(self.path)
-        return manifest is not None and folders.matches(self.path, manifest, deep=deep)
+        manifest = checkpoint_folder.read_manifest(self.path)
+        return manifest is not None and checkpoint_folder.matches(self.path, manifest, deep=deep)
 
 
 class IncompleteError(RuntimeError):
@@ -73,19 +73,21 @@ def save(step: int, *, sharded: bool = False, keep: int | None = None, timeout: 
     _listen()
     root = directory()
     root.mkdir(parents=True, exist_ok=True)
-    token = context.attempt_token() if sharded else ""
-    with folders.aside(root, entry["step"], token, publisher=context.rank() == 0) as folder:
+    token = task_context.attempt_token() if sharded else ""
+    with checkpoint_folder.aside(root, entry["step"], token, publisher=task_context.rank() == 0) as folder:
         yield folder.path
         if sharded:
-            folder.leave_mark(context.rank())
-        if context.rank() != 0:
+            folder.leave_mark(task_context.rank())
+        if task_context.rank() != 0:
             return
-        if sharded and not folder.wait_for_marks(context.world_size(), timeout):
-            message = f"checkpoint of step {step}: ranks {folder.missing(context.world_size())} did not finish in {timeout:g} s"
+        if sharded and not folder.wait_for_marks(task_context.world_size(), timeout):
+            message = (
+                f"checkpoint of step {step}: ranks {folder.missing(task_context.world_size())} did not finish in {timeout:g} s"
+            )
             raise IncompleteError(message)
         _publish(root, folder, entry, _keep(keep))
     _pace.saved()
-    stop.saved()
+    stop_request.saved()
 
 
 def latest(*, deep: bool = False) -> Checkpoint | None:
@@ -100,7 +102,7 @@ def latest(*, deep: bool = False) -> Checkpoint | None:
 def history() -> list[Checkpoint]:
     """Return all complete checkpoints, newest first, including damaged ones."""
     checkpoints = []
-    for path, manifest in folders.finished(directory()):
+    for path, manifest in checkpoint_folder.finished(directory()):
         step, sequence = int(manifest["step"]), int(manifest["sequence"])
         checkpoints.append(Checkpoint(step, path, int(manifest["world_size"]), dict(manifest["meta"]), sequence))
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.sequence, reverse=True)
@@ -108,7 +110,7 @@ def history() -> list[Checkpoint]:
 
 def directory() -> Path:
     """Return the folder of this run's checkpoints."""
-    return Path(os.environ.get(contract.CHECKPOINT_DIR) or "checkpoints")
+    return Path(os.environ.get(task_contract.CHECKPOINT_DIR) or "checkpoints")
 
 
 def should_checkpoint(step: int | None = None) -> bool:
@@ -120,13 +122,13 @@ def should_checkpoint(step: int | None = None) -> bool:
     """
     del step
     _listen()
-    return context.rank() == 0 and _pace.due()
+    return task_context.rank() == 0 and _pace.due()
 
 
 def _listen() -> None:
     """Accept requests to stop in the process that saves, even if it never calls `should_stop()`."""
-    if context.rank() == 0:
-        stop.listen()
+    if task_context.rank() == 0:
+        stop_request.listen()
 
 
 def _entry(step: int, meta: dict[str, Any]) -> dict[str, Any]:
@@ -138,26 +140,26 @@ def _entry(step: int, meta: dict[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         message = f"the extra values of a checkpoint must be JSON ({error}); write anything else as a file"
         raise TypeError(message) from error
-    return {"step": int(step), "world_size": context.world_size(), "meta": meta}
+    return {"step": int(step), "world_size": task_context.world_size(), "meta": meta}
 
 
 def _keep(given: int | None) -> int:
     if given is None:
-        return max(1, int(os.environ.get(contract.CHECKPOINT_KEEP) or KEEP_DEFAULT))
+        return max(1, int(os.environ.get(task_contract.CHECKPOINT_KEEP) or KEEP_DEFAULT))
     if given < 1:
         message = f"keep={given} would leave no checkpoint; give at least 1"
         raise ValueError(message)
     return given
 
 
-def _publish(root: Path, folder: folders.Aside, entry: dict[str, Any], keep: int) -> None:
-    earlier = folders.finished(root)
+def _publish(root: Path, folder: checkpoint_folder.TemporaryFolder, entry: dict[str, Any], keep: int) -> None:
+    earlier = checkpoint_folder.finished(root)
     sequence = 1 + max((int(manifest["sequence"]) for _, manifest in earlier), default=0)
-    folders.publish(root, folder, {**entry, "sequence": sequence, "time": time.time()})
-    folders.prune(root, keep, context.attempt_token())
+    checkpoint_folder.publish(root, folder, {**entry, "sequence": sequence, "time": time.time()})
+    checkpoint_folder.prune(root, keep, task_context.attempt_token())
 
 
-class _Pace:
+class _CheckpointSchedule:
     """Decides when to save next. Times are monotonic, except that of a request, which is the time of a file."""
 
     def __init__(self) -> None:
@@ -169,8 +171,8 @@ class _Pace:
         self._last = time.monotonic()
 
     def due(self) -> bool:
-        request, stopping = _request_time(), stop.requested()
-        every = float(os.environ.get(contract.CHECKPOINT_EVERY) or "inf")
+        request, stopping = _request_time(), stop_request.requested()
+        every = float(os.environ.get(task_contract.CHECKPOINT_EVERY) or "inf")
         now = time.monotonic()
         if now - self._last < every and request <= self._request and stopping <= self._told_to_stop:
             return False
@@ -179,11 +181,11 @@ class _Pace:
 
 
 def _request_time() -> int:
-    folder = context.shared_dir()
+    folder = task_context.shared_dir()
     try:
-        return os.stat(folder / contract.CHECKPOINT_FILE).st_mtime_ns if folder else 0
+        return os.stat(folder / task_contract.CHECKPOINT_FILE).st_mtime_ns if folder else 0
     except OSError:
         return 0
 
 
-_pace = _Pace()
+_pace = _CheckpointSchedule()

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from fairway.runtime import context, contract, number
+from fairway.runtime import number, task_context, task_contract
 
 LINE_LIMIT = 1 << 20
 """Maximum size of one report in bytes."""
@@ -34,10 +34,10 @@ def report(step: Any = None, **metrics: Any) -> None:
     """
     count = None if step is None else _as_step(step)
     numbers = {name: _as_float(name, value) for name, value in metrics.items() if value is not None}
-    folder = context.attempt_dir()
+    folder = task_context.attempt_dir()
     if folder is None:
         return
-    path = os.path.join(folder, contract.METRICS_FILE.format(local_rank=context.local_rank()))
+    path = os.path.join(folder, task_contract.METRICS_FILE.format(local_rank=task_context.local_rank()))
     _writer.append(path, _line(time.time(), count, numbers))
 
 
@@ -117,7 +117,7 @@ def _as_step(value: Any) -> float:
     raise TypeError(message)
 
 
-class _Writer:
+class _MetricsFile:
     """The open file. Lines are complete or, if the disk is full, cut off and then ended by the next one."""
 
     def __init__(self) -> None:
@@ -152,13 +152,13 @@ class _Writer:
         self._path, self._torn = path, False
 
 
-_writer = _Writer()
+_writer = _MetricsFile()
 
 
 def _start_afresh() -> None:
     # A lock that another thread held at the fork would stay locked in the child for ever.
     global _writer  # the one place that replaces it
-    _writer = _Writer()
+    _writer = _MetricsFile()
 
 
 os.register_at_fork(after_in_child=_start_afresh)

@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fairway.runtime import context, ledger, stop
+from fairway.runtime import shard_ledger, stop_request, task_context
 
 _POLL = 0.05
 
@@ -33,7 +33,7 @@ _POLL = 0.05
 class Shard:
     """A range of indices, `start` to `stop`. Iterating over it renews the lease; so does `renew()`."""
 
-    def __init__(self, items: range, lease: ledger.Lease | None) -> None:
+    def __init__(self, items: range, lease: shard_ledger.ShardLease | None) -> None:
         self.start = items.start
         self.stop = items.stop
         self._lease = lease
@@ -61,7 +61,7 @@ class Shard:
 class Shards:
     """The shards of one pass over the data. Any number of processes may iterate; each shard goes to one of them."""
 
-    def __init__(self, items: int, size: int, order: list[int] | range, book: ledger.Ledger | None) -> None:
+    def __init__(self, items: int, size: int, order: list[int] | range, book: shard_ledger.ShardLedger | None) -> None:
         self._items = items
         self._size = size
         self._order = order
@@ -95,13 +95,13 @@ class Shards:
                 yield Shard(self._range(self._order[position]), None)
                 self._alone.add(position)
 
-    def _iterate_leased(self, book: ledger.Ledger) -> Iterator[Shard]:
+    def _iterate_leased(self, book: shard_ledger.ShardLedger) -> Iterator[Shard]:
         with book.lease() as lease:
             while True:
                 taken = book.take(lease)
                 if taken is None:
                     # Other workers hold shards that may become free, unless this task is requested to stop.
-                    if book.complete() or stop.requested():
+                    if book.complete() or stop_request.requested():
                         return
                     time.sleep(_POLL)
                     continue
@@ -118,7 +118,7 @@ class Shards:
         if self._book is None:
             self._alone = set(positions)
         else:
-            self._book.begin_with(positions, context.attempt_token())
+            self._book.begin_with(positions, task_context.attempt_token())
 
 
 def shards(
@@ -145,11 +145,11 @@ def shards(
     if seed is not None:
         order = list(order)
         random.Random(f"{seed}/{epoch}").shuffle(order)
-    shared = context.shared_dir()
+    shared = task_context.shared_dir()
     book = None
     if shared is not None:
         terms = {"items": items, "size": size, "epoch": epoch, "seed": seed}
-        book = ledger.Ledger(os.path.join(shared, "shards", f"{name}-{epoch}"), count, terms, timeout)
+        book = shard_ledger.ShardLedger(os.path.join(shared, "shards", f"{name}-{epoch}"), count, terms, timeout)
     result = Shards(items, size, order, book)
     if done is not None:
         result.begin_with(done)

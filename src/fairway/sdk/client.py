@@ -20,18 +20,19 @@ from types import TracebackType
 from typing import TypeVar
 
 from fairway.errors import NotFoundError, UnavailableError, UsageError
-from fairway.sdk import place, retry, streams
-from fairway.sdk.calls import Verbs
-from fairway.sdk.cluster import Cluster
-from fairway.sdk.daemon import Daemon
+from fairway.sdk import async_reply
+from fairway.sdk.job import ClientMethods
+from fairway.sdk.method.call import ApiCall, FinishedCall, Steps, StreamedCall, advance
 from fairway.sdk.run import attach
-from fairway.sdk.verb import Call, Done, Lines, Steps, advance
-from fairway.sdk.wire import LostAnswerError
+from fairway.sdk.transport import local_path, retry
+from fairway.sdk.transport.cluster import ClusterConnection
+from fairway.sdk.transport.daemon import DaemonConnection
+from fairway.sdk.transport.http import LostReplyError
 
 R = TypeVar("R")
 
 
-class _Face(Verbs):
+class _SharedClient(ClientMethods):
     """The common base of both clients."""
 
     def __init__(self, *, home: str | os.PathLike[str] = "", namespace: str = "", context: str | os.PathLike[str] = "") -> None:
@@ -40,33 +41,33 @@ class _Face(Verbs):
         `context` is a context of the kubeconfig, the path of a kubeconfig, or `local`. Without it `FAIRWAY_CONTEXT` applies, else
         this machine. The context chosen by `fairway use` applies to commands only: a program names its own.
         """
-        selected_context = os.fspath(context) or ("" if home else os.environ.get("FAIRWAY_CONTEXT", "")) or place.LOCAL
+        selected_context = os.fspath(context) or ("" if home else os.environ.get("FAIRWAY_CONTEXT", "")) or local_path.LOCAL
         given_namespace = namespace or os.environ.get("FAIRWAY_NAMESPACE", "")
-        self.on_cluster = selected_context != place.LOCAL
-        self.daemon: Daemon | Cluster
+        self.on_cluster = selected_context != local_path.LOCAL
+        self.daemon: DaemonConnection | ClusterConnection
         if not self.on_cluster:
-            self.daemon, self.namespace = Daemon(os.fspath(home)), given_namespace or "default"
+            self.daemon, self.namespace = DaemonConnection(os.fspath(home)), given_namespace or "default"
             return
         if home:
             message = f"a client uses either a home ({os.fspath(home)}) or a cluster ({selected_context}), not both"
             raise UsageError(message, fix="leave one of them out")
-        self.daemon = Cluster(*place.find_context(selected_context))
+        self.daemon = ClusterConnection(*local_path.find_context(selected_context))
         self.namespace = given_namespace or self.daemon.target.namespace
 
     def __repr__(self) -> str:
         """Return the context or home, and the namespace."""
-        if isinstance(self.daemon, Cluster):
+        if isinstance(self.daemon, ClusterConnection):
             return f"{type(self).__name__}(context={self.daemon.target.context!r}, namespace={self.namespace!r})"
         return f"{type(self).__name__}(home={self.daemon.home!r}, namespace={self.namespace!r})"
 
 
-class Client(_Face):
+class Client(_SharedClient):
     """The blocking client. It holds no connection, so threads may share it."""
 
     def perform(self, steps: Steps[R]) -> R:
         """Run a method's steps to the end and return its value."""
         answer: bytes | Exception | None = None
-        while not isinstance(step := advance(steps, answer), Done):
+        while not isinstance(step := advance(steps, answer), FinishedCall):
             try:
                 answer = self._ask(step)
             except Exception as error:  # noqa: BLE001 - the method may handle it
@@ -74,7 +75,7 @@ class Client(_Face):
         attach(step.value, self)
         return step.value
 
-    def listen(self, lines: Lines[R]) -> Iterator[R]:
+    def listen(self, lines: StreamedCall[R]) -> Iterator[R]:
         """Yield the decoded lines of the reply as they arrive."""
         call = lines.call
         reply = self.daemon.request(call.method, call.path, call.query, call.body, kind=call.kind)
@@ -87,13 +88,13 @@ class Client(_Face):
         finally:
             reply.close()
 
-    def _ask(self, call: Call) -> bytes:
+    def _ask(self, call: ApiCall) -> bytes:
         if not call.once:
             return self._ask_once(call)
         namespace = str(call.query["namespace"])
         return retry.persist(lambda: self._ask_once(call), self.daemon, call.method, call.path, namespace)
 
-    def _ask_once(self, call: Call) -> bytes:
+    def _ask_once(self, call: ApiCall) -> bytes:
         deadline = None if call.patience is None else time.monotonic() + call.patience
         try:
             reply = self.daemon.request(call.method, call.path, call.query, call.body, kind=call.kind, timeout=call.patience)
@@ -119,13 +120,13 @@ class Client(_Face):
         return b""
 
 
-class AsyncClient(_Face):
+class AsyncClient(_SharedClient):
     """The asyncio client: the methods of `Client`, awaited."""
 
     async def perform(self, steps: Steps[R]) -> R:
         """Run a method's steps to the end and return its value."""
         answer: bytes | Exception | None = None
-        while not isinstance(step := await self._advance(steps, answer), Done):
+        while not isinstance(step := await self._advance(steps, answer), FinishedCall):
             try:
                 answer = await self._ask(step)
             except Exception as error:  # noqa: BLE001 - the method may handle it
@@ -133,13 +134,13 @@ class AsyncClient(_Face):
         attach(step.value, self)
         return step.value
 
-    async def _advance(self, steps: Steps[R], answer: bytes | Exception | None) -> Call | Done[R]:
+    async def _advance(self, steps: Steps[R], answer: bytes | Exception | None) -> ApiCall | FinishedCall[R]:
         """Advance in a thread for a cluster: files are read and packed between the calls, which may take long."""
         return await asyncio.to_thread(advance, steps, answer) if self.on_cluster else advance(steps, answer)
 
-    async def listen(self, lines: Lines[R]) -> AsyncIterator[R]:
+    async def listen(self, lines: StreamedCall[R]) -> AsyncIterator[R]:
         """Yield the decoded lines of the reply as they arrive."""
-        answer = await streams.open_answer(self.daemon, lines.call)
+        answer = await async_reply.open_answer(self.daemon, lines.call)
         try:
             async for line in answer.lines():
                 value = lines.read(line)
@@ -156,12 +157,12 @@ class AsyncClient(_Face):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Do nothing: there is nothing to close."""
 
-    async def _ask(self, call: Call) -> bytes:
-        patience = retry.Patience(self.daemon.patience)
+    async def _ask(self, call: ApiCall) -> bytes:
+        patience = retry.RetryBudget(self.daemon.patience)
         while True:
             try:
                 return await self._ask_once(call)
-            except LostAnswerError as error:
+            except LostReplyError as error:
                 if not call.once:
                     raise
                 pause = patience.after(error)
@@ -172,10 +173,10 @@ class AsyncClient(_Face):
             await asyncio.sleep(pause)
             patience.check(back=await asyncio.to_thread(retry.may_ask_again, self.daemon, str(call.query["namespace"])))
 
-    async def _ask_once(self, call: Call) -> bytes:
+    async def _ask_once(self, call: ApiCall) -> bytes:
         async with asyncio.timeout(call.patience):
             try:
-                answer = await streams.open_answer(self.daemon, call)
+                answer = await async_reply.open_answer(self.daemon, call)
             except UnavailableError:
                 if call.until is None or not self.on_cluster:
                     raise

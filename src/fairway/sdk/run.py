@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from fairway.views.job import JobList, JobView
 
 
-class _Asks(Protocol):
+class _AnyClient(Protocol):
     """The methods of a client of either kind."""
 
     def __getattr__(self, name: str) -> Any: ...
@@ -20,9 +20,9 @@ class Run(JobView, frozen=True, dict=True):
     """
 
     @property
-    def client(self) -> _Asks:
+    def client(self) -> _AnyClient:
         """The client that returned the run."""
-        owner: _Asks = self.__dict__["client"]
+        owner: _AnyClient = self.__dict__["client"]
         return owner
 
     def refresh(self) -> Any:

@@ -42,7 +42,7 @@ class ConditionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class MetricComparison:
     """Two operands, each the name of a metric or a number."""
 
     left: str | float
@@ -64,7 +64,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class NegatedCondition:
     """True when its part is false."""
 
     part: Condition
@@ -81,7 +81,7 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class All:
+class AllConditions:
     """True when every part holds."""
 
     parts: tuple[Condition, ...]
@@ -98,7 +98,7 @@ class All:
 
 
 @dataclass(frozen=True, slots=True)
-class Any:
+class AnyCondition:
     """True when at least one part holds."""
 
     parts: tuple[Condition, ...]
@@ -114,7 +114,7 @@ class Any:
         return frozenset().union(*(part.metrics for part in self.parts))
 
 
-Condition = Comparison | Not | All | Any
+Condition = MetricComparison | NegatedCondition | AllConditions | AnyCondition
 
 
 def parse(text: str) -> Condition:
@@ -122,7 +122,7 @@ def parse(text: str) -> Condition:
     if len(text) > TEXT_LIMIT:
         message = f"is longer than {TEXT_LIMIT} characters; make it shorter"
         raise ConditionError(message, 1)
-    parser = _Parser(text)
+    parser = _ConditionParser(text)
     condition = parser.either(0)
     parser.finish()
     return condition
@@ -136,16 +136,16 @@ def goals(wanted: Condition) -> dict[str, str]:
     directions: dict[str, set[str]] = {}
     parts: list[Condition] = [wanted]
     for part in parts:
-        if isinstance(part, All | Any):
+        if isinstance(part, AllConditions | AnyCondition):
             parts.extend(part.parts)
-        elif isinstance(part, Comparison) and part.sign[0] in "<>" and len(part.metrics) == 1:
+        elif isinstance(part, MetricComparison) and part.sign[0] in "<>" and len(part.metrics) == 1:
             (name,) = part.metrics
             high = (part.sign[0] == ">") == (part.left == name)
             directions.setdefault(name, set()).add("max" if high else "min")
     return {name: ways.pop() for name, ways in directions.items() if len(ways) == 1 and name != "step"}
 
 
-class _Parser:
+class _ConditionParser:
     def __init__(self, text: str) -> None:
         self._tokens = list(_tokens(text))
         self._next = 0
@@ -155,7 +155,7 @@ class _Parser:
         parts = [self._both(depth)]
         while self._take("or"):
             parts.append(self._both(depth))
-        return parts[0] if len(parts) == 1 else Any(tuple(parts))
+        return parts[0] if len(parts) == 1 else AnyCondition(tuple(parts))
 
     def finish(self) -> None:
         if self._next < len(self._tokens):
@@ -167,14 +167,14 @@ class _Parser:
         parts = [self._negation(depth)]
         while self._take("and"):
             parts.append(self._negation(depth))
-        return parts[0] if len(parts) == 1 else All(tuple(parts))
+        return parts[0] if len(parts) == 1 else AllConditions(tuple(parts))
 
     def _negation(self, depth: int) -> Condition:
         if depth > DEPTH_LIMIT:
             message = f"is nested more than {DEPTH_LIMIT} deep; make it simpler"
             raise ConditionError(message, self._column())
         if self._take("not"):
-            return Not(self._negation(depth + 1))
+            return NegatedCondition(self._negation(depth + 1))
         if self._take("("):
             condition = self.either(depth + 1)
             if not self._take(")"):
@@ -189,7 +189,7 @@ class _Parser:
         if not isinstance(left, str) and not isinstance(right, str):
             message = "compares two numbers; name a metric, as in accuracy >= 0.98"
             raise ConditionError(message, column)
-        return Comparison(left, sign, right)
+        return MetricComparison(left, sign, right)
 
     def _operand(self) -> str | float:
         column = self._column()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fairway.spec.model import Duration, Name, SpecModel
+from fairway.spec.spec_model import Duration, Name, SpecModel
 
 _HOST_NAME = r"^(\*|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[?[0-9A-Fa-f:.]+\]?)$"
 _ORIGIN = r"^(\*|https?://[A-Za-z0-9.:\[\]-]+)$"
@@ -88,7 +88,7 @@ class EndpointCors(SpecModel):
         return self
 
 
-class Endpoint(SpecModel):
+class ServiceEndpoint(SpecModel):
     """How clients reach a service. By default it listens on this machine only and requires no key."""
 
     bind: Annotated[str, AfterValidator(_address), Field(max_length=64)] = "127.0.0.1"
@@ -113,7 +113,7 @@ class Endpoint(SpecModel):
     """Access for web pages of other origins. If not set, browsers let no such page read responses."""
 
     @model_validator(mode="after")
-    def _exposed_on_purpose(self) -> Endpoint:
+    def _exposed_on_purpose(self) -> ServiceEndpoint:
         if not is_loopback(self.bind) and self.keys == "none" and not self.public:
             message = (
                 f"listens on {self.bind} without API keys, so every client that reaches this machine may send requests; "

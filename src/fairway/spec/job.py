@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fairway.spec import condition
-from fairway.spec.model import Bytes, Duration, LinePattern, Name, Retention, SpecModel, StopCondition, VariableName
-from fairway.spec.resources import Placement, Resources
+from fairway.spec.resource import PlacementConstraints, ResourceAmounts
+from fairway.spec.spec_model import Bytes, Duration, LinePattern, Name, Retention, SpecModel, StopCondition, VariableName
 
 
-class Framework(StrEnum):
+class TrainingFramework(StrEnum):
     """The framework whose settings for distributed training the tasks receive."""
 
     AUTO = "auto"
@@ -32,7 +32,7 @@ class RestartScope(StrEnum):
     SHRINK = "shrink"
 
 
-class SpareUse(StrEnum):
+class SpareInterpreterUse(StrEnum):
     """Whether an interpreter with the framework already imported is kept ready for the next start."""
 
     AUTO = "auto"
@@ -58,7 +58,7 @@ class GitSource(SpecModel):
     """Branch, tag or commit."""
 
 
-class Code(SpecModel):
+class CodeSource(SpecModel):
     """The source of the code."""
 
     path: str = ""
@@ -69,14 +69,14 @@ class Code(SpecModel):
     """Run in the folder itself instead of in a snapshot of its content."""
 
     @model_validator(mode="after")
-    def _one_source(self) -> Code:
+    def _one_source(self) -> CodeSource:
         if self.path and self.git:
             message = "has a path and a git source; keep one of them"
             raise ValueError(message)
         return self
 
 
-class Container(StrEnum):
+class ContainerUse(StrEnum):
     """Whether the image is used on this machine."""
 
     AUTO = "auto"
@@ -84,7 +84,7 @@ class Container(StrEnum):
     NEVER = "never"
 
 
-class Environment(SpecModel):
+class RuntimeEnvironment(SpecModel):
     """The environment in which the code runs."""
 
     python: str = ""
@@ -93,11 +93,11 @@ class Environment(SpecModel):
     """A requirements file, installed into a cached virtual environment."""
     image: str = ""
     """A container image: used on a cluster; on this machine only with `container: always`."""
-    container: Container = Container.AUTO
+    container: ContainerUse = ContainerUse.AUTO
     """Whether to use the image on this machine, through podman or docker."""
 
 
-class Replicas(SpecModel):
+class RoleReplicas(SpecModel):
     """Number of replicas of a role. Starts with more than `min` when there is room."""
 
     min: Annotated[int, Field(ge=0, le=10_000)] = 1
@@ -106,17 +106,17 @@ class Replicas(SpecModel):
     """Maximum number of replicas."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> Replicas:
+    def _ordered(self) -> RoleReplicas:
         if self.min > self.max:
             message = f"min {self.min} is more than max {self.max}; swap them"
             raise ValueError(message)
         return self
 
 
-class Role(SpecModel):
+class TaskRole(SpecModel):
     """One kind of task: its command, its number of replicas, and the resources of each."""
 
-    replicas: Replicas = Replicas()
+    replicas: RoleReplicas = RoleReplicas()
     """Number of replicas. The gang (all tasks of the job) starts when at least `min` replicas of every role fit together."""
     processes: Annotated[int, Field(ge=0, le=1024)] = 0
     """Processes per replica. 0 means automatic: one per GPU, or 1 without GPUs; always 1 when the command starts its own
@@ -127,15 +127,15 @@ class Role(SpecModel):
     """A bash script instead of a command; run with `bash -eu`."""
     env: dict[VariableName, str] = {}
     """Environment variables of this role; they override those of the job."""
-    resources: Resources = Resources()
+    resources: ResourceAmounts = ResourceAmounts()
     """Resources reserved for each replica."""
-    limits: Resources = Resources()
+    limits: ResourceAmounts = ResourceAmounts()
     """Maximum resources of each replica."""
-    placement: Placement = Placement()
+    placement: PlacementConstraints = PlacementConstraints()
     """Constraints on where replicas are placed."""
 
     @model_validator(mode="after")
-    def _something_to_run(self) -> Role:
+    def _something_to_run(self) -> TaskRole:
         if bool(self.command) == bool(self.script):
             message = (
                 "has both a command and a script; keep one" if self.command else "has nothing to run; add a command or a script"
@@ -144,7 +144,7 @@ class Role(SpecModel):
         return self
 
 
-class Stop(SpecModel):
+class StopPolicy(SpecModel):
     """When to stop the job early. It then ends as Succeeded; the reports of rank 0 decide."""
 
     at_step: Annotated[int, Field(ge=1)] | None = None
@@ -164,7 +164,7 @@ class Stop(SpecModel):
         return condition.goals(condition.parse(self.when)) if self.when else {}
 
 
-class Restart(SpecModel):
+class RestartPolicy(SpecModel):
     """How to restart after a failure."""
 
     max: Annotated[int, Field(ge=0, le=1000)] = 3
@@ -175,12 +175,12 @@ class Restart(SpecModel):
     """Delay before the first restart; doubled for each further one."""
     backoff_max: Duration = "5m"
     """Maximum delay before a restart."""
-    spares: SpareUse = SpareUse.AUTO
+    spares: SpareInterpreterUse = SpareInterpreterUse.AUTO
     """Spare interpreters that have imported PyTorch and wait for the next start. auto: kept once the run is long; now: from the
     start; never: not kept."""
 
 
-class Checkpoint(SpecModel):
+class CheckpointPolicy(SpecModel):
     """How often to save checkpoints, and how many to keep. Your code writes them."""
 
     every: Duration = "5m"
@@ -189,7 +189,7 @@ class Checkpoint(SpecModel):
     """Number of complete checkpoints to keep."""
 
 
-class Metrics(SpecModel):
+class MetricSource(SpecModel):
     """Sources of metrics for code that reports none."""
 
     pattern: LinePattern = ""
@@ -199,7 +199,7 @@ class Metrics(SpecModel):
     """Read metrics from common log lines and files of frameworks, as long as the code reports none; false: do not."""
 
 
-class TensorBoard(SpecModel):
+class TensorBoardSource(SpecModel):
     """TensorBoard event files."""
 
     dir: str = ""
@@ -209,7 +209,7 @@ class TensorBoard(SpecModel):
     starts one."""
 
 
-class Keep(SpecModel):
+class RetentionPolicy(SpecModel):
     """How long data is kept after the job has ended."""
 
     logs: Retention = "30d"
@@ -231,7 +231,7 @@ class KubernetesNetwork(SpecModel):
     """Allow locking memory (IPC_LOCK), which RDMA needs, where policy allows it. Request the devices by name: `rdma/hca: 1`."""
 
 
-class Kubernetes(SpecModel):
+class KubernetesSettings(SpecModel):
     """Settings for Kubernetes, merged last into the objects that Fairway creates there; ignored elsewhere."""
 
     pod: dict[str, Any] = {}
@@ -243,12 +243,12 @@ class Kubernetes(SpecModel):
 class JobSpec(SpecModel):
     """Specification of a training job."""
 
-    framework: Framework = Framework.AUTO
+    framework: TrainingFramework = TrainingFramework.AUTO
     """Framework for which the tasks are set up to find each other; auto sets the variables of PyTorch, TensorFlow and JAX
     together."""
-    code: Code = Code()
+    code: CodeSource = CodeSource()
     """The code to run; may be left out if the command needs no folder."""
-    environment: Environment = Environment()
+    environment: RuntimeEnvironment = RuntimeEnvironment()
     """Interpreter, requirements or container image."""
     env: dict[VariableName, str] = {}
     """Environment variables of every role."""
@@ -256,23 +256,23 @@ class JobSpec(SpecModel):
     """Names of secrets to set as environment variables. Their values never appear in views and are masked in logs."""
     data: dict[Name, str] = {}
     """Inputs by name: a dataset version (`mnist@3`) or a reference that is never copied (a path or a URI)."""
-    roles: Annotated[dict[Name, Role], Field(min_length=1)]
+    roles: Annotated[dict[Name, TaskRole], Field(min_length=1)]
     """The kinds of task: worker, ps, chief, evaluator, launcher, or any name."""
-    stop: Stop = Stop()
+    stop: StopPolicy = StopPolicy()
     """When to stop the job early."""
     timeout: Duration | None = None
     """Maximum run time, including restarts; after it the job ends as Failed (Timeout)."""
     grace: Duration = "30s"
     """Time between SIGTERM and SIGKILL."""
-    restart: Restart = Restart()
+    restart: RestartPolicy = RestartPolicy()
     """How to restart after a failure."""
     success: SuccessPolicy = SuccessPolicy.AUTO
     """Which tasks must succeed; auto: the launcher if there is one, else the chief, else all workers."""
-    checkpoint: Checkpoint = Checkpoint()
+    checkpoint: CheckpointPolicy = CheckpointPolicy()
     """How often to save checkpoints, and how many to keep."""
-    metrics: Metrics = Metrics()
+    metrics: MetricSource = MetricSource()
     """Metrics from log lines."""
-    tensorboard: TensorBoard = TensorBoard()
+    tensorboard: TensorBoardSource = TensorBoardSource()
     """Metrics from event files."""
     outputs: dict[Name, str] = {}
     """Results of the job: `{model: mnist}` stores the content of `$FAIRWAY_OUTPUT_MODEL` under the name mnist."""
@@ -280,13 +280,13 @@ class JobSpec(SpecModel):
     """The queue in which the job waits."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     """Jobs with a higher priority start first."""
-    keep: Keep = Keep()
+    keep: RetentionPolicy = RetentionPolicy()
     """How long data is kept after the job has ended."""
-    kubernetes: Kubernetes = Kubernetes()
+    kubernetes: KubernetesSettings = KubernetesSettings()
     """Settings for Kubernetes only."""
 
 
-class Metadata(SpecModel):
+class DocumentMetadata(SpecModel):
     """Name and labels, as in Kubernetes."""
 
     name: Name
@@ -306,7 +306,7 @@ class TrainingJob(SpecModel):
     """The version of this schema."""
     kind: Literal["TrainingJob"] = "TrainingJob"
     """What the document describes."""
-    metadata: Metadata
+    metadata: DocumentMetadata
     """Name and labels."""
     spec: JobSpec
     """Specification of the job."""

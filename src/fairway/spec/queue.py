@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fairway.spec.model import Amount, Bytes, Duration, GpuType, Member, Name, SpecModel, TimeSlice
+from fairway.spec.spec_model import Amount, Bytes, Duration, GpuType, Member, Name, SpecModel, TimeSlice
 
 EVERYBODY = "*"
 
 Priority = Annotated[int, Field(ge=-1000, le=1000)]
 
 
-class Allotment(SpecModel):
+class ResourceQuota(SpecModel):
     """Total amounts of resources; a resource that is not named is not bounded."""
 
     cpu: Amount | None = None
@@ -28,7 +28,7 @@ class Allotment(SpecModel):
     """Any countable resource by name, such as `rdma/hca`."""
 
 
-class UserLimits(Allotment):
+class UserLimits(ResourceQuota):
     """Limits on the total resources of one user's runs; a resource that is not named is not bounded."""
 
     runs: Annotated[int, Field(ge=0)] | None = None
@@ -62,7 +62,7 @@ class QueueSpec(SpecModel):
     """Users and groups that may submit to the queue: `user:ann`, `group:nlp`, or `*` for all users."""
     weight: Amount = "1"
     """Weight of the queue; resources are shared between queues in proportion to their weights."""
-    quota: Allotment = Allotment()
+    quota: ResourceQuota = ResourceQuota()
     """Resources reserved for the queue, available whenever its runs need them. Runs get more only if `borrow` is set. A resource
     that is not named is not bounded."""
     limits: QueueLimits = QueueLimits()

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fairway.spec.endpoint import Endpoint
-from fairway.spec.job import Code, Environment, Metadata
-from fairway.spec.model import Amount, Duration, ModelReference, Name, Percent, SpecModel, VariableName
-from fairway.spec.resources import Placement, Resources
+from fairway.spec.endpoint import ServiceEndpoint
+from fairway.spec.job import CodeSource, DocumentMetadata, RuntimeEnvironment
+from fairway.spec.resource import PlacementConstraints, ResourceAmounts
+from fairway.spec.spec_model import Amount, Duration, ModelReference, Name, Percent, SpecModel, VariableName
 from fairway.units import quantity
 
 
@@ -54,14 +54,14 @@ class ServiceReplicas(SpecModel):
         return self
 
 
-class Objective(SpecModel):
+class ServiceObjective(SpecModel):
     """Service-level objective."""
 
     p95: Duration | None = None
     """Target latency: 95 of 100 requests are answered within this time."""
 
 
-class Scaling(SpecModel):
+class ScalingPolicy(SpecModel):
     """How the number of replicas follows the load."""
 
     utilisation: Percent = "75%"
@@ -86,7 +86,7 @@ class Scaling(SpecModel):
     the router answers health probes and metrics scrapes itself. all: health probes and scrapes too."""
 
 
-class Batching(SpecModel):
+class BatchingPolicy(SpecModel):
     """How requests are batched, and when they are rejected."""
 
     mode: Literal["auto", "always", "never"] = "auto"
@@ -101,7 +101,7 @@ class Batching(SpecModel):
     """Reject a request at once if it would be answered later than this."""
 
 
-class Sampling(SpecModel):
+class SamplingPolicy(SpecModel):
     """Sampling of requests and responses for later evaluation."""
 
     rate: Percent = "0%"
@@ -118,7 +118,7 @@ class ServiceLogs(SpecModel):
     both."""
 
 
-class HeaderRule(SpecModel):
+class HeaderRoute(SpecModel):
     """A header that sends requests to the new version in an A/B release, regardless of the weights."""
 
     header: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9-]+$")]
@@ -127,12 +127,12 @@ class HeaderRule(SpecModel):
     """Value of the header, compared exactly."""
 
 
-class Traffic(SpecModel):
+class TrafficPolicy(SpecModel):
     """How requests are routed to versions."""
 
     sticky: Annotated[str, Field(max_length=200, pattern=r"^[A-Za-z0-9-]*$")] = ""
     """A header that identifies a client: requests with the same value go to the same version during a release."""
-    headers: tuple[HeaderRule, ...] = ()
+    headers: tuple[HeaderRoute, ...] = ()
     """During a release, requests with one of these headers go to the new version."""
 
 
@@ -185,7 +185,7 @@ class OutputsGuard(SpecModel):
     only count and show them. For a retrained version: `differ: 100%` and `classes: 5%`."""
 
 
-class Guard(SpecModel):
+class RolloutGuard(SpecModel):
     """Conditions under which a release is rolled back to the last good version."""
 
     errors: Percent = "1%"
@@ -233,7 +233,7 @@ class RolloutPolicy(SpecModel):
     meanwhile. A service with one replica has none then, and requests wait in the router."""
     allow_signature_change: bool = False
     """Allow the release of a model version whose inputs or outputs break clients: other names, types, ranks or lengths."""
-    guard: Guard = Guard()
+    guard: RolloutGuard = RolloutGuard()
     """Conditions for a rollback."""
 
     @model_validator(mode="after")
@@ -268,9 +268,9 @@ class ServiceSpec(SpecModel):
     """Path that answers 200 when a replica is ready; default: `/v2/health/ready` for a model, `/` for a command."""
     protocol: ServiceProtocol = ServiceProtocol.HTTP
     """Protocol of the command's server: http, http2 or grpc. Clients may use HTTP/1.1 and HTTP/2 with the service in any case."""
-    code: Code = Code()
+    code: CodeSource = CodeSource()
     """Code of the command, if it needs any."""
-    environment: Environment = Environment()
+    environment: RuntimeEnvironment = RuntimeEnvironment()
     """Interpreter, requirements or container image for the command and for runtimes that need a framework."""
     env: dict[VariableName, str] = {}
     """Environment variables of the replicas."""
@@ -278,32 +278,32 @@ class ServiceSpec(SpecModel):
     """Names of secrets to set as environment variables."""
     replicas: ServiceReplicas = ServiceReplicas()
     """Number of replicas."""
-    objective: Objective = Objective()
+    objective: ServiceObjective = ServiceObjective()
     """Service-level objective."""
-    scaling: Scaling = Scaling()
+    scaling: ScalingPolicy = ScalingPolicy()
     """How the number of replicas follows the load."""
-    batching: Batching = Batching()
+    batching: BatchingPolicy = BatchingPolicy()
     """How requests are batched."""
-    sampling: Sampling = Sampling()
+    sampling: SamplingPolicy = SamplingPolicy()
     """Sampling of requests for later evaluation."""
     logs: ServiceLogs = ServiceLogs()
     """Logging of requests."""
     metrics: Annotated[str, Field(max_length=1000, pattern=r"^(/.*)?$")] = ""
     """For a command: the path at which its replicas serve metrics for Prometheus. The metrics page of the service aggregates
     them."""
-    resources: Resources = Resources()
+    resources: ResourceAmounts = ResourceAmounts()
     """Resources reserved for each replica."""
-    limits: Resources = Resources()
+    limits: ResourceAmounts = ResourceAmounts()
     """Maximum resources of each replica."""
-    placement: Placement = Placement()
+    placement: PlacementConstraints = PlacementConstraints()
     """Constraints on where replicas are placed."""
-    traffic: Traffic = Traffic()
+    traffic: TrafficPolicy = TrafficPolicy()
     """How requests are routed to versions."""
     rollout: RolloutPolicy = RolloutPolicy()
     """How a new version is rolled out."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 0
     """Port to listen on; 0: a free port, kept from then on."""
-    endpoint: Endpoint = Endpoint()
+    endpoint: ServiceEndpoint = ServiceEndpoint()
     """How clients reach the service: address, TLS, API keys, host names, other origins. By default it listens on this machine
     only, without keys."""
     hold: Duration = "60s"
@@ -323,7 +323,7 @@ class ModelService(SpecModel):
     """The version of this schema."""
     kind: Literal["ModelService"] = "ModelService"
     """What the document describes."""
-    metadata: Metadata
+    metadata: DocumentMetadata
     """Name and labels."""
     spec: ServiceSpec
     """Specification of the service."""

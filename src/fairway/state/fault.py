@@ -19,7 +19,7 @@ CAUSE_LIMIT = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class WorkFault:
     """A piece of work on one object that keeps failing until its cause is removed."""
 
     subject: str
@@ -42,10 +42,10 @@ class Fault:
         return f"{self.work} failed: {self.cause}"
 
 
-def failed(before: Fault | None, subject: str, work: str, cause: str, now: float) -> Fault:
+def failed(before: WorkFault | None, subject: str, work: str, cause: str, now: float) -> WorkFault:
     """Return the fault after one more failure. The delay until the next try doubles up to a limit."""
     cause = cause if len(cause) <= CAUSE_LIMIT else f"{cause[:CAUSE_LIMIT]}..."
     if before is None:
-        return Fault(subject, work, cause, now, 1, now + FIRST_RETRY)
+        return WorkFault(subject, work, cause, now, 1, now + FIRST_RETRY)
     delay = min(LONGEST_RETRY, FIRST_RETRY * 2.0 ** min(before.tries, 16))
     return replace(before, cause=cause, tries=before.tries + 1, retry_at=now + delay)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fairway.spec.job import JobSpec
-from fairway.state.activity import Stall
-from fairway.state.metric import Summary
-from fairway.state.phase import Intent, JobPhase
+from fairway.state.metric import MetricSummary
+from fairway.state.phase import JobPhase, RunIntent
+from fairway.state.stall import RunStall
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,7 +27,7 @@ class JobKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class ShellSettings:
     """Process settings of the caller's shell, which the tasks of the run inherit."""
 
     nice: int = 0
@@ -42,7 +42,7 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SubmissionOrigin:
     """Origin of a submission: its user, folder and environment."""
 
     user: str = ""
@@ -62,7 +62,7 @@ class Origin:
     """The launcher (`units.programs.Starter`) called by a script file of a role's command, by role."""
     cautions: tuple[str, ...] = ()
     """Warnings for the user about how the launchers of the run work together."""
-    conditions: Conditions | None = None
+    conditions: ShellSettings | None = None
     """Process settings of the caller; None: those of the engine."""
     commit: str = ""
     """Commit of the code folder when it was copied; empty if not known."""
@@ -75,7 +75,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class WaitReason:
     """Why a run waits, and what would let it start."""
 
     reason: str
@@ -86,7 +86,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How a run ended, or how its last attempt did."""
 
     reason: str
@@ -98,7 +98,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ResumePoint:
     """The checkpoint from which the current attempt resumed."""
 
     step: int | None = None
@@ -110,7 +110,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Trail:
+class AttemptHistory:
     """Summary of the previous attempts, used to detect whether a run makes progress."""
 
     step: int | None = None
@@ -124,7 +124,7 @@ class Trail:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class RunEviction:
     """A run that makes room for others: it saves a checkpoint, stops, and waits again."""
 
     cause: str
@@ -137,7 +137,7 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """Latest progress reported by rank 0."""
 
     step: int | None = None
@@ -149,7 +149,7 @@ class Progress:
     checkpoint_time: float | None = None
     speaker: str = ""
     """The task whose reports count: the leader, or, if the framework assigns the ranks, the first task that reported."""
-    summaries: dict[str, Summary] = field(default_factory=dict)
+    summaries: dict[str, MetricSummary] = field(default_factory=dict)
     """Summary of each metric over the run. Runs of an earlier version have none."""
 
     @property
@@ -159,16 +159,16 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobState:
     """State of one run."""
 
     key: JobKey
     series: str
     number: int
     spec: JobSpec
-    origin: Origin = Origin()
+    origin: SubmissionOrigin = SubmissionOrigin()
     labels: dict[str, str] = field(default_factory=dict)
-    intent: Intent = Intent.RUN
+    intent: RunIntent = RunIntent.RUN
     phase: JobPhase = JobPhase.PENDING
     attempt: int = 0
     """Incremented when the gang is restarted."""
@@ -181,17 +181,17 @@ class Job:
     created: float = 0.0
     started: float | None = None
     finished: float | None = None
-    hold: Hold | None = None
-    outcome: Outcome | None = None
-    resume: Resume | None = None
-    progress: Progress = Progress()
+    hold: WaitReason | None = None
+    outcome: RunOutcome | None = None
+    resume: ResumePoint | None = None
+    progress: RunProgress = RunProgress()
     last_failure: str = ""
     """Fingerprint of the last failure. The same failure again without progress is treated as a bug in the program."""
-    trail: Trail = Trail()
+    trail: AttemptHistory = AttemptHistory()
     """Summary of the previous attempts, used to detect whether a run makes progress."""
     memory_factor: float = 1.0
     """Factor applied to the requested memory; raised once, after an out-of-memory failure."""
-    leaving: Leaving | None = None
+    leaving: RunEviction | None = None
     """Set while the run makes room for another run."""
     evictions: int = 0
     """Number of times the run has made room."""
@@ -199,7 +199,7 @@ class Job:
     """The final phase, once decided; the run enters it when its tasks are over. `outcome` has the reason."""
     nudged: float | None = None
     """Time at which its tasks were requested to stop on their own."""
-    stall: Stall | None = None
+    stall: RunStall | None = None
     """Set while the run seems to hang."""
     not_numbers: dict[str, int | None] = field(default_factory=dict)
     """Metrics that were NaN, each with the step at which NaN was first seen."""

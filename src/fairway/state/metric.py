@@ -31,7 +31,7 @@ MORE_IS_BETTER = frozenset(
 _NO_OTHERS: Mapping[str, str] = MappingProxyType({})
 
 
-class Summary(NamedTuple):
+class MetricSummary(NamedTuple):
     """Summary of one metric of a run. Stored as an array: add fields at the end, with defaults."""
 
     last: float
@@ -55,11 +55,11 @@ class Summary(NamedTuple):
 
 
 def summarise(
-    known: Mapping[str, Summary],
+    known: Mapping[str, MetricSummary],
     attempt: int,
     points: Iterable[tuple[float, int | None, Mapping[str, float]]],
     most: int = MOST_METRICS,
-) -> dict[str, Summary]:
+) -> dict[str, MetricSummary]:
     """Return the summaries after more points, given as (time, step, values) in any order. Invalid values are ignored."""
     summaries = dict(known)
     for time, step, values in points:
@@ -69,7 +69,7 @@ def summarise(
         for name, raw in values.items():
             value = number.real(raw)
             if value is not None and (name in summaries or len(summaries) < most):
-                summaries[name] = _later(summaries.get(name), Summary(value, moment, step_number, attempt))
+                summaries[name] = _later(summaries.get(name), MetricSummary(value, moment, step_number, attempt))
     return summaries
 
 
@@ -99,7 +99,7 @@ def _by_words(name: str) -> str | None:
     return MIN if less is ("neg" not in stems) else MAX
 
 
-def best_values(summaries: Mapping[str, Summary], wanted: Mapping[str, str] = _NO_OTHERS) -> dict[str, float]:
+def best_values(summaries: Mapping[str, MetricSummary], wanted: Mapping[str, str] = _NO_OTHERS) -> dict[str, float]:
     """Return the best value of each metric whose direction is known."""
     best_by_name = ((name, summary.best(direction(name, wanted))) for name, summary in summaries.items())
     return {name: best[0] for name, best in best_by_name if best is not None}
@@ -110,7 +110,7 @@ def _joined(name: str) -> str:
     return name.replace("mAP", "map").replace("rougeL", "rougel")
 
 
-def _later(before: Summary | None, new: Summary) -> Summary:
+def _later(before: MetricSummary | None, new: MetricSummary) -> MetricSummary:
     """Merge a new value into a summary."""
     if before is None:
         return _with_extremes(new, new)
@@ -125,7 +125,7 @@ def _later(before: Summary | None, new: Summary) -> Summary:
     return _with_extremes(before._replace(last=new.last, time=new.time, step=step, attempt=new.attempt), new)
 
 
-def _with_extremes(summary: Summary, new: Summary) -> Summary:
+def _with_extremes(summary: MetricSummary, new: MetricSummary) -> MetricSummary:
     if not math.isfinite(new.last):
         return summary
     if summary.low is None or new.last < summary.low:

@@ -22,7 +22,7 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class ModelSignature:
     """Inputs and outputs of a model."""
 
     inputs: tuple[TensorSpec, ...] = ()
@@ -30,7 +30,7 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class ModelLineage:
     """Origin of a version. Unknown values are empty."""
 
     run: str = ""
@@ -52,7 +52,7 @@ class ModelFacts:
 
     metrics: dict[str, float] = field(default_factory=dict)
     """Last values of its run, or values given by the user."""
-    lineage: Lineage = Lineage()
+    lineage: ModelLineage = ModelLineage()
     tags: dict[str, str] = field(default_factory=dict)
     format: str = ""
     """Required format of the content; empty: detected from its files."""
@@ -91,9 +91,9 @@ class ModelVersion:
     files: int
     size: int
     created: float
-    signature: Signature = Signature()
+    signature: ModelSignature = ModelSignature()
     metrics: dict[str, float] = field(default_factory=dict)
-    lineage: Lineage = Lineage()
+    lineage: ModelLineage = ModelLineage()
     tags: dict[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     title: str = ""

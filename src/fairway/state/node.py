@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class NodeDevice:
     """One accelerator."""
 
     uuid: str
@@ -24,13 +24,13 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ClusterNode:
     """One machine and its total capacity, regardless of what is in use."""
 
     name: str
     cpu: float
     memory: int
-    devices: tuple[Device, ...] = ()
+    devices: tuple[NodeDevice, ...] = ()
     other: dict[str, int] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()

@@ -64,7 +64,7 @@ class JobPhase(StrEnum):
 JOB_OVER = frozenset({JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.STOPPED})
 
 
-class Intent(StrEnum):
+class RunIntent(StrEnum):
     """Desired state of a run."""
 
     RUN = "run"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from fairway.spec.queue import EVERYBODY, Allotment, JobQueue, UserLimits
+from fairway.spec.queue import EVERYBODY, JobQueue, ResourceQuota, UserLimits
 from fairway.units import quantity
 
 DEFAULT_QUEUE = "default"
@@ -49,7 +49,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueStanding:
+class QueueUsage:
     """Current use of a queue. Amounts are by resource, as in `Queue`."""
 
     name: str
@@ -105,7 +105,7 @@ def admits(queue: Queue, user: str, groups: Iterable[str]) -> bool:
     return EVERYBODY in queue.members or not identities.isdisjoint(queue.members)
 
 
-def _amounts(given: Allotment) -> dict[str, int]:
+def _amounts(given: ResourceQuota) -> dict[str, int]:
     amounts: dict[str, int] = {}
     if given.cpu is not None:
         amounts["cpu"] = round(quantity.number(given.cpu) * 1000)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fairway.spec.service import ServiceSpec
-from fairway.state.batching import BatchingVerdict
-from fairway.state.job import JobKey, Origin
+from fairway.state.job import JobKey, SubmissionOrigin
+from fairway.state.serving.batching_verdict import BatchingVerdict
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,7 +36,7 @@ class ReplicaPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ServiceReplica:
     """One process that answers requests. It is a run of its own, so that it is placed, watched and logged like any other run."""
 
     service: ServiceKey
@@ -84,7 +84,7 @@ class RevisionPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Revision:
+class ServiceRevision:
     """One version of a service: its document at that time, with the model version resolved."""
 
     number: int
@@ -92,7 +92,7 @@ class Revision:
     model: str = ""
     """`mnist@7`; empty for a command."""
     model_format: str = ""
-    origin: Origin = Origin()
+    origin: SubmissionOrigin = SubmissionOrigin()
     """Origin of the code and the interpreter of its replicas."""
     created: float = 0.0
     phase: RevisionPhase = RevisionPhase.NEW
@@ -125,7 +125,7 @@ class RolloutPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class ServiceRollout:
     """One rollout from one revision to the next."""
 
     source: int
@@ -144,7 +144,7 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ScaleDecision:
     """Decision and memory of the autoscaler."""
 
     wanted: int = 0
@@ -166,23 +166,23 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceState:
     """State of one service."""
 
     key: ServiceKey
     spec: ServiceSpec
-    origin: Origin = Origin()
+    origin: SubmissionOrigin = SubmissionOrigin()
     labels: dict[str, str] = field(default_factory=dict)
     created: float = 0.0
-    revisions: tuple[Revision, ...] = ()
+    revisions: tuple[ServiceRevision, ...] = ()
     """Revisions, newest last; old ones that are no longer needed are removed."""
     stable: int = 0
     """The revision that serves when no rollout is in progress; 0: none has been ready yet."""
-    rollout: Rollout | None = None
+    rollout: ServiceRollout | None = None
     """The rollout in progress, or the last one."""
-    history: tuple[Rollout, ...] = ()
+    history: tuple[ServiceRollout, ...] = ()
     """Earlier rollouts, newest last."""
-    scale: Scale = Scale()
+    scale: ScaleDecision = ScaleDecision()
     floor: int = 0
     """Minimum number of replicas set by `fairway scale`, limited by the document's maximum."""
     replicas_made: int = 0
@@ -196,7 +196,7 @@ class Service:
     """Model version to which the followed alias pointed at the last check. Empty: it follows none, or the newest revision's model
     is that version."""
 
-    def revision(self, number: int) -> Revision | None:
+    def revision(self, number: int) -> ServiceRevision | None:
         """Return the revision with this number, or None if it was removed."""
         return next((revision for revision in self.revisions if revision.number == number), None)
 
@@ -205,6 +205,6 @@ class Service:
 class ServiceRecord:
     """A service with its replicas, stored together."""
 
-    service: Service
-    replicas: tuple[Replica, ...] = ()
+    service: ServiceState
+    replicas: tuple[ServiceReplica, ...] = ()
     """Replicas that are not gone, and the last few that are."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fairway.state.job import Job, JobKey
-from fairway.state.node import Node
+from fairway.state.job import JobKey, JobState
+from fairway.state.node import ClusterNode
 from fairway.state.queue import Queue
 from fairway.state.task import Task, TaskKey
 
 
 @dataclass(slots=True)
-class Snapshot:
+class PlannerSnapshot:
     """Runs that are not over, their tasks, and the nodes. Planners read it; only the control loop changes it."""
 
-    jobs: dict[JobKey, Job] = field(default_factory=dict)
+    jobs: dict[JobKey, JobState] = field(default_factory=dict)
     tasks: dict[JobKey, dict[TaskKey, Task]] = field(default_factory=dict)
     """The tasks of each run: those of the current attempt, and earlier ones that are not over yet."""
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[ClusterNode, ...] = ()
     holding: dict[TaskKey, Task] = field(default_factory=dict)
     """The tasks that occupy room on a node; maintained by `put_task`."""
     versions: dict[JobKey, int] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Snapshot:
         tasks = self.tasks.get(key, {})
         return [tasks[name] for name in sorted(tasks)]
 
-    def put_job(self, job: Job) -> None:
+    def put_job(self, job: JobState) -> None:
         """Store a new value of a run."""
         self.jobs[job.key] = job
         self.tasks.setdefault(job.key, {})
@@ -74,10 +74,10 @@ class Snapshot:
         self.versions.pop(key, None)
         self.versions[key] = self.tick
 
-    def copy(self) -> Snapshot:
+    def copy(self) -> PlannerSnapshot:
         """Return a copy with the same values, for what-if planning."""
         tasks = {key: dict(own) for key, own in self.tasks.items()}
-        return Snapshot(
+        return PlannerSnapshot(
             dict(self.jobs),
             tasks,
             self.nodes,

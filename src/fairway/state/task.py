@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fairway.state.job import JobKey, Leaving
+from fairway.state.job import JobKey, RunEviction
 from fairway.state.phase import TaskPhase
 
 
@@ -34,7 +34,7 @@ class TaskKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class TaskNeed:
     """Resources that a task takes from a node while it is placed: numbers, resolved from the document."""
 
     cpu: float = 0.0
@@ -55,7 +55,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class TaskExit:
     """How a task's processes ended, as recorded by the supervisor."""
 
     code: int | None = None
@@ -95,7 +95,7 @@ class Task:
 
     key: TaskKey
     phase: TaskPhase = TaskPhase.PENDING
-    need: Need = Need()
+    need: TaskNeed = TaskNeed()
     processes: int = 1
     """Number of processes that the engine starts for it."""
     slots: int = 1
@@ -109,12 +109,12 @@ class Task:
     created: float = 0.0
     started: float | None = None
     finished: float | None = None
-    exit: Exit | None = None
+    exit: TaskExit | None = None
     message: str = ""
     """What it is doing, or why it ended, in words."""
     evicting_since: float | None = None
     """Time at which the engine was instructed to stop it."""
-    leave: Leaving | None = None
+    leave: RunEviction | None = None
     """Set when an external scheduler, which Fairway does not control, requires its run to make room."""
 
     @property
@@ -133,9 +133,9 @@ class TaskReport:
     address: str | None = None
     started: float | None = None
     finished: float | None = None
-    exit: Exit | None = None
+    exit: TaskExit | None = None
     message: str | None = None
     node: str | None = None
     """Node of the task; reported only by engines that do not use Fairway's placement."""
     devices: tuple[str, ...] | None = None
-    leave: Leaving | None = None
+    leave: RunEviction | None = None

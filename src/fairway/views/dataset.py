@@ -8,9 +8,9 @@ import msgspec
 
 from fairway.state.dataset import DatasetFile, DatasetVersion
 from fairway.units import quantity
-from fairway.units.card import View
-from fairway.views import phrases
-from fairway.views.table import Column, Page, table
+from fairway.units.notebook_card import NotebookView
+from fairway.views.text import phrase
+from fairway.views.text.table import Column, TextPage, table
 
 _FILES_SHOWN = 12
 _CHANGES_SHOWN = 40
@@ -25,7 +25,7 @@ class DatasetFileView(msgspec.Struct, frozen=True):
     """Empty if the content was not read."""
 
 
-class DatasetView(View, frozen=True):
+class DatasetView(NotebookView, frozen=True):
     """A version of a dataset."""
 
     name: str
@@ -56,7 +56,7 @@ class DatasetList(msgspec.Struct, frozen=True):
     datasets: tuple[DatasetView, ...]
 
 
-class FileChangeView(msgspec.Struct, frozen=True):
+class DatasetFileChangeView(msgspec.Struct, frozen=True):
     """A file that differs between two versions."""
 
     path: str
@@ -74,7 +74,7 @@ class DatasetDiffView(msgspec.Struct, frozen=True):
     after: str
     same: int
     """Number of files that are equal in both."""
-    changes: tuple[FileChangeView, ...]
+    changes: tuple[DatasetFileChangeView, ...]
 
 
 def dataset_view(version: DatasetVersion, files: Sequence[DatasetFile] | None = None) -> DatasetView:
@@ -94,11 +94,11 @@ def dataset_view(version: DatasetVersion, files: Sequence[DatasetFile] | None = 
     )
 
 
-def dataset_text(dataset: DatasetView, now: float, page: Page = Page()) -> str:
+def dataset_text(dataset: DatasetView, now: float, page: TextPage = TextPage()) -> str:
     """Return the text of `fairway data get`."""
     origin = _origin(dataset)
-    files, size = phrases.count(dataset.files, "file"), quantity.show_bytes(dataset.size)
-    lines = [page.paint(str(dataset), "bold"), f"  {files}, {size}, {origin}, added {phrases.ago(dataset.created, now)}"]
+    files, size = phrase.count(dataset.files, "file"), quantity.show_bytes(dataset.size)
+    lines = [page.paint(str(dataset), "bold"), f"  {files}, {size}, {origin}, added {phrase.ago(dataset.created, now)}"]
     contents = dataset.contents if isinstance(dataset.contents, tuple) else ()
     shown = contents if page.wide else contents[:_FILES_SHOWN]
     lines += ["", *(f"  {file.path}  {quantity.show_bytes(file.size)}  {file.sha256[:12]}".rstrip() for file in shown)]
@@ -127,18 +127,18 @@ def dataset_diff(
     changes = []
     for path in sorted({*old, *new}):
         if path not in old:
-            changes.append(FileChangeView(path, "added", 0, new[path].size))
+            changes.append(DatasetFileChangeView(path, "added", 0, new[path].size))
         elif path not in new:
-            changes.append(FileChangeView(path, "removed", old[path].size, 0))
+            changes.append(DatasetFileChangeView(path, "removed", old[path].size, 0))
         elif not _same(old[path], new[path]):
-            changes.append(FileChangeView(path, "changed", old[path].size, new[path].size))
+            changes.append(DatasetFileChangeView(path, "changed", old[path].size, new[path].size))
     same = len(old) - sum(1 for change in changes if change.change != "added")
     return DatasetDiffView(str(before), str(after), same, tuple(changes))
 
 
-def dataset_diff_text(diff: DatasetDiffView, page: Page = Page()) -> str:
+def dataset_diff_text(diff: DatasetDiffView, page: TextPage = TextPage()) -> str:
     """Return the text of `fairway data diff`."""
-    same = f"{phrases.count(diff.same, 'file')} the same in {diff.before} and {diff.after}\n"
+    same = f"{phrase.count(diff.same, 'file')} the same in {diff.before} and {diff.after}\n"
     if not diff.changes:
         return same
     columns = (
@@ -166,7 +166,7 @@ def _same(one: DatasetFile, other: DatasetFile) -> bool:
     return one.size == other.size and (one.sha256 == other.sha256 or not (one.sha256 and other.sha256))
 
 
-def datasets_text(datasets: Sequence[DatasetView], now: float, page: Page = Page()) -> str:
+def datasets_text(datasets: Sequence[DatasetView], now: float, page: TextPage = TextPage()) -> str:
     """Return the text of `fairway data list`."""
     if not datasets:
         return "No datasets. Keep one with: fairway data add mnist ./mnist\n"

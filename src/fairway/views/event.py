@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fairway.state.event import Event
-from fairway.units.card import View
+from fairway.state.event import RunEvent
+from fairway.units.notebook_card import NotebookView
 
 
-class EventView(View, frozen=True):
+class EventView(NotebookView, frozen=True):
     """An event."""
 
     time: float
@@ -25,6 +25,6 @@ class EventList(msgspec.Struct, frozen=True):
     events: tuple[EventView, ...]
 
 
-def event_list(events: Iterable[Event]) -> EventList:
+def event_list(events: Iterable[RunEvent]) -> EventList:
     """Return the views of events."""
     return EventList(tuple(EventView(event.time, event.subject, event.reason, event.message) for event in events))

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fairway.state.fault import Fault
-from fairway.views import phrases
-from fairway.views.table import Column, Page, table
+from fairway.state.fault import WorkFault
+from fairway.views.text import phrase
+from fairway.views.text.table import Column, TextPage, table
 
 
 class FaultView(msgspec.Struct, frozen=True):
@@ -29,24 +29,24 @@ class FaultList(msgspec.Struct, frozen=True):
     faults: tuple[FaultView, ...]
 
 
-def fault_views(faults: Iterable[Fault]) -> tuple[FaultView, ...]:
+def fault_views(faults: Iterable[WorkFault]) -> tuple[FaultView, ...]:
     """Return the views of faults."""
     return tuple(FaultView(fault.subject, fault.work, fault.cause, fault.since, fault.tries, fault.retry_at) for fault in faults)
 
 
 def fault_line(fault: FaultView, now: float) -> str:
     """Return a line such as `route failed: port 8000 is in use; tried 3 times in 7s, again in 4s`."""
-    attempts = f"tried {phrases.count(fault.tries, 'time')} in {phrases.span(max(0.0, now - fault.since))}"
+    attempts = f"tried {phrase.count(fault.tries, 'time')} in {phrase.span(max(0.0, now - fault.since))}"
     wait = max(0.0, fault.retry_at - now)
-    next_try = f"again in {phrases.span(wait)}" if wait >= 1.0 else "again now"
+    next_try = f"again in {phrase.span(wait)}" if wait >= 1.0 else "again now"
     return f"{fault.work} failed: {fault.cause}; {attempts}, {next_try}"
 
 
-def faults_text(view: FaultList, now: float, page: Page) -> str:
+def faults_text(view: FaultList, now: float, page: TextPage) -> str:
     """Return a table with one line per fault."""
     if not view.faults:
         return "nothing fails\n"
-    rows = [[fault.subject, fault.work, str(fault.tries), phrases.age(fault.since, now), fault.cause] for fault in view.faults]
+    rows = [[fault.subject, fault.work, str(fault.tries), phrase.age(fault.since, now), fault.cause] for fault in view.faults]
     columns = (
         Column("OBJECT"), Column("WORK"), Column("TRIES", right=True), Column("SINCE", right=True), Column("CAUSE", loose=True),
     )  # fmt: skip

@@ -8,23 +8,23 @@ from typing import Any
 
 import msgspec
 
-from fairway.plan.gang import folds_into_one, slot_count
-from fairway.spec.job import Framework, JobSpec
-from fairway.state.fault import Fault
-from fairway.state.job import Job, Origin
-from fairway.state.launching import separate_worlds
+from fairway.plan.task_expansion import folds_into_one, slot_count
+from fairway.spec.job import JobSpec, TrainingFramework
+from fairway.state.fault import WorkFault
+from fairway.state.job import JobState, SubmissionOrigin
+from fairway.state.launcher import separate_worlds
+from fairway.state.mlflow_record import TrackedRun
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task
-from fairway.state.tracking import TrackedRun
 from fairway.units import number, quantity
-from fairway.units.card import View
-from fairway.views import phrases
+from fairway.units.notebook_card import NotebookView
 from fairway.views.fault import FaultView, fault_views
-from fairway.views.flat import MASK, flat_spec, looks_secret
-from fairway.views.metric import SummaryView, summary_views
+from fairway.views.job_document import MASK, flat_spec, looks_secret
+from fairway.views.metric import MetricSummaryView, summary_views
+from fairway.views.text import phrase
 
 
-class ProgressView(msgspec.Struct, frozen=True):
+class RunProgressView(msgspec.Struct, frozen=True):
     """The last report of rank 0, and the newest saved checkpoint."""
 
     step: int | None = None
@@ -40,11 +40,11 @@ class ProgressView(msgspec.Struct, frozen=True):
     checkpoint_time: float | None = None
     stall: str = ""
     """Description of a suspected hang: the idle ranks, and since when."""
-    summary: dict[str, SummaryView] = {}
+    summary: dict[str, MetricSummaryView] = {}
     """Summary of each metric over the run: last and best value. Runs of an earlier version have none."""
 
 
-class HoldView(msgspec.Struct, frozen=True):
+class HoldReasonView(msgspec.Struct, frozen=True):
     """The reason why a run waits."""
 
     reason: str
@@ -53,7 +53,7 @@ class HoldView(msgspec.Struct, frozen=True):
     since: float = 0.0
 
 
-class OutcomeView(msgspec.Struct, frozen=True):
+class RunOutcomeView(msgspec.Struct, frozen=True):
     """The outcome of a run, or of its last attempt."""
 
     reason: str
@@ -62,7 +62,7 @@ class OutcomeView(msgspec.Struct, frozen=True):
     exit_code: int | None = None
 
 
-class RoleView(msgspec.Struct, frozen=True):
+class RunRoleView(msgspec.Struct, frozen=True):
     """Summary of a role."""
 
     replicas: int
@@ -72,7 +72,7 @@ class RoleView(msgspec.Struct, frozen=True):
     resources: dict[str, Any] = {}
 
 
-class TaskView(View, frozen=True):
+class TaskView(NotebookView, frozen=True):
     """An attempt of a task."""
 
     name: str
@@ -110,7 +110,7 @@ class TaskView(View, frozen=True):
     """Its last output lines, if it failed."""
 
 
-class JobView(View, frozen=True):
+class JobView(NotebookView, frozen=True):
     """A run."""
 
     name: str
@@ -119,7 +119,7 @@ class JobView(View, frozen=True):
     number: int
     phase: JobPhase
     framework: str
-    roles: dict[str, RoleView]
+    roles: dict[str, RunRoleView]
     ready: int
     """Number of running tasks, out of `replicas`."""
     replicas: int
@@ -134,11 +134,11 @@ class JobView(View, frozen=True):
     attempt: int
     restarts: int
     restarts_max: int
-    progress: ProgressView
-    hold: HoldView | None
+    progress: RunProgressView
+    hold: HoldReasonView | None
     position: int
     """Position in the queue, 1 = next; 0 if not waiting."""
-    outcome: OutcomeView | None
+    outcome: RunOutcomeView | None
     resume: str
     """The point from which the current attempt continues, as a sentence; empty if the run never restarted."""
     nodes: tuple[str, ...]
@@ -174,7 +174,7 @@ class JobView(View, frozen=True):
     """Operations for the run that currently fail and are retried."""
 
 
-class JobList(View, frozen=True):
+class JobList(NotebookView, frozen=True):
     """A page of runs, newest first."""
 
     jobs: tuple[JobView, ...]
@@ -183,7 +183,7 @@ class JobList(View, frozen=True):
 
 
 def job_view(
-    job: Job,
+    job: JobState,
     tasks: Sequence[Task],
     now: float,
     *,
@@ -192,7 +192,7 @@ def job_view(
     warnings: Iterable[str] = (),
     tracked: TrackedRun | None = None,
     models: Iterable[str] = (),
-    faults: Iterable[Fault] = (),
+    faults: Iterable[WorkFault] = (),
     tasks_too: bool = True,
     spec_too: bool = True,
 ) -> JobView:
@@ -221,10 +221,10 @@ def job_view(
         restarts=job.restarts,
         restarts_max=job.spec.restart.max,
         progress=_progress(job, now),
-        hold=HoldView(job.hold.reason, job.hold.message, job.hold.what_would_help, job.hold.since) if job.hold else None,
+        hold=HoldReasonView(job.hold.reason, job.hold.message, job.hold.what_would_help, job.hold.since) if job.hold else None,
         position=position,
         outcome=_outcome(job),
-        resume=phrases.resume(job.resume) if job.resume else "",
+        resume=phrase.resume(job.resume) if job.resume else "",
         nodes=tuple(dict.fromkeys(task.node for task in current if task.node)),
         labels=job.labels,
         outputs=job.spec.outputs,
@@ -242,7 +242,7 @@ def job_view(
     )
 
 
-def _from(origin: Origin) -> dict[str, Any]:
+def _from(origin: SubmissionOrigin) -> dict[str, Any]:
     """Return the fields about the origin: user, folder and code."""
     return {
         "user": origin.user,
@@ -257,12 +257,12 @@ def _fit_to_show(values: dict[str, str]) -> dict[str, str]:
     return {name: MASK if looks_secret(name) else value for name, value in values.items()}
 
 
-def idle_gpus(job: Job, free: float) -> str:
+def idle_gpus(job: JobState, free: float) -> str:
     """Return a warning if GPUs are idle and the document does not mention GPUs; else an empty text."""
     requested = any(role.resources.gpu is not None for role in job.spec.roles.values())
-    if requested or free < 1 or job.spec.framework is Framework.COMMAND:
+    if requested or free < 1 or job.spec.framework is TrainingFramework.COMMAND:
         return ""
-    idle = phrases.count(int(free), "GPU")
+    idle = phrase.count(int(free), "GPU")
     return f"{idle} idle here, but {job.series} requests none; request with `resources: {{gpu: 1}}` or --gpus 1"
 
 
@@ -288,7 +288,7 @@ def task_view(task: Task, now: float) -> TaskView:
         started=task.started,
         finished=task.finished,
         duration=_duration(task.started, task.finished, now),
-        exit=phrases.exit_of(end) if end else "",
+        exit=phrase.exit_of(end) if end else "",
         exit_code=end.code if end else None,
         exit_signal=end.signal if end else None,
         message=task.message,
@@ -296,7 +296,7 @@ def task_view(task: Task, now: float) -> TaskView:
     )
 
 
-def split_attempts(job: Job, tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
+def split_attempts(job: JobState, tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
     """Return the current tasks in the order of the document's roles, and the earlier attempts."""
     newest: dict[tuple[str, int], Task] = {}
     for task in sorted(tasks, key=lambda task: task.key.attempt):
@@ -319,7 +319,7 @@ def asked_gpus(spec: JobSpec, sizes: dict[str, int]) -> float:
     )
 
 
-def _sizes(job: Job, current: Sequence[Task]) -> dict[str, int]:
+def _sizes(job: JobState, current: Sequence[Task]) -> dict[str, int]:
     if job.sizes:
         return {**{name: role.replicas.min for name, role in job.spec.roles.items()}, **job.sizes}
     if current:
@@ -333,9 +333,9 @@ def _processes(spec: JobSpec, current: Sequence[Task], sizes: dict[str, int]) ->
     return sum(slot_count(role) * sizes[name] for name, role in spec.roles.items())
 
 
-def _roles(spec: JobSpec, sizes: dict[str, int]) -> dict[str, RoleView]:
+def _roles(spec: JobSpec, sizes: dict[str, int]) -> dict[str, RunRoleView]:
     return {
-        name: RoleView(
+        name: RunRoleView(
             replicas=sizes[name],
             min=role.replicas.min,
             max=role.replicas.max,
@@ -346,14 +346,14 @@ def _roles(spec: JobSpec, sizes: dict[str, int]) -> dict[str, RoleView]:
     }
 
 
-def _progress(job: Job, now: float) -> ProgressView:
+def _progress(job: JobState, now: float) -> RunProgressView:
     progress, goal = job.progress, job.spec.stop.at_step
     speed = progress.steps_per_second
     remaining = None
     if goal is not None and progress.step is not None and job.phase is JobPhase.RUNNING:
         needed = number.ratio(goal - progress.step, speed)
         remaining = None if needed is None else number.finite(max(0.0, needed - (now - (progress.time or now))))
-    return ProgressView(
+    return RunProgressView(
         step=progress.step,
         at_step=goal,
         metrics=dict(progress.last),
@@ -362,31 +362,31 @@ def _progress(job: Job, now: float) -> ProgressView:
         remaining=remaining,
         checkpoint_step=progress.checkpoint_step,
         checkpoint_time=progress.checkpoint_time,
-        stall=phrases.stall(job.stall, now) if job.stall and job.phase is JobPhase.RUNNING else "",
+        stall=phrase.stall(job.stall, now) if job.stall and job.phase is JobPhase.RUNNING else "",
         summary=summary_views(progress.summaries, job.spec.stop.goals) if progress.summaries else {},
     )
 
 
-def _outcome(job: Job) -> OutcomeView | None:
+def _outcome(job: JobState) -> RunOutcomeView | None:
     outcome = job.outcome
-    return OutcomeView(outcome.reason, outcome.message, outcome.task, outcome.exit_code) if outcome else None
+    return RunOutcomeView(outcome.reason, outcome.message, outcome.task, outcome.exit_code) if outcome else None
 
 
 def _duration(started: float | None, finished: float | None, now: float) -> float | None:
     return None if started is None else max(0.0, (now if finished is None else finished) - started)
 
 
-def not_numbers(job: Job) -> tuple[str, ...]:
+def not_numbers(job: JobState) -> tuple[str, ...]:
     """Return the metrics of the run that are NaN now."""
     return tuple(name for name in job.not_numbers if (value := job.progress.metrics.get(name)) is not None and math.isnan(value))
 
 
-def _warnings(job: Job, now: float) -> list[str]:
+def _warnings(job: JobState, now: float) -> list[str]:
     warnings = list(job.origin.cautions)
-    warnings += [phrases.not_a_number(name, job.not_numbers[name]) for name in not_numbers(job)]
-    warnings += [phrases.removed(task, count, job.spec.keep.log_size) for task, count in job.logs_removed.items()]
+    warnings += [phrase.not_a_number(name, job.not_numbers[name]) for name in not_numbers(job)]
+    warnings += [phrase.removed(task, count, job.spec.keep.log_size) for task, count in job.logs_removed.items()]
     if job.stall is not None and job.phase is JobPhase.RUNNING:
-        warnings.append(f"it seems to hang: {phrases.stall(job.stall, now)}")
+        warnings.append(f"it seems to hang: {phrase.stall(job.stall, now)}")
     if job.memory_factor > 1.0:
         warnings.append(f"it ran out of memory, and now requests {job.memory_factor:g} times as much as the document says")
     if (
@@ -397,5 +397,5 @@ def _warnings(job: Job, now: float) -> list[str]:
     ):
         every = quantity.seconds(job.spec.checkpoint.every)
         if job.progress.step is not None and now - job.started > max(600.0, 2 * every):
-            warnings.append(f"no checkpoint in {phrases.span(now - job.started)}: a restart would begin at 0")
+            warnings.append(f"no checkpoint in {phrase.span(now - job.started)}: a restart would begin at 0")
     return warnings

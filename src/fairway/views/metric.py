@@ -9,12 +9,12 @@ from typing import Protocol
 
 import msgspec
 
-from fairway.state.metric import Summary, direction, summarise
-from fairway.units.card import View
-from fairway.views import phrases
+from fairway.state.metric import MetricSummary, direction, summarise
+from fairway.units.notebook_card import NotebookView
+from fairway.views.text import phrase
 
 
-class Point(Protocol):
+class MetricSample(Protocol):
     """Metrics that a task reported at a step."""
 
     @property
@@ -43,7 +43,7 @@ class Point(Protocol):
         ...
 
 
-class PointView(View, frozen=True):
+class MetricPointView(NotebookView, frozen=True):
     """A report. A value that is not a number is null in JSON."""
 
     time: float
@@ -53,7 +53,7 @@ class PointView(View, frozen=True):
     source: str = "report"
 
 
-class SummaryView(msgspec.Struct, frozen=True):
+class MetricSummaryView(msgspec.Struct, frozen=True):
     """Summary of a metric over a run. A value that is not a number is null in JSON."""
 
     last: float | None
@@ -68,19 +68,19 @@ class SummaryView(msgspec.Struct, frozen=True):
     max: float | None = None
 
 
-class MetricList(View, frozen=True):
+class MetricList(NotebookView, frozen=True):
     """The points of a run in order of time, and the names of their metrics."""
 
     names: tuple[str, ...]
-    points: tuple[PointView, ...]
-    summary: dict[str, SummaryView] = msgspec.field(default_factory=dict)
+    points: tuple[MetricPointView, ...]
+    summary: dict[str, MetricSummaryView] = msgspec.field(default_factory=dict)
     """Summary of each metric over all points, even if fewer are listed."""
 
 
 def metric_list(
-    points: Iterable[Point],
+    points: Iterable[MetricSample],
     only: str = "",
-    summaries: Mapping[str, Summary] = MappingProxyType({}),
+    summaries: Mapping[str, MetricSummary] = MappingProxyType({}),
     wanted: Mapping[str, str] = MappingProxyType({}),
 ) -> MetricList:
     """Return the points with all their values, or only those with the metric `only`, reduced to it.
@@ -88,7 +88,7 @@ def metric_list(
     Metrics without a summary, as in runs of an earlier version, get one from these points.
     """
     shown = tuple(
-        PointView(point.time, point.step, _values(point.metrics, only), point.task, point.source)
+        MetricPointView(point.time, point.step, _values(point.metrics, only), point.task, point.source)
         for point in points
         if not only or only in point.metrics
     )
@@ -98,24 +98,24 @@ def metric_list(
     return MetricList(tuple(names), shown, summary_views({name: merged[name] for name in names if name in merged}, wanted))
 
 
-def summary_views(summaries: Mapping[str, Summary], wanted: Mapping[str, str]) -> dict[str, SummaryView]:
+def summary_views(summaries: Mapping[str, MetricSummary], wanted: Mapping[str, str]) -> dict[str, MetricSummaryView]:
     """Return the views of summaries; `wanted` holds the directions given by stop conditions."""
     views = {}
     for name, summary in summaries.items():
         goal = direction(name, wanted)
         best, step = summary.best(goal) or (None, None)
-        views[name] = SummaryView(summary.last, summary.step, goal, best, step, summary.low, summary.high)
+        views[name] = MetricSummaryView(summary.last, summary.step, goal, best, step, summary.low, summary.high)
     return views
 
 
-def best_words(summary: SummaryView) -> str:
+def best_words(summary: MetricSummaryView) -> str:
     """Return `best 0.31 at step 7`, or `min 0.1, max 0.9` if the goal is unknown; empty if no value was finite."""
     if summary.best is not None:
         at_step = f" at step {summary.best_step:,}" if summary.best_step else ""
-        return f"best {phrases.measure(summary.best)}{at_step}"
+        return f"best {phrase.measure(summary.best)}{at_step}"
     if summary.goal or summary.min is None or summary.max is None:
         return ""
-    return f"min {phrases.measure(summary.min)}, max {phrases.measure(summary.max)}"
+    return f"min {phrase.measure(summary.min)}, max {phrase.measure(summary.max)}"
 
 
 def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:
@@ -126,7 +126,7 @@ def _values(metrics: Mapping[str, float | None], only: str) -> dict[str, float |
     return {only: metrics[only]} if only else dict(metrics)
 
 
-def curves(points: Iterable[Point]) -> dict[str, list[tuple[float, float]]]:
+def curves(points: Iterable[MetricSample]) -> dict[str, list[tuple[float, float]]]:
     """Return for each metric the points (step or time, value) of one task, the first that reported it."""
     by_name: dict[str, list[tuple[float, float]]] = {}
     owner: dict[str, str] = {}

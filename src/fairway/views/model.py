@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fairway.state.model import Lineage, ModelFile, ModelVersion, Signature, TensorSpec
+from fairway.state.model import ModelFile, ModelLineage, ModelSignature, ModelVersion, TensorSpec
 from fairway.units import quantity
-from fairway.units.card import View
-from fairway.views import phrases
-from fairway.views.table import Column, Page, table
+from fairway.units.notebook_card import NotebookView
+from fairway.views.text import phrase
+from fairway.views.text.table import Column, TextPage, table
 
 _INDENT = "  "
 _FILES_SHOWN = 12
 
 
-class TensorView(msgspec.Struct, frozen=True):
+class ModelTensorView(msgspec.Struct, frozen=True):
     """An input or output of a model."""
 
     name: str
@@ -25,14 +25,14 @@ class TensorView(msgspec.Struct, frozen=True):
     """-1 means any length."""
 
 
-class SignatureView(msgspec.Struct, frozen=True):
+class ModelSignatureView(msgspec.Struct, frozen=True):
     """The inputs and outputs of a model."""
 
-    inputs: tuple[TensorView, ...] = ()
-    outputs: tuple[TensorView, ...] = ()
+    inputs: tuple[ModelTensorView, ...] = ()
+    outputs: tuple[ModelTensorView, ...] = ()
 
 
-class LineageView(msgspec.Struct, frozen=True):
+class ModelLineageView(msgspec.Struct, frozen=True):
     """The origin of a version."""
 
     run: str = ""
@@ -43,7 +43,7 @@ class LineageView(msgspec.Struct, frozen=True):
     source: str = ""
 
 
-class FileView(msgspec.Struct, frozen=True):
+class ModelFileView(msgspec.Struct, frozen=True):
     """A file of a version."""
 
     path: str
@@ -51,7 +51,7 @@ class FileView(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class ModelView(View, frozen=True):
+class ModelView(NotebookView, frozen=True):
     """A version of a model."""
 
     name: str
@@ -62,15 +62,15 @@ class ModelView(View, frozen=True):
     size: int
     created: float
     digest: str
-    signature: SignatureView
+    signature: ModelSignatureView
     metrics: dict[str, float]
-    lineage: LineageView
+    lineage: ModelLineageView
     tags: dict[str, str]
     used_by: str = ""
     """The services that serve it, in words."""
     batching: str = ""
     """Whether replicas batch requests to it and why, in words; empty if no replica has reported it yet."""
-    contents: tuple[FileView, ...] | msgspec.UnsetType = msgspec.UNSET
+    contents: tuple[ModelFileView, ...] | msgspec.UnsetType = msgspec.UNSET
     """Its files; unset in lists."""
     title: str = ""
     """The model's name for MLflow clients, if it is not a valid registry name: `ResNet50`."""
@@ -88,7 +88,7 @@ class ModelList(msgspec.Struct, frozen=True):
     models: tuple[ModelView, ...]
 
 
-class DifferenceView(msgspec.Struct, frozen=True):
+class ModelDifferenceView(msgspec.Struct, frozen=True):
     """A difference between two versions."""
 
     what: str
@@ -105,10 +105,10 @@ class ModelDiffView(msgspec.Struct, frozen=True):
     before: str
     after: str
     same_content: bool
-    differences: tuple[DifferenceView, ...]
+    differences: tuple[ModelDifferenceView, ...]
 
 
-class PromotionView(View, frozen=True):
+class AliasPromotionView(NotebookView, frozen=True):
     """An alias that was moved, or would be."""
 
     alias: str
@@ -122,7 +122,7 @@ def model_view(
     version: ModelVersion, used_by: str = "", files: Sequence[ModelFile] | None = None, batching: str = ""
 ) -> ModelView:
     """Return the view of a version."""
-    contents = msgspec.UNSET if files is None else tuple(FileView(file.path, file.size, file.sha256) for file in files)
+    contents = msgspec.UNSET if files is None else tuple(ModelFileView(file.path, file.size, file.sha256) for file in files)
     return ModelView(
         name=version.name,
         version=version.version,
@@ -144,7 +144,7 @@ def model_view(
     )
 
 
-def models_text(models: Sequence[ModelView], now: float, page: Page = Page()) -> str:
+def models_text(models: Sequence[ModelView], now: float, page: TextPage = TextPage()) -> str:
     """Return the text of `fairway model list`: one line per version, newest first within each model."""
     if not models:
         return (
@@ -169,7 +169,7 @@ def models_text(models: Sequence[ModelView], now: float, page: Page = Page()) ->
             *((model.title,) if titled else ()),
             ",".join(model.aliases),
             model.format,
-            ", ".join(f"{name} {phrases.measure(value)}" for name, value in model.metrics.items()),
+            ", ".join(f"{name} {phrase.measure(value)}" for name, value in model.metrics.items()),
             _origin(model.lineage),
             quantity.show_bytes(model.size),
             quantity.show_seconds(max(0.0, now - model.created)),
@@ -180,13 +180,13 @@ def models_text(models: Sequence[ModelView], now: float, page: Page = Page()) ->
     return table(columns, rows, page)
 
 
-def model_text(model: ModelView, now: float, page: Page = Page()) -> str:
+def model_text(model: ModelView, now: float, page: TextPage = TextPage()) -> str:
     """Return the text of `fairway model get`: a version with its lineage and the next commands."""
     aliases = f"  {', '.join(model.aliases)}" if model.aliases else ""
     size = quantity.show_bytes(model.size)
     lines = [
         f"{page.paint(str(model), 'bold')}{aliases}",
-        f"{_INDENT}{model.format}, {phrases.count(model.files, 'file')}, {size}, registered {phrases.ago(model.created, now)}",
+        f"{_INDENT}{model.format}, {phrase.count(model.files, 'file')}, {size}, registered {phrase.ago(model.created, now)}",
     ]
     if model.title:
         lines.append(f"{_INDENT}MLflow clients call it {model.title}")
@@ -231,7 +231,7 @@ def model_diff(
     return ModelDiffView(str(before), str(after), before.digest == after.digest, tuple(differences))
 
 
-def model_diff_text(diff: ModelDiffView, page: Page = Page()) -> str:
+def model_diff_text(diff: ModelDiffView, page: TextPage = TextPage()) -> str:
     """Return the text of `fairway model diff`."""
     if not diff.differences:
         return f"{diff.before} and {diff.after} are the same\n"
@@ -252,7 +252,7 @@ def model_diff_text(diff: ModelDiffView, page: Page = Page()) -> str:
     return text + ("the files are the same\n" if diff.same_content else "")
 
 
-def promotion_text(promotion: PromotionView) -> str:
+def promotion_text(promotion: AliasPromotionView) -> str:
     """Return the result of a promotion in one line."""
     if not promotion.version:
         return f"{promotion.before} is no longer {promotion.alias}\n"
@@ -261,22 +261,22 @@ def promotion_text(promotion: PromotionView) -> str:
     return f"{promotion.version} is {promotion.alias}{f', before it was {promotion.before}' if promotion.before else ''}\n"
 
 
-def _signature(signature: Signature) -> SignatureView:
-    return SignatureView(
-        tuple(TensorView(tensor.name, tensor.datatype, tensor.shape) for tensor in signature.inputs),
-        tuple(TensorView(tensor.name, tensor.datatype, tensor.shape) for tensor in signature.outputs),
+def _signature(signature: ModelSignature) -> ModelSignatureView:
+    return ModelSignatureView(
+        tuple(ModelTensorView(tensor.name, tensor.datatype, tensor.shape) for tensor in signature.inputs),
+        tuple(ModelTensorView(tensor.name, tensor.datatype, tensor.shape) for tensor in signature.outputs),
     )
 
 
-def _lineage(lineage: Lineage) -> LineageView:
-    return LineageView(lineage.run, lineage.code, lineage.data, lineage.environment, lineage.parameters, lineage.source)
+def _lineage(lineage: ModelLineage) -> ModelLineageView:
+    return ModelLineageView(lineage.run, lineage.code, lineage.data, lineage.environment, lineage.parameters, lineage.source)
 
 
-def _origin(lineage: LineageView) -> str:
+def _origin(lineage: ModelLineageView) -> str:
     return lineage.run.removeprefix("default/") or lineage.source
 
 
-def _signature_lines(signature: SignatureView) -> list[str]:
+def _signature_lines(signature: ModelSignatureView) -> list[str]:
     pairs = (("in", signature.inputs), ("out", signature.outputs))
     return [
         f"{direction:<4}{tensor.name}  {tensor.datatype or '?'}{_shape(tensor.shape)}"
@@ -285,7 +285,7 @@ def _signature_lines(signature: SignatureView) -> list[str]:
     ]
 
 
-def _lineage_lines(lineage: LineageView) -> list[str]:
+def _lineage_lines(lineage: ModelLineageView) -> list[str]:
     facts = {
         "run": lineage.run,
         "source": lineage.source,
@@ -301,13 +301,13 @@ def _metric_lines(model: ModelView) -> list[str]:
     """Return the last value of each metric and the best value of its run."""
     lines = []
     for name in dict.fromkeys([*model.metrics, *model.best]):
-        last = [phrases.measure(model.metrics[name])] if name in model.metrics else []
-        best = [f"best {phrases.measure(model.best[name])}"] if name in model.best else []
+        last = [phrase.measure(model.metrics[name])] if name in model.metrics else []
+        best = [f"best {phrase.measure(model.best[name])}"] if name in model.best else []
         lines.append(f"{name} {', '.join(last + best)}")
     return lines
 
 
-def _file_lines(model: ModelView, page: Page) -> list[str]:
+def _file_lines(model: ModelView, page: TextPage) -> list[str]:
     if not isinstance(model.contents, tuple):
         return []
     shown = model.contents if page.wide else model.contents[:_FILES_SHOWN]
@@ -324,10 +324,10 @@ def _shape(shape: Sequence[int]) -> str:
     return f"[{', '.join('any' if length < 0 else str(length) for length in shape)}]"
 
 
-def _changed(what: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[DifferenceView]:
+def _changed(what: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[ModelDifferenceView]:
     names = dict.fromkeys([*before, *after])
     return [
-        DifferenceView(what, name, before.get(name, ""), after.get(name, ""))
+        ModelDifferenceView(what, name, before.get(name, ""), after.get(name, ""))
         for name in names
         if before.get(name, "") != after.get(name, "")
     ]
@@ -342,4 +342,4 @@ def _tensors(tensors: Sequence[TensorSpec]) -> dict[str, str]:
 
 
 def _numbers(metrics: Mapping[str, float]) -> dict[str, str]:
-    return {name: phrases.measure(value) for name, value in metrics.items()}
+    return {name: phrase.measure(value) for name, value in metrics.items()}

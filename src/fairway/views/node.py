@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fairway.state.node import Device, Node
+from fairway.state.node import ClusterNode, NodeDevice
 from fairway.state.task import Task
-from fairway.units.card import View
+from fairway.units.notebook_card import NotebookView
 
 
 class DeviceView(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class DeviceView(msgspec.Struct, frozen=True):
     """The programs outside Fairway that use it."""
 
 
-class NodeView(View, frozen=True):
+class NodeView(NotebookView, frozen=True):
     """A machine."""
 
     name: str
@@ -55,7 +55,7 @@ class NodeList(msgspec.Struct, frozen=True):
     nodes: tuple[NodeView, ...]
 
 
-def node_view(node: Node, tasks: Iterable[Task]) -> NodeView:
+def node_view(node: ClusterNode, tasks: Iterable[Task]) -> NodeView:
     """Return the view of a node with the use by the given tasks."""
     tasks_here = [task for task in tasks if task.node == node.name and task.phase.holds_resources]
     cpu = sum(task.need.cpu for task in tasks_here)
@@ -80,7 +80,7 @@ def node_view(node: Node, tasks: Iterable[Task]) -> NodeView:
     )
 
 
-def device_view(device: Device, tasks: Iterable[Task]) -> DeviceView:
+def device_view(device: NodeDevice, tasks: Iterable[Task]) -> DeviceView:
     """Return the view of a device with the use by the given tasks."""
     holders = [task for task in tasks if device.uuid in task.devices]
     # A task with several devices holds each of them completely; a fraction below one is a share of a single device.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, NudgeTask
-from fairway.plan.plan import Plan
-from fairway.state.task import Need, Task
+from fairway.plan.plan import EnginePlan
+from fairway.state.task import Task, TaskNeed
 from fairway.units import quantity
-from fairway.units.card import View
-from fairway.views import phrases
-from fairway.views.flat import flat_spec
+from fairway.units.notebook_card import NotebookView
+from fairway.views.job_document import flat_spec
+from fairway.views.text import phrase
 
 
-class PlanView(View, frozen=True):
+class PlanView(NotebookView, frozen=True):
     """A plan. It has not been carried out."""
 
     sentences: tuple[str, ...]
@@ -24,7 +24,7 @@ class PlanView(View, frozen=True):
     """Inputs and other prerequisites that the runs would lack at their start, each with its fix."""
 
 
-def plan_view(plan: Plan) -> PlanView:
+def plan_view(plan: EnginePlan) -> PlanView:
     """Return the plan in sentences: its runs, starts with their nodes, evictions, and waiting runs with their reasons."""
     names = {job.key: job.series if job.number == 0 else job.key.name for job in plan.jobs}
     sentences: list[str] = []
@@ -57,7 +57,7 @@ def plan_text(plan: PlanView) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def needs(need: Need) -> str:
+def needs(need: TaskNeed) -> str:
     """Return resources in words: `1 CPU, 2 GiB memory, 1 GPU (A100 or H100)`."""
     parts = [f"{quantity.show_number(need.cpu)} CPU"] if need.cpu else []
     if need.memory:
@@ -75,7 +75,7 @@ def _made(name: str, tasks: Sequence[Task]) -> list[str]:
         kind = (task.key.role, needs(task.need), task.processes)
         groups[kind] = groups.get(kind, 0) + 1
     return [
-        f"{name} would have {phrases.count(number, role)}{', each' if number > 1 else ''} with {need}"
+        f"{name} would have {phrase.count(number, role)}{', each' if number > 1 else ''} with {need}"
         + (f" and {processes} processes" if processes > 1 else "")
         for (role, need, processes), number in groups.items()
     ]
@@ -84,7 +84,7 @@ def _made(name: str, tasks: Sequence[Task]) -> list[str]:
 def _ended(action: Action) -> list[str]:
     match action:
         case EvictTask(key, grace, reason):
-            how = f"with {phrases.span(grace)} to save its state" if grace else "at once"
+            how = f"with {phrase.span(grace)} to save its state" if grace else "at once"
             return [f"{key.job}/{key.task} would be ended {how} ({reason})"]
         case NudgeTask(key, reason):
             return [f"{key.job}/{key.task} would be asked to end ({reason})"]
@@ -95,5 +95,5 @@ def _ended(action: Action) -> list[str]:
 
 
 def _placed(task: Task) -> str:
-    devices = f" with {phrases.listing(task.devices)}" if task.devices else ""
+    devices = f" with {phrase.listing(task.devices)}" if task.devices else ""
     return f"{task.key.task} on {task.node or 'any node'}{devices} ({needs(task.need)})"

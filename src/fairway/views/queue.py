@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fairway.state.queue import GPU_TYPE, Queue, QueueStanding
+from fairway.state.queue import GPU_TYPE, Queue, QueueUsage
 from fairway.units import quantity
-from fairway.units.card import View
-from fairway.views import phrases
-from fairway.views.table import Column, Page, table
+from fairway.units.notebook_card import NotebookView
+from fairway.views.text import phrase
+from fairway.views.text.table import Column, TextPage, table
 
 
 class QueueAmount(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class QueueAmount(msgspec.Struct, frozen=True):
     """Use beyond the quota."""
 
 
-class QueueView(View, frozen=True):
+class QueueView(NotebookView, frozen=True):
     """A queue with its state."""
 
     name: str
@@ -60,7 +60,7 @@ class QueueList(msgspec.Struct, frozen=True):
     queues: tuple[QueueView, ...]
 
 
-def queue_view(queue: Queue, standing: QueueStanding) -> QueueView:
+def queue_view(queue: Queue, standing: QueueUsage) -> QueueView:
     """Return the view of a queue."""
     resource_names = [*queue.quota, *(name for name in standing.used if name not in queue.quota)]
     return QueueView(
@@ -84,7 +84,7 @@ def queue_view(queue: Queue, standing: QueueStanding) -> QueueView:
     )
 
 
-def queues_text(queues: Sequence[QueueView], page: Page = Page()) -> str:
+def queues_text(queues: Sequence[QueueView], page: TextPage = TextPage()) -> str:
     """Return the text of `fairway queue list`: one line per queue."""
     columns = [
         Column("NAME", always=True),
@@ -100,7 +100,7 @@ def queues_text(queues: Sequence[QueueView], page: Page = Page()) -> str:
     return table([*columns, *more] if page.wide else columns, rows, page)
 
 
-def queue_text(queue: QueueView, page: Page = Page()) -> str:
+def queue_text(queue: QueueView, page: TextPage = TextPage()) -> str:
     """Return the text of `fairway queue get`: all details of a queue."""
     lines = [
         ("weight", quantity.show_number(queue.weight)),
@@ -111,7 +111,7 @@ def queue_text(queue: QueueView, page: Page = Page()) -> str:
             "borrow",
             "uses idle quota of other queues, and gives it back when they need it" if queue.borrow else "never exceeds its quota",
         ),
-        ("time slice", "never" if queue.time_slice is None else phrases.span(queue.time_slice)),
+        ("time slice", "never" if queue.time_slice is None else phrase.span(queue.time_slice)),
         ("per user", ", ".join(f"{name} {_show(name, amount)}" for name, amount in queue.per_user.items()) or "-"),
         ("timeout", _limit(queue.timeout, queue.default_timeout)),
         ("priority", _highest(queue)),
@@ -150,10 +150,10 @@ def _facts(queue: Queue) -> dict[str, str]:
         "weight": quantity.show_number(queue.weight),
         "members": " ".join(queue.members),
         "borrow": "yes" if queue.borrow else "no",
-        "time_slice": "never" if queue.time_slice is None else phrases.span(queue.time_slice),
-        "limits.timeout": "none" if queue.timeout is None else phrases.span(queue.timeout),
+        "time_slice": "never" if queue.time_slice is None else phrase.span(queue.time_slice),
+        "limits.timeout": "none" if queue.timeout is None else phrase.span(queue.timeout),
         "limits.priority": "none" if queue.priority is None else str(queue.priority),
-        "defaults.timeout": "none" if queue.default_timeout is None else phrases.span(queue.default_timeout),
+        "defaults.timeout": "none" if queue.default_timeout is None else phrase.span(queue.default_timeout),
         "defaults.priority": str(queue.default_priority),
     }
     for group, amounts in (("quota", queue.quota), ("limits.per_user", queue.per_user)):
@@ -163,7 +163,7 @@ def _facts(queue: Queue) -> dict[str, str]:
     return facts
 
 
-def _amount(name: str, queue: Queue, standing: QueueStanding) -> QueueAmount:
+def _amount(name: str, queue: Queue, standing: QueueUsage) -> QueueAmount:
     return QueueAmount(
         name,
         _measure(name, standing.used.get(name, 0)),
@@ -215,8 +215,8 @@ def _more(queue: QueueView) -> list[str]:
     return [
         quantity.show_number(queue.usage) if queue.usage else "-",
         "yes" if queue.borrow else "no",
-        phrases.span(queue.time_slice),
-        phrases.span(queue.timeout),
+        phrase.span(queue.time_slice),
+        phrase.span(queue.timeout),
         " ".join(queue.members),
     ]
 
@@ -226,8 +226,8 @@ def _share(queue: QueueView) -> str:
 
 
 def _limit(longest: float | None, default: float | None) -> str:
-    parts = [] if longest is None else [f"at most {phrases.span(longest)}"]
-    return ", ".join([*parts, *([] if default is None else [f"{phrases.span(default)} by default"])]) or "-"
+    parts = [] if longest is None else [f"at most {phrase.span(longest)}"]
+    return ", ".join([*parts, *([] if default is None else [f"{phrase.span(default)} by default"])]) or "-"
 
 
 def _highest(queue: QueueView) -> str:

@@ -6,24 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from fairway.state.job import Job
+from fairway.state.job import JobState
 from fairway.state.phase import JobPhase, TaskPhase
 from fairway.state.task import Task, TaskKey
 from fairway.units import number, quantity
-from fairway.units.card import View
-from fairway.units.roles import leader
-from fairway.views import phrases
+from fairway.units.notebook_card import NotebookView
+from fairway.units.role import leader
 from fairway.views.job import JobView
-from fairway.views.listing import short_device
-from fairway.views.metric import Point
-from fairway.views.table import Column, Page, table
+from fairway.views.list_table import short_device
+from fairway.views.metric import MetricSample
+from fairway.views.text import phrase
+from fairway.views.text.table import Column, TextPage, table
 
 Used = tuple[float | None, int | None, float | None]
 _RECENT = 5
 """Number of reports over which a speed is computed; old curves are thinned, so more reports would reach far back."""
 
 
-class TaskUsageView(View, frozen=True):
+class TaskUsageView(NotebookView, frozen=True):
     """A task with its use and its allocation."""
 
     name: str
@@ -43,7 +43,7 @@ class TaskUsageView(View, frozen=True):
     """The run's own speed for the task that reports its progress, else over the last reports; None without reports."""
 
 
-class UsageList(View, frozen=True):
+class TaskUsageList(NotebookView, frozen=True):
     """The tasks of a run with their use."""
 
     name: str
@@ -64,7 +64,9 @@ def with_use(job: JobView, used: Mapping[str, Used]) -> JobView:
     return msgspec.structs.replace(job, tasks=tasks)
 
 
-def usage_list(job: Job, tasks: Sequence[Task], used: Mapping[TaskKey, Used], points: Iterable[Point]) -> UsageList:
+def usage_list(
+    job: JobState, tasks: Sequence[Task], used: Mapping[TaskKey, Used], points: Iterable[MetricSample]
+) -> TaskUsageList:
     """Return the tasks with their use, given as (cores, bytes, fraction of GPU time); `points` are in order of time."""
     speaker = job.progress.speaker or leader(tuple(job.spec.roles))
     reported: dict[str, list[tuple[float, int]]] = {}
@@ -78,7 +80,7 @@ def usage_list(job: Job, tasks: Sequence[Task], used: Mapping[TaskKey, Used], po
         if task.key.task == speaker:
             step, speed = job.progress.step, job.progress.steps_per_second
         views.append(_task(task, used.get(task.key), step, speed))
-    return UsageList(job.key.name, job.phase, tuple(views))
+    return TaskUsageList(job.key.name, job.phase, tuple(views))
 
 
 def _task(task: Task, used: Used | None, step: int | None, speed: float | None) -> TaskUsageView:
@@ -115,7 +117,7 @@ _USAGE = (
 )
 
 
-def usage_text(usage: UsageList, page: Page = Page()) -> str:
+def usage_text(usage: TaskUsageList, page: TextPage = TextPage()) -> str:
     """Return a table with one line per task: used and allocated."""
     if not usage.tasks:
         return f"{usage.name} is {usage.phase.value} and has no tasks. See: fairway why {usage.name}\n"
@@ -131,5 +133,5 @@ def _row(task: TaskUsageView) -> list[str]:
         f"{quantity.show_bytes(task.memory_used)}{held}" if task.memory_used is not None else "-",
         ",".join(short_device(name) for name in task.devices) + (f" {task.gpu_used:.0%}" if task.gpu_used is not None else ""),
         f"{task.step:,}" if task.step is not None else "",
-        phrases.measure(task.steps_per_second) if task.steps_per_second else "",
+        phrase.measure(task.steps_per_second) if task.steps_per_second else "",
     ]

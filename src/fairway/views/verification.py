@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fairway.state.content import Verified
+from fairway.state.content_check import ContentVerification
 from fairway.units import quantity
-from fairway.units.card import View
-from fairway.views.table import Column, Page, table
+from fairway.units.notebook_card import NotebookView
+from fairway.views.text.table import Column, TextPage, table
 
 
-class DamageView(View, frozen=True):
+class DamagedFileView(NotebookView, frozen=True):
     """A missing or damaged file of a version."""
 
     version: str
@@ -17,23 +17,23 @@ class DamageView(View, frozen=True):
     problem: str
 
 
-class VerificationView(View, frozen=True):
+class ContentVerificationView(NotebookView, frozen=True):
     """The amount of verified content, and the damaged files."""
 
     versions: int
     files: int
     """Distinct contents: content shared by several versions counts once."""
     size: int
-    damaged: tuple[DamageView, ...] = ()
+    damaged: tuple[DamagedFileView, ...] = ()
 
 
-def verification_view(found: Verified) -> VerificationView:
+def verification_view(found: ContentVerification) -> ContentVerificationView:
     """Return the view of a result."""
-    damaged = tuple(DamageView(damage.version, damage.path, damage.problem) for damage in found.damaged)
-    return VerificationView(found.versions, found.files, found.size, damaged)
+    damaged = tuple(DamagedFileView(damage.version, damage.path, damage.problem) for damage in found.damaged)
+    return ContentVerificationView(found.versions, found.files, found.size, damaged)
 
 
-def verification_text(view: VerificationView, page: Page = Page()) -> str:
+def verification_text(view: ContentVerificationView, page: TextPage = TextPage()) -> str:
     """Return a table of damaged files; one line if there are none."""
     if not view.damaged:
         versions = "1 version" if view.versions == 1 else f"{view.versions:,} versions"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fairway.serving.replica.datatypes import from_raw, of_texts, to_raw
+from fairway.serving.replica.model.datatype import from_raw, of_texts, to_raw
 
 TOLERANCES = {"BF16": 2e-2, "FP16": 2e-3, "FP32": 1e-4, "FP64": 1e-4}
 Arrays = dict[str, Any]

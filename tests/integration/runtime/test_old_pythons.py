@@ -15,9 +15,9 @@ import pytest
 from pythons import interpreter
 
 import fairway
-from fairway.engines.local.supervision.order import Command, Order
-from fairway.engines.local.supervision.spare import VARIABLE, Spare
-from fairway.engines.local.supervision.spawn import Streams
+from fairway.engines.local.supervision.order import TaskCommand, TaskOrder
+from fairway.engines.local.supervision.process.process_start import StandardStreams
+from fairway.engines.local.supervision.spare_process import VARIABLE, SpareProcess
 
 SOURCE = Path(fairway.__file__).parent
 INJECTED = ("__init__.py", "version.py", "runtime")
@@ -95,12 +95,12 @@ def test_a_program_begins_where_its_interpreter_waited_on(version: str, injected
     )
     told = json.dumps({"modules": ["decimal"], "folder": str(tmp_path / "work")})
     waiting = {**env, "PYTHONPATH": str(injected / "fairway/runtime/spare"), VARIABLE: told}
-    spare = Spare(
-        Order(task="t", folder="/", cwd=str(tmp_path / "work"), env=waiting, commands=[Command([python, "show.py", "a"])])
+    spare = SpareProcess(
+        TaskOrder(task="t", folder="/", cwd=str(tmp_path / "work"), env=waiting, commands=[TaskCommand([python, "show.py", "a"])])
     )
     assert select.select([spare], [], [], 30)[0]
     with (tmp_path / "out").open("ab") as output, open(os.devnull, "rb") as nothing:
-        assert spare.become(env, str(tmp_path / "work"), Streams(nothing.fileno(), output.fileno()))
+        assert spare.become(env, str(tmp_path / "work"), StandardStreams(nothing.fileno(), output.fileno()))
     _, status = os.waitpid(spare.pid, 0)
     assert (os.waitstatus_to_exitcode(status), (tmp_path / "out").read_bytes()) == (1, ever.stdout)
 

@@ -7,13 +7,14 @@ import signal
 import sys
 from pathlib import Path
 
-from fairway.app.system import SystemClock
-from fairway.engines.kubernetes.client import config, errors, kinds
-from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.client.connection import Connection
-from fairway.engines.kubernetes.leader import Leader, LeadershipLostError, Pace
+from fairway.app.system.clock import SystemClock
+from fairway.engines.kubernetes.client import api_resource, errors
+from fairway.engines.kubernetes.client import kubeconfig as client_kubeconfig
+from fairway.engines.kubernetes.client.api import ApiClient
+from fairway.engines.kubernetes.client.connection import ApiConnection
+from fairway.engines.kubernetes.leader_election import LeaderElection, LeadershipLostError, LeaseTiming
 
-PACE = Pace(duration=5, deadline=3.5, period=0.5)
+PACE = LeaseTiming(duration=5, deadline=3.5, period=0.5)
 
 
 def say(text: str) -> None:
@@ -21,9 +22,9 @@ def say(text: str) -> None:
 
 
 async def main(kubeconfig: str, namespace: str, name: str) -> int:
-    async with Connection(config.read_kubeconfig(Path(kubeconfig)).target(), SystemClock()) as connection:
-        leader = Leader(Client(connection), namespace, "fairway", name, PACE)
-        acting = Client(connection, permit=lambda: leader.leading)
+    async with ApiConnection(client_kubeconfig.read_kubeconfig(Path(kubeconfig)).target(), SystemClock()) as connection:
+        leader = LeaderElection(ApiClient(connection), namespace, "fairway", name, PACE)
+        acting = ApiClient(connection, permit=lambda: leader.leading)
 
         async def work() -> None:
             count = 0
@@ -31,7 +32,7 @@ async def main(kubeconfig: str, namespace: str, name: str) -> int:
                 count += 1
                 body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
                 try:
-                    await acting.apply(kinds.CONFIG_MAPS, {**body, "data": {"count": str(count)}}, manager=name)
+                    await acting.apply(api_resource.CONFIG_MAPS, {**body, "data": {"count": str(count)}}, manager=name)
                 except errors.NotPermitted:
                     say("refused")
                     await asyncio.Event().wait()

@@ -13,21 +13,21 @@ sys.path.insert(0, str(Path(__file__).parent))  # makes `api_world` importable f
 from api_world import until
 from cluster.control_plane import ControlPlane
 
-from fairway.app.system import SystemClock
-from fairway.engines.kubernetes.client import api, config, errors, kinds
-from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.crds import definitions
+from fairway.app.system.clock import SystemClock
+from fairway.engines.kubernetes.client import api, api_resource, errors, kubeconfig
+from fairway.engines.kubernetes.client.api import ApiClient
+from fairway.engines.kubernetes.crd.definition import definitions
 
 
 @pytest.fixture
-async def client(control_plane: ControlPlane) -> AsyncIterator[Client]:
+async def client(control_plane: ControlPlane) -> AsyncIterator[ApiClient]:
     """The administrator's."""
-    async with api.connect(config.read_kubeconfig(control_plane.kubeconfig()).target(), SystemClock()) as made:
+    async with api.connect(kubeconfig.read_kubeconfig(control_plane.kubeconfig()).target(), SystemClock()) as made:
         yield made
 
 
 @pytest.fixture
-async def namespace(namespace: str, client: Client) -> str:
+async def namespace(namespace: str, client: ApiClient) -> str:
     """A namespace that takes pods: its service account is there."""
     accounts = await client.resource("v1", "ServiceAccount")
 
@@ -39,23 +39,28 @@ async def namespace(namespace: str, client: Client) -> str:
 
 
 @pytest.fixture
-async def our_kinds(client: Client) -> None:
+async def our_kinds(client: ApiClient) -> None:
     """Our definitions, taken and in use."""
     for definition in definitions():
-        await client.apply(kinds.DEFINITIONS, definition, manager="fairway-install")
+        await client.apply(api_resource.DEFINITIONS, definition, manager="fairway-install")
     for definition in definitions():
         name = definition["metadata"]["name"]
         await until(lambda name=name: _established(client, name))
     await until(lambda: _served(client))
 
 
-async def _established(client: Client, name: str) -> bool:
-    return (await client.get(kinds.DEFINITIONS, name)).established
+async def _established(client: ApiClient, name: str) -> bool:
+    return (await client.get(api_resource.DEFINITIONS, name)).established
 
 
-async def _served(client: Client) -> bool:
+async def _served(client: ApiClient) -> bool:
     try:
-        for resource in (kinds.TRAINING_JOBS, kinds.MODEL_SERVICES, kinds.JOB_QUEUES, kinds.GPU_NODES):
+        for resource in (
+            api_resource.TRAINING_JOBS,
+            api_resource.MODEL_SERVICES,
+            api_resource.JOB_QUEUES,
+            api_resource.GPU_NODES,
+        ):
             await client.list(resource)
     except errors.NotFound:
         return False

@@ -9,9 +9,9 @@ import pytest
 from api_world import until
 from cluster.control_plane import ControlPlane
 
-from fairway.engines.kubernetes.client import errors, kinds
-from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.crds import CLUSTER_FIELDS, definition
+from fairway.engines.kubernetes.client import api_resource, errors
+from fairway.engines.kubernetes.client.api import ApiClient
+from fairway.engines.kubernetes.crd.definition import CLUSTER_FIELDS, definition
 from fairway.engines.kubernetes.objects import GpuNodeSpec
 from fairway.spec.job import JobSpec
 from fairway.spec.service import ServiceSpec
@@ -40,16 +40,16 @@ def service(namespace: str, **spec: object) -> dict:
     }
 
 
-async def test_defaults_are_those_of_the_models(client: Client, namespace: str) -> None:
+async def test_defaults_are_those_of_the_models(client: ApiClient, namespace: str) -> None:
     made = (
-        await client.apply(kinds.TRAINING_JOBS, job(namespace, roles={"worker": {"command": ["a"]}}), manager="m")
+        await client.apply(api_resource.TRAINING_JOBS, job(namespace, roles={"worker": {"command": ["a"]}}), manager="m")
     ).spec_data()
     assert (made["framework"], made["queue"], made["size"]) == ("auto", "default", 0)
     assert made["roles"]["worker"]["replicas"] == {"min": 1, "max": 1}
     for field in CLUSTER_FIELDS["TrainingJob"]:
         made.pop(field, None)
     assert JobSpec.model_validate(made) == JobSpec.model_validate({"roles": {"worker": {"command": ["a"]}}})
-    served = (await client.apply(kinds.MODEL_SERVICES, service(namespace), manager="m")).spec_data()
+    served = (await client.apply(api_resource.MODEL_SERVICES, service(namespace), manager="m")).spec_data()
     for field in CLUSTER_FIELDS["ModelService"]:
         served.pop(field)
     assert ServiceSpec.model_validate(served) == ServiceSpec(model="mnist@1")
@@ -77,9 +77,9 @@ async def test_defaults_are_those_of_the_models(client: Client, namespace: str) 
         ({"roles": {"r" * 53: WORKER}}, "<nil>", "57 characters together at most"),
     ],
 )
-async def test_refusals_name_the_field_and_the_fix(client: Client, namespace: str, spec: dict, field: str, words: str) -> None:
+async def test_refusals_name_the_field_and_the_fix(client: ApiClient, namespace: str, spec: dict, field: str, words: str) -> None:
     with pytest.raises(errors.Invalid) as caught:
-        await client.apply(kinds.TRAINING_JOBS, job(namespace, **spec), manager="m")
+        await client.apply(api_resource.TRAINING_JOBS, job(namespace, **spec), manager="m")
     found = {cause.field: cause.message for cause in caught.value.causes}
     assert words in found[field]
 
@@ -93,32 +93,34 @@ async def test_refusals_name_the_field_and_the_fix(client: Client, namespace: st
         ({"replicas": {"max": 2}, "floor": 3}, "the floor (`/scale`) is more than replicas.max"),
     ],
 )
-async def test_refusals_of_services(client: Client, namespace: str, spec: dict, words: str) -> None:
+async def test_refusals_of_services(client: ApiClient, namespace: str, spec: dict, words: str) -> None:
     with pytest.raises(errors.Invalid, match=words.replace("(", r"\(").replace(")", r"\)")):
-        await client.apply(kinds.MODEL_SERVICES, service(namespace, **spec), manager="m")
+        await client.apply(api_resource.MODEL_SERVICES, service(namespace, **spec), manager="m")
 
 
-async def test_names_that_make_no_host_names(client: Client, namespace: str) -> None:
+async def test_names_that_make_no_host_names(client: ApiClient, namespace: str) -> None:
     for name in ("a.b", "1a", "a" * 53):
         with pytest.raises(errors.Invalid, match="the name must be lower-case letters"):
-            await client.apply(kinds.TRAINING_JOBS, job(namespace, name), manager="m")
+            await client.apply(api_resource.TRAINING_JOBS, job(namespace, name), manager="m")
 
 
-async def test_a_job_is_one_run(client: Client, namespace: str) -> None:
-    await client.apply(kinds.TRAINING_JOBS, job(namespace), manager="m")
+async def test_a_job_is_one_run(client: ApiClient, namespace: str) -> None:
+    await client.apply(api_resource.TRAINING_JOBS, job(namespace), manager="m")
     for spec in (
         {"framework": "jax"},
         {"roles": {"worker": {**WORKER, "command": ["other"]}}},
         {"roles": {"worker": WORKER, "ps": WORKER}},
     ):
         with pytest.raises(errors.Invalid, match="a job is one run; create another"):
-            await client.apply(kinds.TRAINING_JOBS, job(namespace, **spec), manager="m")
-    changed = await client.apply(kinds.TRAINING_JOBS, job(namespace, suspend=True, priority=5, queue="research"), manager="m")
+            await client.apply(api_resource.TRAINING_JOBS, job(namespace, **spec), manager="m")
+    changed = await client.apply(
+        api_resource.TRAINING_JOBS, job(namespace, suspend=True, priority=5, queue="research"), manager="m"
+    )
     assert (changed.metadata.generation, changed.spec_data()["suspend"]) == (2, True)
 
 
-async def test_status_is_apart_from_the_spec(client: Client, namespace: str) -> None:
-    made = await client.apply(kinds.TRAINING_JOBS, job(namespace), manager="m")
+async def test_status_is_apart_from_the_spec(client: ApiClient, namespace: str) -> None:
+    made = await client.apply(api_resource.TRAINING_JOBS, job(namespace), manager="m")
     body = {key: job(namespace)[key] for key in ("apiVersion", "kind", "metadata")}
     ready = {
         "type": "Running",
@@ -128,51 +130,51 @@ async def test_status_is_apart_from_the_spec(client: Client, namespace: str) -> 
         "lastTransitionTime": "2026-11-15T07:10:35Z",
     }
     told = {**body, "status": {"phase": "Running", "conditions": [ready]}}
-    after = await client.apply_status(kinds.TRAINING_JOBS, told, manager="fairway-operator-status")
+    after = await client.apply_status(api_resource.TRAINING_JOBS, told, manager="fairway-operator-status")
     assert (after.status["phase"], after.metadata.generation) == ("Running", made.metadata.generation)
     other = {**body, "status": {"conditions": [{**ready, "type": "Admitted"}]}}
-    both = await client.apply_status(kinds.TRAINING_JOBS, other, manager="somebody-else")
+    both = await client.apply_status(api_resource.TRAINING_JOBS, other, manager="somebody-else")
     assert {one["type"] for one in both.status["conditions"]} == {"Running", "Admitted"}
-    same = await client.apply_status(kinds.TRAINING_JOBS, told, manager="fairway-operator-status")
+    same = await client.apply_status(api_resource.TRAINING_JOBS, told, manager="fairway-operator-status")
     assert same.metadata.resource_version == both.metadata.resource_version
-    found = await client.list(kinds.TRAINING_JOBS, namespace, fields="status.phase=Running,spec.queue=default")
+    found = await client.list(api_resource.TRAINING_JOBS, namespace, fields="status.phase=Running,spec.queue=default")
     assert [one.metadata.name for one in found.items] == ["mnist"]
 
 
-async def test_scale_of_a_job_is_its_size_and_of_a_service_its_floor(client: Client, namespace: str) -> None:
-    await client.apply(kinds.TRAINING_JOBS, job(namespace), manager="m")
-    await client.scale(kinds.TRAINING_JOBS, "mnist", namespace, 3)
-    assert (await client.get(kinds.TRAINING_JOBS, "mnist", namespace)).spec_data()["size"] == 3
-    await client.apply(kinds.MODEL_SERVICES, service(namespace, replicas={"min": 0, "max": 4}), manager="m")
-    await client.scale(kinds.MODEL_SERVICES, "mnist", namespace, 2)
-    after = (await client.get(kinds.MODEL_SERVICES, "mnist", namespace)).spec_data()
+async def test_scale_of_a_job_is_its_size_and_of_a_service_its_floor(client: ApiClient, namespace: str) -> None:
+    await client.apply(api_resource.TRAINING_JOBS, job(namespace), manager="m")
+    await client.scale(api_resource.TRAINING_JOBS, "mnist", namespace, 3)
+    assert (await client.get(api_resource.TRAINING_JOBS, "mnist", namespace)).spec_data()["size"] == 3
+    await client.apply(api_resource.MODEL_SERVICES, service(namespace, replicas={"min": 0, "max": 4}), manager="m")
+    await client.scale(api_resource.MODEL_SERVICES, "mnist", namespace, 2)
+    after = (await client.get(api_resource.MODEL_SERVICES, "mnist", namespace)).spec_data()
     assert (after["floor"], after["replicas"]) == (2, {"min": 0, "max": 4})
     with pytest.raises(errors.Invalid, match=r"raise replicas\.max first"):
-        await client.scale(kinds.MODEL_SERVICES, "mnist", namespace, 5)
+        await client.scale(api_resource.MODEL_SERVICES, "mnist", namespace, 5)
     # Who applies the document again does not take the floor away: it is no field of the document.
-    again = await client.apply(kinds.MODEL_SERVICES, service(namespace, replicas={"min": 0, "max": 3}), manager="m")
+    again = await client.apply(api_resource.MODEL_SERVICES, service(namespace, replicas={"min": 0, "max": 3}), manager="m")
     assert again.spec_data()["floor"] == 2
 
 
-async def test_a_queue_of_nothing_and_a_node_of_gpus(client: Client) -> None:
+async def test_a_queue_of_nothing_and_a_node_of_gpus(client: ApiClient) -> None:
     queue = {"apiVersion": "fairway.dev/v1alpha1", "kind": "JobQueue", "metadata": {"name": "research"}}
-    assert (await client.apply(kinds.JOB_QUEUES, queue, manager="m")).spec_data()["weight"] == "1"
+    assert (await client.apply(api_resource.JOB_QUEUES, queue, manager="m")).spec_data()["weight"] == "1"
     node = {"apiVersion": "fairway.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "n1"}}
-    assert (await client.apply(kinds.GPU_NODES, node, manager="m")).spec == GpuNodeSpec()
+    assert (await client.apply(api_resource.GPU_NODES, node, manager="m")).spec == GpuNodeSpec()
     for uuid, healthy in (("GPU-1", True), ("GPU-2", False)):
         status = {"gpus": [{"uuid": uuid, "healthy": healthy}]}
-        found = await client.apply_status(kinds.GPU_NODES, {**node, "status": status}, manager=f"agent-{uuid}")
+        found = await client.apply_status(api_resource.GPU_NODES, {**node, "status": status}, manager=f"agent-{uuid}")
     assert {gpu.uuid for gpu in found.status.gpus} == {"GPU-1", "GPU-2"}
-    for resource, name in ((kinds.JOB_QUEUES, "research"), (kinds.GPU_NODES, "n1")):
+    for resource, name in ((api_resource.JOB_QUEUES, "research"), (api_resource.GPU_NODES, "n1")):
         await client.delete(resource, name)
 
 
-async def test_kubectl_is_pleasant(control_plane: ControlPlane, client: Client, namespace: str) -> None:
+async def test_kubectl_is_pleasant(control_plane: ControlPlane, client: ApiClient, namespace: str) -> None:
     kubectl = control_plane.kubectl
     kubectl("apply", "-f", "-", given=json.dumps(job(namespace)))
     status = {"phase": "Pending", "ready": "0/1", "reason": "NoRoom", "message": "needs 8 GPUs, 4 are free", "restarts": 0}
     body = {key: job(namespace)[key] for key in ("apiVersion", "kind", "metadata")}
-    await client.apply_status(kinds.TRAINING_JOBS, {**body, "status": status}, manager="s")
+    await client.apply_status(api_resource.TRAINING_JOBS, {**body, "status": status}, manager="s")
     head, line = kubectl("get", "tj", "-n", namespace).splitlines()
     assert head.split() == ["NAME", "PHASE", "READY", "QUEUE", "REASON", "AGE"]
     assert line.split()[:5] == ["mnist", "Pending", "0/1", "default", "NoRoom"]
@@ -182,27 +184,27 @@ async def test_kubectl_is_pleasant(control_plane: ControlPlane, client: Client, 
     assert "mnist" in kubectl("get", "fairway", "-n", namespace)
     assert "needs 8 GPUs, 4 are free" in kubectl("describe", "tj", "mnist", "-n", namespace)
     kubectl("scale", "tj/mnist", "-n", namespace, "--replicas=2")
-    assert (await client.get(kinds.TRAINING_JOBS, "mnist", namespace)).spec_data()["size"] == 2
+    assert (await client.get(api_resource.TRAINING_JOBS, "mnist", namespace)).spec_data()["size"] == 2
     explained = kubectl("explain", "trainingjob.spec.roles.command")
     assert "The program and its arguments; never passed to a shell." in explained
     with pytest.raises(RuntimeError, match=r'unknown field "spec\.comand"'):
         kubectl("apply", "-f", "-", given=json.dumps(job(namespace, "typo", comand="x")))
 
 
-async def test_an_older_definition_is_upgraded_under_objects(client: Client, namespace: str) -> None:
+async def test_an_older_definition_is_upgraded_under_objects(client: ApiClient, namespace: str) -> None:
     older = copy.deepcopy(dict(definition("TrainingJob")))
     spec = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     del spec["tensorboard"]
     older["spec"]["versions"][0]["additionalPrinterColumns"].pop()
-    await client.apply(kinds.DEFINITIONS, older, manager="fairway-install")
+    await client.apply(api_resource.DEFINITIONS, older, manager="fairway-install")
     try:
-        made = await client.apply(kinds.TRAINING_JOBS, job(namespace), manager="m")
+        made = await client.apply(api_resource.TRAINING_JOBS, job(namespace), manager="m")
     finally:
-        await client.apply(kinds.DEFINITIONS, definition("TrainingJob"), manager="fairway-install")
+        await client.apply(api_resource.DEFINITIONS, definition("TrainingJob"), manager="fairway-install")
 
     async def known() -> bool:
         try:
-            changed = await client.apply(kinds.TRAINING_JOBS, job(namespace, tensorboard={"dir": "runs"}), manager="m")
+            changed = await client.apply(api_resource.TRAINING_JOBS, job(namespace, tensorboard={"dir": "runs"}), manager="m")
         except errors.ApiError as error:
             if "not declared in schema" not in error.message:
                 raise
@@ -210,4 +212,4 @@ async def test_an_older_definition_is_upgraded_under_objects(client: Client, nam
         return changed.spec_data().get("tensorboard", {}).get("dir") == "runs"
 
     await until(known)
-    assert (await client.get(kinds.TRAINING_JOBS, "mnist", namespace)).metadata.uid == made.metadata.uid
+    assert (await client.get(api_resource.TRAINING_JOBS, "mnist", namespace)).metadata.uid == made.metadata.uid

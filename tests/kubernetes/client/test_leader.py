@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from cluster.control_plane import ControlPlane
 
-from fairway.engines.kubernetes.client import kinds
-from fairway.engines.kubernetes.client.api import Client
+from fairway.engines.kubernetes.client import api_resource
+from fairway.engines.kubernetes.client.api import ApiClient
 
 CANDIDATE = Path(__file__).with_name("candidate.py")
 
@@ -53,36 +53,36 @@ async def candidates(control_plane: ControlPlane, namespace: str) -> AsyncIterat
         await one.process.wait()
 
 
-async def test_when_the_leader_is_killed_the_other_takes_over(candidates, client: Client, namespace: str) -> None:
+async def test_when_the_leader_is_killed_the_other_takes_over(candidates, client: ApiClient, namespace: str) -> None:
     first = await candidates("first")
     await first.says("leads")
     second = await candidates("second")
     await second.says("waits")
     first.send(signal.SIGKILL)
     await second.says("leads")
-    lease = await client.get(kinds.LEASES, "fairway", namespace)
+    lease = await client.get(api_resource.LEASES, "fairway", namespace)
     assert (lease.spec.holder_identity, lease.spec.lease_transitions) == ("second", 1)
 
 
-async def test_a_leader_that_ends_gives_the_lease_back(candidates, client: Client, namespace: str) -> None:
+async def test_a_leader_that_ends_gives_the_lease_back(candidates, client: ApiClient, namespace: str) -> None:
     first = await candidates("first")
     await first.says("leads")
     first.send(signal.SIGTERM)
     await first.says("gave back")
-    lease = await client.get(kinds.LEASES, "fairway", namespace)
+    lease = await client.get(api_resource.LEASES, "fairway", namespace)
     assert lease.spec.holder_identity == ""
     assert await first.process.wait() == 0
 
 
-async def test_a_leader_that_slept_writes_nothing_and_ends(candidates, client: Client, namespace: str) -> None:
+async def test_a_leader_that_slept_writes_nothing_and_ends(candidates, client: ApiClient, namespace: str) -> None:
     first = await candidates("first")
     await first.says("leads")
     second = await candidates("second")
     await second.says("waits")
     first.send(signal.SIGSTOP)
     await second.says("leads")
-    written = (await client.get(kinds.CONFIG_MAPS, "first", namespace)).metadata.resource_version
+    written = (await client.get(api_resource.CONFIG_MAPS, "first", namespace)).metadata.resource_version
     first.send(signal.SIGCONT)
     assert "held by second" in await first.says("lost")
     assert await first.process.wait() == 3
-    assert (await client.get(kinds.CONFIG_MAPS, "first", namespace)).metadata.resource_version == written
+    assert (await client.get(api_resource.CONFIG_MAPS, "first", namespace)).metadata.resource_version == written

@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 from api_world import pod, until
 from cluster.control_plane import ControlPlane
 
-from fairway.app.system import SystemClock
-from fairway.engines.kubernetes.client import api, config, errors, kinds
-from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.client.mirror import Mirror, all_synced, by_label
-from fairway.engines.kubernetes.client.watch import Scope, Whole, follow
+from fairway.app.system.clock import SystemClock
+from fairway.engines.kubernetes.client import api, api_resource, errors, kubeconfig
+from fairway.engines.kubernetes.client.api import ApiClient
+from fairway.engines.kubernetes.client.informer import Informer, all_synced, by_label
+from fairway.engines.kubernetes.client.watch import WatchScope, WatchSnapshot, follow
 
 
 @asynccontextmanager
-async def running(mirror: Mirror) -> AsyncIterator[Mirror]:
+async def running(mirror: Informer) -> AsyncIterator[Informer]:
     """The mirror, kept in step and complete."""
     task = asyncio.create_task(mirror.run())
     try:
@@ -33,30 +33,32 @@ def config_map(name: str, **data: str) -> dict:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-async def test_it_follows(client: Client, namespace: str) -> None:
-    await client.create(kinds.PODS, pod("a", job="x"), namespace)
-    async with running(Mirror(client, kinds.PODS, Scope(namespace), {"job": by_label("job")})) as mirror:
+async def test_it_follows(client: ApiClient, namespace: str) -> None:
+    await client.create(api_resource.PODS, pod("a", job="x"), namespace)
+    async with running(Informer(client, api_resource.PODS, WatchScope(namespace), {"job": by_label("job")})) as mirror:
         assert sorted(mirror.keys()) == [f"{namespace}/a"]
-        await client.create(kinds.PODS, pod("b", job="x"), namespace)
+        await client.create(api_resource.PODS, pod("b", job="x"), namespace)
         await until(lambda: len(mirror.indexed("job", "x")) == 2)
         uid = mirror.get(f"{namespace}/b").metadata.uid
         await client.bind("b", namespace, "n1", uid=uid)
         await until(lambda: mirror.get(f"{namespace}/b").spec.node_name == "n1")
-        await client.delete(kinds.PODS, "a", namespace, grace=0)
+        await client.delete(api_resource.PODS, "a", namespace, grace=0)
         await until(lambda: len(mirror) == 1)
 
 
-async def test_only_what_is_in_scope(client: Client, namespace: str) -> None:
-    async with running(Mirror(client, kinds.PODS, Scope(namespace, labels="mine=yes", fields="spec.nodeName="))) as mirror:
+async def test_only_what_is_in_scope(client: ApiClient, namespace: str) -> None:
+    async with running(
+        Informer(client, api_resource.PODS, WatchScope(namespace, labels="mine=yes", fields="spec.nodeName="))
+    ) as mirror:
         for name, labels in (("a", {"mine": "yes"}), ("b", {"mine": "no"}), ("c", {"mine": "yes"})):
-            await client.create(kinds.PODS, pod(name, **labels), namespace)
+            await client.create(api_resource.PODS, pod(name, **labels), namespace)
         await until(lambda: len(mirror) == 2)
         await client.bind("a", namespace, "n1", uid=mirror.get(f"{namespace}/a").metadata.uid)
         await until(lambda: sorted(mirror.keys()) == [f"{namespace}/c"])
 
 
-async def test_several_at_once(client: Client) -> None:
-    mirrors = [Mirror(client, kinds.NODES), Mirror(client, kinds.NAMESPACES)]
+async def test_several_at_once(client: ApiClient) -> None:
+    mirrors = [Informer(client, api_resource.NODES), Informer(client, api_resource.NAMESPACES)]
     tasks = [asyncio.create_task(mirror.run()) for mirror in mirrors]
     await asyncio.wait_for(all_synced(*mirrors), 30)
     assert mirrors[1].get("default")
@@ -67,10 +69,10 @@ async def test_several_at_once(client: Client) -> None:
 async def test_an_api_server_that_restarts_is_followed_on(own_control_plane: Callable[..., ControlPlane]) -> None:
     """The store has forgotten the version that was seen last (410): everything is read again, and only what differs is told."""
     plane = own_control_plane()
-    async with api.connect(config.read_kubeconfig(plane.kubeconfig()).target(), SystemClock()) as client:
+    async with api.connect(kubeconfig.read_kubeconfig(plane.kubeconfig()).target(), SystemClock()) as client:
         for name in ("stays", "goes"):
-            await client.create(kinds.CONFIG_MAPS, config_map(name), "default")
-        mirror = Mirror(client, kinds.CONFIG_MAPS, Scope("default"))
+            await client.create(api_resource.CONFIG_MAPS, config_map(name), "default")
+        mirror = Informer(client, api_resource.CONFIG_MAPS, WatchScope("default"))
         resets, told = [], []
         reset = mirror.reset
         mirror.reset = lambda things, unreadable: (resets.append(1), reset(things, unreadable))
@@ -79,14 +81,14 @@ async def test_an_api_server_that_restarts_is_followed_on(own_control_plane: Cal
             told.clear()
             # Other kinds move the version on, unseen by this watch.
             for number in range(5):
-                await client.create(kinds.CONFIG_MAPS, config_map(f"other{number}"), "kube-system")
+                await client.create(api_resource.CONFIG_MAPS, config_map(f"other{number}"), "kube-system")
             await asyncio.to_thread(plane.processes.end, "kube-apiserver")
             await until(lambda: mirror.trouble is not None)
             assert isinstance(mirror.trouble, errors.Unavailable)
             plane.compact()
             plane.start_apiserver()  # in this thread, which keeps its connections; the mirror waits meanwhile
-            await client.delete(kinds.CONFIG_MAPS, "goes", "default")
-            await client.create(kinds.CONFIG_MAPS, config_map("comes"), "default")
+            await client.delete(api_resource.CONFIG_MAPS, "goes", "default")
+            await client.create(api_resource.CONFIG_MAPS, config_map("comes"), "default")
             await until(lambda: mirror.get("default/comes") and not mirror.get("default/goes"))
             assert mirror.trouble is None
         ours = [one for one in told if one[0] in ("default/stays", "default/goes", "default/comes")]
@@ -96,17 +98,17 @@ async def test_an_api_server_that_restarts_is_followed_on(own_control_plane: Cal
 
 async def test_a_server_without_watch_lists(own_control_plane: Callable[..., ControlPlane]) -> None:
     plane = own_control_plane(apiserver=["--feature-gates=WatchList=false"])
-    async with api.connect(config.read_kubeconfig(plane.kubeconfig()).target(), SystemClock()) as client:
+    async with api.connect(kubeconfig.read_kubeconfig(plane.kubeconfig()).target(), SystemClock()) as client:
         for number in range(3):
-            await client.create(kinds.CONFIG_MAPS, config_map(f"m{number}"), "default")
-        found = follow(client, kinds.CONFIG_MAPS, Scope("default"))
+            await client.create(api_resource.CONFIG_MAPS, config_map(f"m{number}"), "default")
+        found = follow(client, api_resource.CONFIG_MAPS, WatchScope("default"))
         first = await anext(found)
-        assert isinstance(first, Whole)
+        assert isinstance(first, WatchSnapshot)
         assert {"m0", "m1", "m2"} <= {thing.metadata.name for thing in first.things}
-        await client.create(kinds.CONFIG_MAPS, config_map("later"), "default")
+        await client.create(api_resource.CONFIG_MAPS, config_map("later"), "default")
         seen: set[str] = set()
         while "later" not in seen:  # the cluster makes some of its own here
             changes = await anext(found)
-            assert not isinstance(changes, Whole)
+            assert not isinstance(changes, WatchSnapshot)
             seen |= {change.thing.metadata.name for change in changes}
         await found.aclose()

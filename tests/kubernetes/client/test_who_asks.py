@@ -10,9 +10,10 @@ import pytest
 import yaml
 from cluster.control_plane import ControlPlane
 
-from fairway.app.system import SystemClock
-from fairway.engines.kubernetes.client import api, config, errors, kinds
-from fairway.engines.kubernetes.client.api import Client
+from fairway.app.system.clock import SystemClock
+from fairway.engines.kubernetes.client import api, api_resource, errors
+from fairway.engines.kubernetes.client import kubeconfig as client_kubeconfig
+from fairway.engines.kubernetes.client.api import ApiClient
 
 
 def embedded(kubeconfig: Path) -> dict:
@@ -27,7 +28,7 @@ def embedded(kubeconfig: Path) -> dict:
 
 
 async def version(path: Path) -> str:
-    async with api.connect(config.read_kubeconfig(path).target(), SystemClock()) as client:
+    async with api.connect(client_kubeconfig.read_kubeconfig(path).target(), SystemClock()) as client:
         return (await client.plain("/version"))["gitVersion"]
 
 
@@ -54,7 +55,7 @@ async def test_another_authority_is_not_trusted_unless_told(control_plane: Contr
     assert await version(path) == "v1.36.4"
 
 
-async def test_a_pods_own_token(control_plane: ControlPlane, client: Client, namespace: str, tmp_path: Path) -> None:
+async def test_a_pods_own_token(control_plane: ControlPlane, client: ApiClient, namespace: str, tmp_path: Path) -> None:
     account = "/api/v1/namespaces/{}/serviceaccounts/{}"
     status, _ = control_plane.request("POST", account.format(namespace, "").rstrip("/"), {"metadata": {"name": "worker"}})
     assert status == 201
@@ -64,10 +65,10 @@ async def test_a_pods_own_token(control_plane: ControlPlane, client: Client, nam
     (tmp_path / "ca.crt").write_bytes(control_plane.authority.pair.certificate.read_bytes())
     (tmp_path / "namespace").write_text(namespace)
     environ = {"KUBERNETES_SERVICE_HOST": control_plane.address, "KUBERNETES_SERVICE_PORT": str(control_plane.port)}
-    target = config.in_cluster(environ, tmp_path)
+    target = client_kubeconfig.in_cluster(environ, tmp_path)
     async with api.connect(target, SystemClock()) as inside:
         with pytest.raises(errors.Forbidden) as caught:
-            await inside.list(kinds.PODS, target.namespace)
+            await inside.list(api_resource.PODS, target.namespace)
     assert f'User "system:serviceaccount:{namespace}:worker" cannot list resource "pods"' in caught.value.message
     assert caught.value.exit_code == 5
 

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from fairway.api.asgi import About, make_api
+from fairway.api.asgi import DaemonInfo, make_api
 from fairway.app.application import Application
-from fairway.app.ports import LogChunk, LogQuery
+from fairway.app.port.port import LogChunk, LogQuery
 from fairway.app.submission import Submission
 from fairway.errors import NotFoundError
-from fairway.registry.blobs import Blobs
-from fairway.registry.dataset import Datasets
-from fairway.registry.model import Models
-from fairway.state.job import Job, JobKey, Origin
-from fairway.state.node import Device, Node
-from fairway.testing.fake_engine import FakeEngine, FakeMachine
-from fairway.testing.fakes import MemoryStore
+from fairway.registry.blob import BlobStore
+from fairway.registry.dataset import DatasetRegistry
+from fairway.registry.model import ModelRegistry
+from fairway.state.job import JobKey, JobState, SubmissionOrigin
+from fairway.state.node import ClusterNode, NodeDevice
+from fairway.testing.fake.fake_engine import FakeEngine, FakeMachine
+from fairway.testing.fake.memory_store import MemoryStore
 
 DOCUMENT = """\
 kind: TrainingJob
@@ -63,7 +63,7 @@ class Keeper:
     def __init__(self) -> None:
         self.kept: list[Submission] = []
 
-    async def receive(self, submission: Submission) -> Origin:
+    async def receive(self, submission: Submission) -> SubmissionOrigin:
         return submission.origin
 
     async def missing(self, submission: Submission, port: int = 0) -> list[str]:
@@ -72,7 +72,7 @@ class Keeper:
     def keep(self, key: JobKey, submission: Submission) -> None:
         self.kept.append(submission)
 
-    async def fingerprint(self, job: Job) -> str:
+    async def fingerprint(self, job: JobState) -> str:
         return "abc"
 
 
@@ -85,7 +85,7 @@ class TalkingEngine(FakeEngine):
         self.queries: list[LogQuery] = []
         self.closed = 0
 
-    async def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
+    async def logs(self, job: JobState, query: LogQuery) -> AsyncIterator[LogChunk]:
         self.queries.append(query)
         try:
             while (chunk := await self.said.get()) is not None:
@@ -198,11 +198,11 @@ class Client:
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
     clock = ManualClock()
-    machine = FakeMachine(Node("here", cpu=4.0, memory=8 << 30, devices=(Device("GPU-1", 0, "H100", 80 << 30),)))
+    machine = FakeMachine(ClusterNode("here", cpu=4.0, memory=8 << 30, devices=(NodeDevice("GPU-1", 0, "H100", 80 << 30),)))
     engine, keeper = TalkingEngine(machine, clock), Keeper()
-    blobs = Blobs(tmp_path / "blobs")
-    datasets, models = Datasets(tmp_path, blobs), Models(tmp_path, blobs)
+    blobs = BlobStore(tmp_path / "blobs")
+    datasets, models = DatasetRegistry(tmp_path, blobs), ModelRegistry(tmp_path, blobs)
     app = Application(MemoryStore(), engine, clock, Secrets(), keeper, datasets, models=models)
     await app.loop.start()
-    yield Client(make_api(app, About("1.2.3", 42, "/home/fairway")), app, engine, clock, keeper)
+    yield Client(make_api(app, DaemonInfo("1.2.3", 42, "/home/fairway")), app, engine, clock, keeper)
     await app.loop.close()

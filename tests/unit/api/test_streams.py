@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fairway.api import follow
-from fairway.app.ports import LogChunk
-from fairway.state.task import Exit
+from fairway.api.stream import run_stream
+from fairway.app.port.port import LogChunk
+from fairway.state.task import TaskExit
 
 ALONE = "kind: TrainingJob\nname: alone\ncommand: stay\n"
 
@@ -147,7 +147,7 @@ async def test_watch_tells_everything_to_the_end(client: Any) -> None:
     client.engine.say(("worker-0", "sch\u00f6n".encode()[:4]), ("worker-0", "sch\u00f6n".encode()[4:]), end=False)
     await exchange.until(b"n")
     key = client.app.tasks(client.app.find("default", job["name"]))[0].key
-    client.engine.end(key, Exit(0))
+    client.engine.end(key, TaskExit(0))
     await client.settled()
     await exchange.until(b"Succeeded")
     assert b'"end"' not in exchange.answer.body
@@ -183,7 +183,7 @@ async def test_watching_what_is_deleted_tells_so(client: Any) -> None:
 
 
 async def test_progress_is_told_at_a_pace(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "PACE", 3600.0)
+    monkeypatch.setattr(run_stream, "PACE", 3600.0)
     await client.submit(ALONE)
     exchange = client.begin("GET", "/v1/jobs/alone/watch?logs=0")
     await exchange.until(b"job")
@@ -193,7 +193,7 @@ async def test_progress_is_told_at_a_pace(client: Any, monkeypatch: pytest.Monke
         client.app.loop.snapshot.put_job(job)
         client.app.loop.watchers.tell([job.key])
         await client.settled()
-    client.engine.end(client.app.tasks(job)[0].key, Exit(0))
+    client.engine.end(client.app.tasks(job)[0].key, TaskExit(0))
     await client.settled()
     lines = _lines((await exchange.done()).body)
     assert [next(iter(line)) for line in lines] == ["job", "job", "end"]

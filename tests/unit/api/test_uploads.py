@@ -11,25 +11,26 @@ from urllib.parse import unquote
 
 import pytest
 
-from fairway.api.aggregated import make_aggregated
-from fairway.api.asgi import About, make_api
-from fairway.app.sent import Held
-from fairway.engines.kubernetes.people import Caller
-from fairway.engines.kubernetes.record import parts
-from fairway.engines.kubernetes.record.callers import Front
-from fairway.engines.kubernetes.record.code import Codes
-from fairway.engines.kubernetes.record.registering import CallersDatasets, CallersModels
-from fairway.engines.kubernetes.record.uploads import Uploads
+from fairway.api.aggregated_api import make_aggregated
+from fairway.api.asgi import DaemonInfo, make_api
+from fairway.app.upload import Held
+from fairway.engines.kubernetes.identity.caller import ClusterCaller
+from fairway.engines.kubernetes.record import resource
+from fairway.engines.kubernetes.record.code_upload import CodeUploads
+from fairway.engines.kubernetes.record.front_proxy import FrontProxy
+from fairway.engines.kubernetes.record.model import CallerDatasets, CallerModels
+from fairway.engines.kubernetes.record.upload import UploadReceiver
 from fairway.errors import NotFoundError, RefusedError, UnavailableError, UsageError
-from fairway.registry.blobs import Blobs
-from fairway.registry.namespaces import Namespaces
-from fairway.registry.possession import Possession
-from fairway.sdk import uploading, wire
+from fairway.registry.blob import BlobStore
+from fairway.registry.registry_namespace import RegistryNamespaces
+from fairway.registry.upload.content_ownership import ContentOwnership
 from fairway.sdk.client import AsyncClient
-from fairway.sdk.cluster import translate
-from fairway.sdk.verb import Call
+from fairway.sdk.method.call import ApiCall
+from fairway.sdk.submission import file_upload
+from fairway.sdk.transport import http
+from fairway.sdk.transport.cluster import translate
 from fairway.state.model import ModelFacts
-from fairway.testing.model_files import onnx_file, pickled_file
+from fairway.testing.builder.model_file import onnx_file, pickled_file
 
 PIECE = 1000
 
@@ -39,29 +40,31 @@ class Ann(AsyncClient):
 
     def __init__(self, client: Any, folder: Path) -> None:
         self.on_cluster, self.namespace = True, "team"
-        self.blobs = Blobs(folder / "blobs")
-        namespaces = Namespaces(client.app.models._store._namespaces._root)
-        self.possession = Possession(folder, self.blobs, namespaces)
-        client.app.models = CallersModels(client.app.models, self.held)
-        client.app.dataset_commands = CallersDatasets(client.app.dataset_commands, self.held)
-        api = make_api(client.app, About("1.2.3", 42, ""))
-        uploads = Uploads(self.blobs, client.clock)
-        self.app = make_aggregated(api, Codes(self.blobs, folder / "received"), uploads, self, lambda: Front("PEM"), "1.2.3")
-        self.asked: list[Call] = []
+        self.blobs = BlobStore(folder / "blobs")
+        namespaces = RegistryNamespaces(client.app.models._store._namespaces._root)
+        self.possession = ContentOwnership(folder, self.blobs, namespaces)
+        client.app.models = CallerModels(client.app.models, self.held)
+        client.app.dataset_commands = CallerDatasets(client.app.dataset_commands, self.held)
+        api = make_api(client.app, DaemonInfo("1.2.3", 42, ""))
+        uploads = UploadReceiver(self.blobs, client.clock)
+        self.app = make_aggregated(
+            api, CodeUploads(self.blobs, folder / "received"), uploads, self, lambda: FrontProxy("PEM"), "1.2.3"
+        )
+        self.asked: list[ApiCall] = []
         self.breaks_at = 0
         """Number of the request after which the connection is lost."""
 
-    async def held(self, _caller: Caller, _namespace: str) -> Held:
+    async def held(self, _caller: ClusterCaller, _namespace: str) -> Held:
         """Allow her to read all versions in `default`."""
         return self.possession.held_in("default")
 
-    def note_code(self, caller: Caller, namespace: str, digest: str) -> None:
+    def note_code(self, caller: ClusterCaller, namespace: str, digest: str) -> None:
         raise AssertionError
 
     @property
     def sent(self) -> list[int]:
         """Return the sizes of the chunks that were sent, in bytes."""
-        return [len(call.body.partition(b"\n")[2]) for call in self.asked if call.path == uploading.BLOBS]
+        return [len(call.body.partition(b"\n")[2]) for call in self.asked if call.path == file_upload.BLOBS]
 
     async def ask(self, method: str, rest: str, body: bytes) -> tuple[int, Any]:
         answers: list[Any] = []
@@ -80,20 +83,20 @@ class Ann(AsyncClient):
         await self.app(scope, receive, send)
         return answers[0]["status"], b"".join(message.get("body", b"") for message in answers)
 
-    async def _ask(self, call: Call) -> bytes:
+    async def _ask(self, call: ApiCall) -> bytes:
         self.asked.append(call)
         target, more = translate(call.path, call.query)
-        status, answer = await self.ask(call.method, wire.encode_target(target, more), call.body)
+        status, answer = await self.ask(call.method, http.encode_target(target, more), call.body)
         if self.breaks_at and len(self.asked) >= self.breaks_at and call.until is None:
             raise UnavailableError("the connection is lost")
         if status >= 400:
-            raise wire.read_error(status, answer)
+            raise http.read_error(status, answer)
         return bytes(answer)
 
 
 @pytest.fixture
 def ann(client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ann:
-    monkeypatch.setattr(uploading, "PIECE", PIECE)
+    monkeypatch.setattr(file_upload, "PIECE", PIECE)
     return Ann(client, tmp_path)
 
 
@@ -151,9 +154,9 @@ async def test_what_broke_off_goes_on_where_it_was(ann: Ann, model: Path) -> Non
 async def test_a_cluster_that_is_away_for_a_moment_is_asked_again(ann: Ann, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calm, lost = Ann._ask, [3, 4, 7]
 
-    async def moody(self: Ann, call: Call) -> bytes:
+    async def moody(self: Ann, call: ApiCall) -> bytes:
         answer = await calm(self, call)
-        if len(self.asked) in lost and call.path == uploading.BLOBS:
+        if len(self.asked) in lost and call.path == file_upload.BLOBS:
             raise UnavailableError("away")
         return answer
 
@@ -185,7 +188,7 @@ async def test_a_run_that_is_not_there_is_told_before_anything_is_sent(ann: Ann,
 async def test_how_far_it_is_is_told(ann: Ann, model: Path) -> None:
     heard: list[tuple[int, int]] = []
     body = {"name": "rows", "path": str(model), "reference": False}
-    await ann.perform(uploading.send_dataset(body, namespace="team", told=lambda done, total: heard.append((done, total))))
+    await ann.perform(file_upload.send_dataset(body, namespace="team", told=lambda done, total: heard.append((done, total))))
     assert heard == sorted(heard)
     assert heard[-1][0] == heard[-1][1] > 5 * PIECE
 
@@ -194,7 +197,7 @@ async def test_a_file_that_cannot_be_read_is_named(ann: Ann, model: Path, monkey
     def denied(path: Path) -> str:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("fairway.registry.sources.digest_file", denied)
+    monkeypatch.setattr("fairway.registry.external_source.digest_file", denied)
     with pytest.raises(RefusedError, match=r"model/empty cannot be read: Permission denied"):
         await ann.add_data("rows", model)
 
@@ -205,7 +208,7 @@ async def test_a_file_that_changes_while_it_is_sent_is_refused_and_can_be_sent_a
     rows, calm, wild = tmp_path / "rows.csv", Ann._ask, True
     rows.write_bytes(b"1" * 3 * PIECE)
 
-    async def changing(self: Ann, call: Call) -> bytes:
+    async def changing(self: Ann, call: ApiCall) -> bytes:
         if wild and len(self.asked) == 2:
             rows.write_bytes(b"2" * 3 * PIECE)
         return await calm(self, call)
@@ -237,7 +240,7 @@ PLACES = ["/etc/passwd", "file:///etc/passwd", "https://169.254.169.254/latest",
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("more", [{}, {"imported": True}, {"plan": True}])
 async def test_no_path_and_no_uri_that_a_caller_names_is_read_there(ann: Ann, place: str, more: dict[str, Any]) -> None:
-    root = f"{parts.ROOT}/namespaces/team"
+    root = f"{resource.ROOT}/namespaces/team"
     body = json.dumps({"name": "mnist", "source": place, **more}).encode()
     status, said = await ann.ask("POST", f"{root}/models", body)
     assert (status, "the cluster does not read" in said.decode()) == (400, True)
@@ -248,7 +251,7 @@ async def test_no_path_and_no_uri_that_a_caller_names_is_read_there(ann: Ann, pl
 
 
 async def test_hostile_names_and_digests_are_refused(ann: Ann, model: Path) -> None:
-    root = f"{parts.ROOT}/namespaces/team"
+    root = f"{resource.ROOT}/namespaces/team"
     for digest in ("../../etc/passwd", "A" * 64, "0" * 64):
         body = json.dumps({"name": "mnist", "source": "x/y", "manifest": digest}).encode()
         status, said = await ann.ask("POST", f"{root}/datasets", body.replace(b"source", b"path"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from fairway.cli.document import read_wishes
-from fairway.cli.grammar import parse
-from fairway.cli.submit import COMMANDS
-from fairway.sdk import document
+from fairway.cli.argument_parser import parse
+from fairway.cli.flag.job import read_wishes
+from fairway.cli.verbs.train.submit import COMMANDS
+from fairway.sdk.submission import document
 
 FULL = "kind: TrainingJob\nname: full\ncommand: stay\nresources: {gpu: 1, cpu: 1}\n"
 WAITS = """\

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from fairway.app.application import Application
-from fairway.app.ports import Changes, LogQuery, MetricPoint, Observation
+from fairway.app.port.port import ChangeSet, LogQuery, MetricPoint, Observation
 from fairway.app.submission import Submission
 from fairway.errors import ConflictError, NeverFitsError, NotFoundError, RefusedError
-from fairway.plan.scheduling import memory
+from fairway.plan.scheduling import scheduler_memory
 from fairway.spec.job import TrainingJob
-from fairway.state.job import Job, JobKey, Origin
-from fairway.state.node import Node
+from fairway.state.job import JobKey, JobState, SubmissionOrigin
+from fairway.state.node import ClusterNode
 from fairway.state.phase import JobPhase, TaskPhase
-from fairway.state.task import Exit
+from fairway.state.task import TaskExit
 from fairway.stores.sqlite.store import SqliteStore
-from fairway.testing.fake_engine import FakeEngine, FakeMachine
+from fairway.testing.fake.fake_engine import FakeEngine, FakeMachine
 
 
 class ManualClock:
@@ -46,7 +46,7 @@ class NoSecrets:
 class Keeper:
     """Stores nothing."""
 
-    async def receive(self, submission: Submission) -> Origin:
+    async def receive(self, submission: Submission) -> SubmissionOrigin:
         """Return the origin unchanged."""
         return submission.origin
 
@@ -56,7 +56,7 @@ class Keeper:
     def keep(self, key: JobKey, submission: Submission) -> None:
         """Store nothing."""
 
-    async def fingerprint(self, job: Job) -> str:
+    async def fingerprint(self, job: JobState) -> str:
         """Return the same digest for any folder."""
         return "abc"
 
@@ -117,7 +117,7 @@ async def test_a_run_goes_from_submitted_to_succeeded(tmp_path: Path) -> None:
 
 
 async def test_what_can_never_fit_is_refused_and_takes_no_number(tmp_path: Path) -> None:
-    async with desk(tmp_path, FakeMachine(Node("here", cpu=2.0, memory=1 << 30))) as at:
+    async with desk(tmp_path, FakeMachine(ClusterNode("here", cpu=2.0, memory=1 << 30))) as at:
         huge = {"worker": {"command": ["x"], "resources": {"memory": "64Gi"}}}
         document = TrainingJob.model_validate({"metadata": {"name": "big"}, "spec": {"roles": huge}})
         with pytest.raises(NeverFitsError, match=r"needs 64 GiB of memory.*1 GiB is all there is"):
@@ -189,7 +189,7 @@ async def test_a_restarted_daemon_adopts_what_runs_and_reads_what_ended(tmp_path
         assert len(machine.running) == 3
     victim = next(key for key in machine.running if key.job == dying.key.name)
     machine.running.discard(victim)
-    machine.ended[victim] = Exit(3)
+    machine.ended[victim] = TaskExit(3)
     async with desk(tmp_path, machine, clock) as at:
         await at.settled()
         assert at.app.find("default", "living").phase is JobPhase.RUNNING
@@ -291,7 +291,7 @@ async def test_a_start_that_could_not_be_remembered_is_planned_again(tmp_path: P
         job = await at.app.submit(ask())
         commit, failed = at.app.store.commit, []
 
-        def fail_once(changes: Changes) -> None:
+        def fail_once(changes: ChangeSet) -> None:
             if not failed and any(task.phase is TaskPhase.PLACED for task in changes.tasks):
                 failed.append(changes)
                 raise OSError("no space left on device")
@@ -301,7 +301,7 @@ async def test_a_start_that_could_not_be_remembered_is_planned_again(tmp_path: P
         await at.settled()
         assert failed, "the start was never tried"
         assert at.app.find("default", job.key.name).phase is JobPhase.RUNNING
-        remembered = memory.decode(at.app.store.memory() or b"")
+        remembered = scheduler_memory.decode(at.app.store.memory() or b"")
         assert list(remembered.sitting) == [str(job.key)]
         assert remembered.ran == {}, "the start that never was counts as a turn that it has had"
 

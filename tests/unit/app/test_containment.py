@@ -13,30 +13,30 @@ from typing import Any
 import pytest
 
 from fairway.app.application import Application
-from fairway.app.companion import Companion
-from fairway.app.ports import Changes, Engine, MetricPoint, Observation, Store
-from fairway.app.service_ports import ReplicaWatch, Router, Serving, Sight, Watched
-from fairway.app.services import ServiceAsk
+from fairway.app.loop.companion import LoopCompanion
+from fairway.app.port.port import ChangeSet, Engine, MetricPoint, Observation, Store
+from fairway.app.port.serving import ProbeResult, ProbeTarget, ReplicaProber, ServiceRouter, ServingPorts
+from fairway.app.service import ServiceRequest
 from fairway.app.submission import Submission
 from fairway.plan import job as job_plan
-from fairway.plan import queue as queue_plan
-from fairway.plan import seating
+from fairway.plan import scheduler_request
+from fairway.plan import scheduler_sync as queue_plan
 from fairway.plan.action import run_of
-from fairway.plan.scheduling import memory
+from fairway.plan.scheduling import scheduler_memory
 from fairway.spec.job import TrainingJob
 from fairway.spec.service import ModelService
-from fairway.state import fold
+from fairway.state import observation as state_observation
 from fairway.state.fault import LAPSE, LONGEST_RETRY
-from fairway.state.job import Job, JobKey, Origin
-from fairway.state.load import RouteLoad
+from fairway.state.job import JobKey, JobState, SubmissionOrigin
 from fairway.state.model import ModelVersion
-from fairway.state.node import Device
+from fairway.state.node import NodeDevice
 from fairway.state.phase import JobPhase
 from fairway.state.queue import Queue
-from fairway.state.route import RoutePlan, RouteTrouble
 from fairway.state.service import ServiceKey
+from fairway.state.serving.load import RouteLoad
+from fairway.state.serving.route import RoutePlan, RouterFault
 from fairway.stores.sqlite.store import SqliteStore
-from fairway.testing.fake_engine import FakeEngine, FakeMachine
+from fairway.testing.fake.fake_engine import FakeEngine, FakeMachine
 
 BOOM = "boom 4711"
 VICTIM = JobKey("default", "victim-1")
@@ -59,7 +59,7 @@ class Edge:
     def names(self) -> list[str]:
         return []
 
-    async def receive(self, submission: Submission) -> Origin:
+    async def receive(self, submission: Submission) -> SubmissionOrigin:
         return submission.origin
 
     async def missing(self, submission: Submission, port: int = 0) -> list[str]:
@@ -67,7 +67,7 @@ class Edge:
 
     def keep(self, key: JobKey, submission: Submission) -> None: ...
 
-    async def fingerprint(self, job: Job) -> str:
+    async def fingerprint(self, job: JobState) -> str:
         return "abc"
 
 
@@ -91,7 +91,7 @@ class Routes:
     async def look(self) -> dict[str, RouteLoad]:
         return {}
 
-    async def troubles(self) -> dict[str, RouteTrouble]:
+    async def troubles(self) -> dict[str, RouterFault]:
         return {}
 
     async def kept(self) -> list[str]:
@@ -102,15 +102,15 @@ class Eyes:
     """A watch that reports every replica as ready."""
 
     def __init__(self) -> None:
-        self.targets: dict[str, Watched] = {}
+        self.targets: dict[str, ProbeTarget] = {}
 
     def start(self, wake: Callable[[], None]) -> None: ...
 
     def follow(self, targets: Any) -> None:
         self.targets = dict(targets)
 
-    def seen(self) -> dict[str, Sight]:
-        return {name: Sight(ready=True) for name in self.targets}
+    def seen(self) -> dict[str, ProbeResult]:
+        return {name: ProbeResult(ready=True) for name in self.targets}
 
     async def close(self) -> None: ...
 
@@ -157,7 +157,7 @@ class House:
     def make(self) -> None:
         self.engine = FakeEngine(self.machine, self.clock)
         self.store = SqliteStore(self._path)
-        serving = Serving(self.routes, self.eyes, self.models, "/usr/bin/python3")
+        serving = ServingPorts(self.routes, self.eyes, self.models, "/usr/bin/python3")
         edge: Any = Edge()
         self.app = Application(
             self.store,
@@ -181,7 +181,7 @@ class House:
                 await self.app.loop.turn()
             self.clock.time += step
 
-    async def submit(self, name: str, *command: str, **spec: object) -> Job:
+    async def submit(self, name: str, *command: str, **spec: object) -> JobState:
         roles = {"worker": {"command": command, "resources": {"cpu": "500m"}}}
         document = TrainingJob.model_validate({"metadata": {"name": name}, "spec": {"roles": roles, **spec}})
         return await self.app.submit(Submission(document))
@@ -190,7 +190,7 @@ class House:
         spec = {"model": "mnist@1", "resources": {"cpu": "500m"}}
         document = ModelService.model_validate({"metadata": {"name": SERVICE.name}, "spec": spec})
         assert self.app.services is not None
-        await self.app.services.apply(ServiceAsk(document))
+        await self.app.services.apply(ServiceRequest(document))
 
     def phase(self, key: JobKey) -> JobPhase | None:
         job = self.app.loop.snapshot.jobs.get(key) or self.store.get_job(key)
@@ -224,7 +224,13 @@ class Place:
         return f"{self.target}.{self.name}{extra}"
 
 
-MODULES = {"job_plan": job_plan, "seating": seating, "queue_plan": queue_plan, "memory": memory, "fold": fold}
+MODULES = {
+    "job_plan": job_plan,
+    "seating": scheduler_request,
+    "queue_plan": queue_plan,
+    "memory": scheduler_memory,
+    "fold": state_observation,
+}
 
 
 def about_victim(*args: object, **_kwargs: object) -> bool:
@@ -233,7 +239,7 @@ def about_victim(*args: object, **_kwargs: object) -> bool:
 
 
 def _names_victim(value: object) -> bool:
-    if isinstance(value, Changes):
+    if isinstance(value, ChangeSet):
         runs = {job.key for job in value.jobs} | {task.key.run for task in value.tasks}
         return VICTIM in runs | {key for key, _ in value.points}
     if isinstance(value, list | tuple):
@@ -254,7 +260,7 @@ def acts(kind: str) -> Callable[..., bool]:
     return lambda actions: any(type(action).__name__ == kind and _names_victim(action) for action in actions)
 
 
-def with_memory(changes: Changes) -> bool:
+def with_memory(changes: ChangeSet) -> bool:
     return changes.memory is not None
 
 
@@ -301,9 +307,9 @@ ELSEWHERE = {
         "inside": "called by one request, which gets the error",
         "usage": "called in a task of its own",
     },
-    Router: {"close": "the process ends", "drop": "tested below"},
-    ReplicaWatch: {"close": "the process ends"},
-    Companion: {"close": "the process ends"},
+    ServiceRouter: {"close": "the process ends", "drop": "tested below"},
+    ReplicaProber: {"close": "the process ends"},
+    LoopCompanion: {"close": "the process ends"},
     Store: {
         "close": "the process ends",
         "next_number": "called by one request, which gets the error",
@@ -355,7 +361,7 @@ def broken(house: House, place: Place) -> Iterator[list[int]]:
 
     users = [owner]
     if inspect.ismodule(owner):
-        import fairway.app.observation as observation
+        import fairway.app.loop.observation_fold as observation
 
         users += [module for module in (observation, queue_plan, job_plan) if getattr(module, place.name, None) is real]
     for user in users:
@@ -485,11 +491,11 @@ async def test_a_run_is_stopped_while_or_after_the_failure(place: Place, places:
 
 async def test_what_a_run_holds_that_cannot_be_planned_is_not_given_away(tmp_path: Path) -> None:
     house = House(tmp_path)
-    devices = (Device("GPU-0", 0), Device("GPU-1", 1))
+    devices = (NodeDevice("GPU-0", 0), NodeDevice("GPU-1", 1))
     house.machine.node = replace(house.machine.node, devices=devices)
     await house.app.loop.start()
 
-    async def submit(name: str, **resources: str) -> Job:
+    async def submit(name: str, **resources: str) -> JobState:
         return await house.submit(name, roles={"worker": {"command": ["stay"], "resources": resources}})
 
     await submit("victim", cpu="3", gpu="1")
@@ -560,21 +566,21 @@ async def test_a_queue_that_breaks_planning_holds_its_own_runs_alone(tmp_path: P
     house = House(tmp_path)
     await house.app.loop.start()
     await house.app.submit_all([], [Queue("bad", weight=2.0)])
-    real = queue_plan.QueueSet
+    real = queue_plan.QueueDefined
 
     def fail(queue: Queue) -> Any:
         if queue.name == "bad":
             raise RuntimeError(BOOM)
         return real(queue)
 
-    monkeypatch.setattr(queue_plan, "QueueSet", fail)
+    monkeypatch.setattr(queue_plan, "QueueDefined", fail)
     job = await house.submit("victim", "stay", queue="bad")
     other = await house.submit("other", "exit", "0")
     await house.turns()
     assert house.phase(other.key) is JobPhase.SUCCEEDED
     assert house.phase(job.key) is JobPhase.PENDING
     assert any(cause.startswith("queue:bad: ") and BOOM in cause for cause in house.causes())
-    monkeypatch.setattr(queue_plan, "QueueSet", real)
+    monkeypatch.setattr(queue_plan, "QueueDefined", real)
     house.clock.time += 61.0
     await house.turns()
     assert house.phase(job.key) is JobPhase.RUNNING
@@ -583,7 +589,7 @@ async def test_a_queue_that_breaks_planning_holds_its_own_runs_alone(tmp_path: P
 
 
 def test_every_method_of_the_ports_is_broken_once_or_has_a_reason() -> None:
-    names = {Engine: "engine", Router: "routes", ReplicaWatch: "eyes", Companion: "companion", Store: "store"}
+    names = {Engine: "engine", ServiceRouter: "routes", ReplicaProber: "eyes", LoopCompanion: "companion", Store: "store"}
     for port, target in names.items():
         methods = {name for name, value in inspect.getmembers(port, inspect.isfunction) if not name.startswith("_")}
         tried = {place.name for place in PLACES if place.target == target}

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from fairway.cli import completion, doctor, verbs
+from fairway.cli import verb as cli_verb
 from fairway.cli.main import main
-from fairway.testing.fake_daemon import FakeDaemon
+from fairway.cli.verbs.manage import completion, doctor
+from fairway.testing.fake.fake_daemon import FakeDaemon
 
 Shown = pytest.CaptureFixture[str]
 
@@ -22,7 +23,7 @@ FRAMEWORKS = ("pytorch", "tensorflow", "jax", "mpi", "command")
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_init_writes_a_job_that_is_right(framework: str, tmp_path: Path, capsys: Shown) -> None:
-    from fairway.spec.document import read_documents
+    from fairway.spec.text.document import read_documents
 
     folder = tmp_path / "My First"
     assert main(["init", "--framework", framework, str(folder)]) == 0
@@ -57,7 +58,7 @@ def test_init_can_plan_and_refuses_bad_names(tmp_path: Path, capsys: Shown) -> N
 def test_completion_knows_every_verb_and_flag(shell: str, capsys: Shown) -> None:
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
-    for name, verb in verbs.VERBS.items():
+    for name, verb in cli_verb.VERBS.items():
         assert name in script
         for command in verb.load().values():
             for flag in command.flags:
@@ -85,7 +86,7 @@ def test_completion_works_in_bash(capsys: Shown, tmp_path: Path) -> None:
 def test_names_are_asked_of_fairway_itself() -> None:
     for command in completion._NAMES.values():
         words = command.split(" 2>")[0].split()[1:]
-        assert verbs.find_verb(words[0])
+        assert cli_verb.find_verb(words[0])
 
 
 def test_the_doctor_reports_on_everything(daemon: FakeDaemon, capsys: Shown) -> None:

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from fairway import errors
-from fairway.cli import verbs
+from fairway.cli import verb as cli_verb
 from fairway.cli.main import main
-from fairway.testing.fake_daemon import FakeDaemon
+from fairway.testing.fake.fake_daemon import FakeDaemon
 from fairway.version import VERSION
 
 NOT_ON_THE_HOT_PATH = {
@@ -22,15 +22,15 @@ NOT_ON_THE_HOT_PATH = {
 def test_without_words_the_overview_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == main(["--help"]) == main(["help"]) == 0
     shown = capsys.readouterr().out
-    for name in verbs.VERBS:
+    for name in cli_verb.VERBS:
         assert f"\n  {name} " in shown
 
 
-@pytest.mark.parametrize("name", sorted(verbs.VERBS))
+@pytest.mark.parametrize("name", sorted(cli_verb.VERBS))
 def test_every_verb_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     shown = capsys.readouterr().out
-    verb = verbs.VERBS[name]
+    verb = cli_verb.VERBS[name]
     if not verb.parts:
         assert f"usage: fairway {name}" in shown
         assert main(["help", name]) == 0
@@ -40,9 +40,9 @@ def test_every_verb_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> N
         assert main([name, part, "--help"]) == 0
 
 
-@pytest.mark.parametrize("name", sorted(verbs.VERBS))
+@pytest.mark.parametrize("name", sorted(cli_verb.VERBS))
 def test_the_table_and_the_modules_agree(name: str) -> None:
-    verb = verbs.VERBS[name]
+    verb = cli_verb.VERBS[name]
     commands = verb.load()
     assert tuple(part for part in commands if part) == verb.parts
     assert verb.parts or "" in commands
@@ -57,16 +57,16 @@ CHANGING = ("run", "submit", "apply", "stop", "resume", "delete", "prune", "exec
 
 @pytest.mark.parametrize("name", CHANGING)
 def test_every_verb_that_changes_something_can_plan(name: str) -> None:
-    command = verbs.VERBS[name].load()[""]
+    command = cli_verb.VERBS[name].load()[""]
     assert command.find("--plan") is command.find("--dry-run")
 
 
 def test_aliases_mean_their_verb() -> None:
-    assert verbs.find_verb("ps") is verbs.VERBS["list"]
-    assert verbs.find_verb("rm") is verbs.VERBS["delete"]
-    assert verbs.find_verb("describe") is verbs.VERBS["get"]
-    assert verbs.find_verb("cancel") is verbs.VERBS["stop"]
-    assert not set(verbs.ALIASES) & set(verbs.VERBS)
+    assert cli_verb.find_verb("ps") is cli_verb.VERBS["list"]
+    assert cli_verb.find_verb("rm") is cli_verb.VERBS["delete"]
+    assert cli_verb.find_verb("describe") is cli_verb.VERBS["get"]
+    assert cli_verb.find_verb("cancel") is cli_verb.VERBS["stop"]
+    assert not set(cli_verb.ALIASES) & set(cli_verb.VERBS)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,12 @@ def test_bad_usage_is_exit_code_2(typed: list[str], said: str, home: str, capsys
     ("error", "code"),
     [
         (errors.UsageError("x"), 2),
-        (errors.SpecError([errors.Mistake("is no number", path="roles.worker.replicas", file="job.yaml", line=7, column=12)]), 2),
+        (
+            errors.SpecError(
+                [errors.DocumentMistake("is no number", path="roles.worker.replicas", file="job.yaml", line=7, column=12)]
+            ),
+            2,
+        ),
         (errors.NotFoundError("x"), 3),
         (errors.UnavailableError("x"), 4),
         (errors.RefusedError("x"), 5),
@@ -163,7 +168,7 @@ def test_an_interrupt_is_exit_code_130(home: str, monkeypatch: pytest.MonkeyPatc
     def interrupt(_options: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(verbs.VERBS["version"].load()[""], "act", interrupt)
+    monkeypatch.setattr(cli_verb.VERBS["version"].load()[""], "act", interrupt)
     assert main(["version"]) == 130
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fairway.launch.render import render
-from fairway.launch.topology import Folders, Launch, Member, Topology, ports_needed
+from fairway.launch.task_launch import render
+from fairway.launch.topology import GangMember, GangTopology, TaskFolders, TaskLaunch, ports_needed
 from fairway.spec.job import JobSpec
 
-FOLDERS = Folders(
+FOLDERS = TaskFolders(
     work="/job/code",
     attempt="/job/attempt",
     shared="/job/shared",
@@ -24,15 +24,15 @@ FOLDERS = Folders(
 )
 
 
-def member(role: str, index: int, place: int, **fields: Any) -> Member:
+def member(role: str, index: int, place: int, **fields: Any) -> GangMember:
     """Return a member: `worker-1` as the third task of the gang has ports from 20020 on."""
     ports = tuple(range(20000 + 10 * place, 20000 + 10 * place + ports_needed(fields.get("processes", 1))))
     host = fields.get("host", "127.0.0.1").format(index=index)
-    return Member(role, index, host, ports, **{name: value for name, value in fields.items() if name != "host"})
+    return GangMember(role, index, host, ports, **{name: value for name, value in fields.items() if name != "host"})
 
 
 @pytest.fixture
-def launch() -> Callable[..., dict[str, Launch]]:
+def launch() -> Callable[..., dict[str, TaskLaunch]]:
     """Return the launch of each task by name: `launch({"worker": 2}, framework="jax", roles={"worker": {...}})`."""
 
     def make(
@@ -41,7 +41,7 @@ def launch() -> Callable[..., dict[str, Launch]]:
         attempt: int = 0,
         starters: dict[str, str] | None = None,
         **spec: Any,
-    ) -> dict[str, Launch]:
+    ) -> dict[str, TaskLaunch]:
         fields = members or {}
         roles = spec.pop("roles", {})
         shape = {
@@ -52,7 +52,7 @@ def launch() -> Callable[..., dict[str, Launch]]:
         document = JobSpec.model_validate({"roles": shape, **spec})
         named = [(name, index) for name, count in sizes.items() for index in range(count)]
         gang = tuple(member(name, index, place, **fields.get(name, {})) for place, (name, index) in enumerate(named))
-        topology = Topology("mnist-7", "default", gang, attempt, starters or {})
+        topology = GangTopology("mnist-7", "default", gang, attempt, starters or {})
         return {each.name: render("mnist-7", document, topology, each, folders) for each in gang}
 
     return make

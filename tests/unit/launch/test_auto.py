@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fairway.state.launching import LIGHTNING
+from fairway.state.launcher import LIGHTNING
 
 
 def test_all_three_together(launch):

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from fairway.errors import BugError
-from fairway.launch.render import render
-from fairway.launch.topology import Folders, Member, Topology
+from fairway.launch.task_launch import render
+from fairway.launch.topology import GangMember, GangTopology, TaskFolders
 from fairway.spec.job import JobSpec
 
 
@@ -46,9 +46,9 @@ def test_every_process_of_a_task_is_a_worker_with_its_own_port(launch):
 
 def test_too_few_ports_are_the_engines_mistake():
     spec = JobSpec.model_validate({"framework": "tensorflow", "roles": {"worker": {"command": ("x",), "processes": 2}}})
-    only = Member("worker", 0, "127.0.0.1", (1, 2, 3), processes=2)
+    only = GangMember("worker", 0, "127.0.0.1", (1, 2, 3), processes=2)
     with pytest.raises(BugError, match="worker-0 has 2 processes and 3 ports; the engine must reserve 4"):
-        render("j-1", spec, Topology("j-1", "default", (only,)), only, Folders("w", "a", "s", "c", "t"))
+        render("j-1", spec, GangTopology("j-1", "default", (only,)), only, TaskFolders("w", "a", "s", "c", "t"))
 
 
 def test_a_role_that_tensorflow_does_not_know_gets_nothing_and_is_no_part(launch):

@@ -8,12 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from fairway.plan.cycle import plan
+from fairway.plan.planning_cycle import plan
 from fairway.spec.job import JobSpec
 from fairway.state.job import JobKey
-from fairway.state.node import Device, Node
+from fairway.state.node import ClusterNode, NodeDevice
 from fairway.state.phase import JobPhase
-from fairway.testing.world import World
+from fairway.testing.planning_simulation import PlanningSimulation
 
 SHAPES = st.builds(
     lambda workers, extra, cpu, gpu, scope, restarts: {
@@ -41,8 +41,8 @@ class Planning(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        devices = tuple(Device(f"GPU-{index}", index, "A100") for index in range(4))
-        self.world = World(Node("here", cpu=6.0, memory=1 << 40, devices=devices))
+        devices = tuple(NodeDevice(f"GPU-{index}", index, "A100") for index in range(4))
+        self.world = PlanningSimulation(ClusterNode("here", cpu=6.0, memory=1 << 40, devices=devices))
         self.keys: list[JobKey] = []
 
     @rule(shape=SHAPES, priority=st.integers(-1, 1))
@@ -128,7 +128,7 @@ class Planning(RuleBasedStateMachine):
 
     @invariant()
     def the_same_snapshot_gives_the_same_plan(self) -> None:
-        """Planning is a function. (`World` checks that what it remembers between turns affects only its speed.)"""
+        """Planning is a function. (`PlanningSimulation` checks that what it remembers between turns affects only its speed.)"""
         assert plan(self.world.snapshot, self.world.now) == plan(self.world.snapshot, self.world.now)
 
 

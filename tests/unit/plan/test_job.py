@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from fairway.plan.action import BindGang, EvictTask, NudgeTask
-from fairway.plan.admit import never_fits
-from fairway.state.job import Leaving
-from fairway.state.node import Device, Node
+from fairway.plan.admission import never_fits
+from fairway.state.job import RunEviction
+from fairway.state.node import ClusterNode, NodeDevice
 from fairway.state.phase import JobPhase, TaskPhase
-from fairway.state.task import Exit
-from fairway.testing.world import World
+from fairway.state.task import TaskExit
+from fairway.testing.planning_simulation import PlanningSimulation
 
 
 def spec(workers: int = 2, **more: object) -> dict[str, object]:
@@ -20,7 +20,7 @@ def spec(workers: int = 2, **more: object) -> dict[str, object]:
 
 
 def test_a_gang_starts_whole_and_succeeds_when_every_worker_has() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec())
     assert world.job(key).phase is JobPhase.RUNNING
     assert [task.key.task for task in world.tasks(key)] == ["worker-0", "worker-1"]
@@ -34,17 +34,17 @@ def test_a_gang_starts_whole_and_succeeds_when_every_worker_has() -> None:
 
 @pytest.mark.parametrize(("leads", "told"), [((True, True), 1), ((True, False), 0)])
 def test_tasks_that_formed_separate_worlds_are_told_so_once_at_the_end(leads: tuple[bool, bool], told: int) -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec())
     for task, leading in zip(world.tasks(key), leads, strict=True):
-        world.end(task, TaskPhase.SUCCEEDED, Exit(0, world=1, leads=leading))
+        world.end(task, TaskPhase.SUCCEEDED, TaskExit(0, world=1, leads=leading))
     world.turn()
     assert world.job(key).phase is JobPhase.SUCCEEDED
     assert [event.reason for event in world.events].count("SeparateWorlds") == told
 
 
 def test_what_does_not_fit_waits_with_the_reason_and_starts_when_there_is_room() -> None:
-    world = World(Node("here", cpu=2.0, memory=1 << 30))
+    world = PlanningSimulation(ClusterNode("here", cpu=2.0, memory=1 << 30))
     first = world.submit("a-1", spec(2))
     second = world.submit("b-1", spec(1))
     hold = world.job(second).hold
@@ -63,7 +63,7 @@ def test_everybody_in_a_line_is_told_when_the_reason_changes() -> None:
     def cores(count: int) -> dict[str, object]:
         return {"roles": {"worker": {"command": ["x"], "resources": {"cpu": str(count)}}}}
 
-    world = World(Node("here", cpu=4.0, memory=1 << 30))
+    world = PlanningSimulation(ClusterNode("here", cpu=4.0, memory=1 << 30))
     world.submit("large-1", cores(2))
     small = world.submit("small-1", cores(1))
     waiting = [world.submit(f"wide-{number}", cores(3)) for number in (1, 2, 3)]
@@ -73,7 +73,7 @@ def test_everybody_in_a_line_is_told_when_the_reason_changes() -> None:
 
 
 def test_a_gang_is_never_half_placed() -> None:
-    world = World(Node("here", cpu=3.0, memory=1 << 30))
+    world = PlanningSimulation(ClusterNode("here", cpu=3.0, memory=1 << 30))
     one = {"roles": {"worker": {"command": ["x"], "resources": {"cpu": "2"}}}}
     world.submit("a-1", one)
     gang = {"roles": {"worker": {"replicas": {"min": 2, "max": 2}, "command": ["x"], "resources": {"cpu": "1"}}}}
@@ -82,8 +82,8 @@ def test_a_gang_is_never_half_placed() -> None:
 
 
 def test_what_is_behind_a_blocked_run_may_start_only_where_it_takes_nothing_from_it() -> None:
-    device = Device("GPU-0", 0, "A100")
-    world = World(Node("here", cpu=4.0, memory=1 << 30, devices=(device,)))
+    device = NodeDevice("GPU-0", 0, "A100")
+    world = PlanningSimulation(ClusterNode("here", cpu=4.0, memory=1 << 30, devices=(device,)))
     gpu = {"roles": {"worker": {"command": ["x"], "resources": {"gpu": "1", "cpu": "1"}}}}
     world.submit("a-1", gpu)
     blocked = world.submit("b-1", gpu)
@@ -96,14 +96,14 @@ def test_what_is_behind_a_blocked_run_may_start_only_where_it_takes_nothing_from
 
 
 def test_tasks_that_share_all_cores_fit_however_many_they_are() -> None:
-    world = World(Node("here", cpu=2.0, memory=1 << 30))
+    world = PlanningSimulation(ClusterNode("here", cpu=2.0, memory=1 << 30))
     key = world.submit("a-1", spec(3))
     assert world.job(key).phase is JobPhase.RUNNING
     assert never_fits(world.job(key), world.snapshot.nodes) == ""
 
 
 def test_a_higher_priority_goes_first() -> None:
-    world = World(Node("here", cpu=1.0, memory=1 << 30))
+    world = PlanningSimulation(ClusterNode("here", cpu=1.0, memory=1 << 30))
     running = world.submit("a-1", spec(1, priority=5))
     low = world.submit("b-1", spec(1))
     high = world.submit("c-1", spec(1, priority=5))
@@ -113,7 +113,7 @@ def test_a_higher_priority_goes_first() -> None:
 
 
 def test_one_failure_restarts_the_gang_from_the_checkpoint() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec())
     world.report(key, 4200, loss=0.5)
     world.checkpoint(key, 4200)
@@ -133,7 +133,7 @@ def test_one_failure_restarts_the_gang_from_the_checkpoint() -> None:
 
 
 def test_without_a_checkpoint_the_restart_says_so() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(1))
     world.finish(key, "worker-0", 1)
     assert world.job(key).resume is not None
@@ -141,15 +141,15 @@ def test_without_a_checkpoint_the_restart_says_so() -> None:
 
 
 def test_the_budget_ends_and_the_first_failure_is_the_cause() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(2, restart={"max": 1}))
     world.finish(key, "worker-1", 3)
     assert world.job(key).phase is JobPhase.RUNNING
     world.now += 1
     tasks = {task.key.task: task for task in world.tasks(key, alive=True)}
-    world.end(tasks["worker-0"], TaskPhase.FAILED, Exit(1, tail="RuntimeError: Connection reset by peer"))
+    world.end(tasks["worker-0"], TaskPhase.FAILED, TaskExit(1, tail="RuntimeError: Connection reset by peer"))
     world.now += 1
-    world.end(tasks["worker-1"], TaskPhase.FAILED, Exit(4, tail="ValueError: bad label"))
+    world.end(tasks["worker-1"], TaskPhase.FAILED, TaskExit(4, tail="ValueError: bad label"))
     world.turn()
     outcome = world.job(key).outcome
     assert world.job(key).phase is JobPhase.FAILED
@@ -160,7 +160,7 @@ def test_the_budget_ends_and_the_first_failure_is_the_cause() -> None:
 
 
 def test_back_off_doubles_after_the_first_restart() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(1, restart={"max": 5, "backoff": "10s"}))
     world.finish(key, "worker-0", 3)
     assert world.tasks(key, alive=True), "the first restart is at once"
@@ -178,7 +178,7 @@ def test_back_off_doubles_after_the_first_restart() -> None:
 
 
 def test_the_same_traceback_without_progress_is_final() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(1))
     world.report(key, 10)
     world.finish(key, "worker-0", 1, traceback="abc")
@@ -190,7 +190,7 @@ def test_the_same_traceback_without_progress_is_final() -> None:
 
 
 def test_the_same_traceback_at_another_step_is_forgiven() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(1))
     world.report(key, 10)
     world.finish(key, "worker-0", 1, traceback="abc")
@@ -202,17 +202,17 @@ def test_the_same_traceback_at_another_step_is_forgiven() -> None:
 
 @pytest.mark.parametrize("code", [2, 126, 127])
 def test_what_cannot_run_is_not_tried_again(code: int) -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(1))
     world.finish(key, "worker-0", code)
     assert world.job(key).phase is JobPhase.FAILED
 
 
 def test_an_interrupted_run_is_stopped_and_not_started_again() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(restart={"max": 3}))
     task = next(task for task in world.tasks(key) if task.key.task == "worker-1")
-    world.end(task, TaskPhase.FAILED, Exit(1, interrupted=True))
+    world.end(task, TaskPhase.FAILED, TaskExit(1, interrupted=True))
     world.turn()
     job = world.job(key)
     assert job.phase is JobPhase.STOPPED
@@ -221,7 +221,7 @@ def test_an_interrupted_run_is_stopped_and_not_started_again() -> None:
 
 
 def test_exit_75_starts_again_and_costs_nothing() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(1, restart={"max": 0}))
     for step in range(15):
         world.report(key, step)
@@ -231,7 +231,7 @@ def test_exit_75_starts_again_and_costs_nothing() -> None:
 
 
 def test_scope_task_restarts_only_the_one_that_failed() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(2, restart={"scope": "task"}))
     world.finish(key, "worker-1", signal=9)
     assert [str(task.key) for task in world.tasks(key, alive=True)] == [
@@ -247,7 +247,7 @@ def test_scope_task_restarts_only_the_one_that_failed() -> None:
 
 
 def test_scope_shrink_goes_on_with_fewer_down_to_the_minimum() -> None:
-    world = World()
+    world = PlanningSimulation()
     elastic = {
         "roles": {"worker": {"replicas": {"min": 1, "max": 3}, "command": ["x"]}},
         "restart": {"scope": "shrink", "max": 9},
@@ -261,21 +261,21 @@ def test_scope_shrink_goes_on_with_fewer_down_to_the_minimum() -> None:
 
 
 def test_scope_shrink_leaves_out_only_those_that_were_the_cause() -> None:
-    world = World()
+    world = PlanningSimulation()
     elastic = {"roles": {"worker": {"replicas": {"min": 1, "max": 4}, "command": ["x"]}}, "restart": {"scope": "shrink"}}
     key = world.submit("mnist-1", elastic)
     tasks = {task.key.task: task for task in world.tasks(key, alive=True)}
     for name in ("worker-0", "worker-1"):
-        world.end(tasks[name], TaskPhase.FAILED, Exit(1, tail="Connection reset by peer"))
+        world.end(tasks[name], TaskPhase.FAILED, TaskExit(1, tail="Connection reset by peer"))
     world.finish(key, "worker-3", signal=9)
     assert len(world.tasks(key, alive=True)) == 3
 
 
 def test_the_abort_of_a_watchdog_that_lost_its_peer_is_not_the_cause() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(2, restart={"max": 0}))
     tasks = {task.key.task: task for task in world.tasks(key, alive=True)}
-    world.end(tasks["worker-0"], TaskPhase.FAILED, Exit(None, 6, tail="[Rank 0] NCCL error: remote process exited"))
+    world.end(tasks["worker-0"], TaskPhase.FAILED, TaskExit(None, 6, tail="[Rank 0] NCCL error: remote process exited"))
     world.finish(key, "worker-1", 4)
     outcome = world.job(key).outcome
     assert outcome is not None
@@ -283,7 +283,7 @@ def test_the_abort_of_a_watchdog_that_lost_its_peer_is_not_the_cause() -> None:
 
 
 def test_an_elastic_gang_takes_what_there_is() -> None:
-    world = World(Node("here", cpu=2.0, memory=1 << 30))
+    world = PlanningSimulation(ClusterNode("here", cpu=2.0, memory=1 << 30))
     roles = {"worker": {"replicas": {"min": 1, "max": 8}, "command": ["x"], "resources": {"cpu": "1"}}}
     key = world.submit("mnist-1", {"roles": roles})
     assert len(world.tasks(key, alive=True)) == 2
@@ -291,7 +291,7 @@ def test_an_elastic_gang_takes_what_there_is() -> None:
 
 
 def test_parameter_servers_are_stopped_when_the_chief_has_succeeded() -> None:
-    world = World()
+    world = PlanningSimulation()
     roles = {name: {"command": ["x"]} for name in ("chief", "ps", "worker")}
     key = world.submit("tf-1", {"roles": roles})
     world.finish(key, "chief-0")
@@ -304,7 +304,7 @@ def test_parameter_servers_are_stopped_when_the_chief_has_succeeded() -> None:
 
 
 def test_success_all_waits_for_every_role() -> None:
-    world = World()
+    world = PlanningSimulation()
     roles = {name: {"command": ["x"]} for name in ("chief", "worker")}
     key = world.submit("tf-1", {"roles": roles, "success": "all"})
     world.finish(key, "chief-0")
@@ -314,7 +314,7 @@ def test_success_all_waits_for_every_role() -> None:
 
 
 def test_stop_at_step_asks_first_and_presses_after_the_grace() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(1, stop={"at_step": 100}, grace="10s"))
     world.report(key, 99)
     assert world.job(key).phase is JobPhase.RUNNING
@@ -330,7 +330,7 @@ def test_stop_at_step_asks_first_and_presses_after_the_grace() -> None:
 
 
 def test_stop_when_a_metric_is_reached_and_the_program_ends_by_itself() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(1, stop={"when": "accuracy >= 0.98"}))
     world.report(key, 1, accuracy=0.9)
     assert world.job(key).phase is JobPhase.RUNNING
@@ -340,7 +340,7 @@ def test_stop_when_a_metric_is_reached_and_the_program_ends_by_itself() -> None:
 
 
 def test_a_timeout_fails_the_run() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(1, timeout="60s"))
     world.pass_time(59)
     assert world.job(key).phase is JobPhase.RUNNING
@@ -351,7 +351,7 @@ def test_a_timeout_fails_the_run() -> None:
 
 
 def test_stop_takes_the_grace_and_then_the_hard_way() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(1, grace="10s"))
     world.stubborn = {"worker-0"}
     world.stop(key)
@@ -363,7 +363,7 @@ def test_stop_takes_the_grace_and_then_the_hard_way() -> None:
 
 
 def test_a_run_that_waits_is_stopped_at_once() -> None:
-    world = World(Node("here", cpu=1.0, memory=1 << 30))
+    world = PlanningSimulation(ClusterNode("here", cpu=1.0, memory=1 << 30))
     world.submit("a-1", spec(1))
     waiting = world.submit("b-1", spec(1))
     world.stop(waiting)
@@ -371,7 +371,7 @@ def test_a_run_that_waits_is_stopped_at_once() -> None:
 
 
 def test_a_binding_that_the_engine_refuses_is_tried_again_later() -> None:
-    world = World()
+    world = PlanningSimulation()
     world.refusal = "GPU 0 is held by another home"
     key = world.submit("mnist-1", spec(1))
     assert world.job(key).hold is not None
@@ -382,11 +382,11 @@ def test_a_binding_that_the_engine_refuses_is_tried_again_later() -> None:
 
 
 def test_out_of_memory_asks_for_more_next_time() -> None:
-    world = World()
+    world = PlanningSimulation()
     roles = {"worker": {"command": ["x"], "resources": {"memory": "1Gi"}}}
     key = world.submit("mnist-1", {"roles": roles})
     task = world.tasks(key, alive=True)[0]
-    world.end(task, TaskPhase.FAILED, Exit(None, out_of_memory=True, signal=9))
+    world.end(task, TaskPhase.FAILED, TaskExit(None, out_of_memory=True, signal=9))
     world.turn()
     assert world.tasks(key, alive=True)[0].need.memory == int(1.5 * 2**30)
     assert world.job(key).outcome is not None
@@ -394,7 +394,7 @@ def test_out_of_memory_asks_for_more_next_time() -> None:
 
 
 def test_a_lost_task_counts_as_a_failure() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(1, restart={"max": 0}))
     world.lose(key, "worker-0")
     assert world.job(key).phase is JobPhase.FAILED
@@ -404,7 +404,7 @@ def test_a_lost_task_counts_as_a_failure() -> None:
 
 @pytest.mark.parametrize("how", ["stop", "timeout", "leave"])
 def test_who_is_stopped_is_asked_first_and_a_broken_gang_is_not(how: str) -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", spec(2, timeout="1h"))
     world.finish(key, "worker-1", signal=9)
     broken = [action for action in world.actions if isinstance(action, EvictTask)]
@@ -415,7 +415,7 @@ def test_who_is_stopped_is_asked_first_and_a_broken_gang_is_not(how: str) -> Non
     elif how == "timeout":
         world.pass_time(3601)
     else:
-        world.snapshot.put_job(replace(world.job(key), leaving=Leaving("priority", "makes room", world.now)))
+        world.snapshot.put_job(replace(world.job(key), leaving=RunEviction("priority", "makes room", world.now)))
         world.turn()
     asked = [action for action in world.actions if isinstance(action, EvictTask)]
     assert asked

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from fairway.state.node import Device, Node
+from fairway.state.node import ClusterNode, NodeDevice
 from fairway.state.phase import JobPhase
 from fairway.state.queue import Queue
-from fairway.testing.world import World
+from fairway.testing.planning_simulation import PlanningSimulation
 
 
-def _world(gpus: int = 4) -> World:
-    devices = tuple(Device(f"GPU-{index}", index, "A100", 80 << 30) for index in range(gpus))
-    return World(Node("here", cpu=16.0, memory=1 << 40, devices=devices))
+def _world(gpus: int = 4) -> PlanningSimulation:
+    devices = tuple(NodeDevice(f"GPU-{index}", index, "A100", 80 << 30) for index in range(gpus))
+    return PlanningSimulation(ClusterNode("here", cpu=16.0, memory=1 << 40, devices=devices))
 
 
 def _spec(gpus: str = "1", replicas: int | dict[str, int] = 1, **more: object) -> dict[str, object]:

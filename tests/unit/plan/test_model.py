@@ -7,23 +7,23 @@ from dataclasses import replace
 import pytest
 
 from fairway.plan.model import facts_of, must_stay, registered_name, superfluous
-from fairway.spec.job import Code, Environment, GitSource, JobSpec, Role, Stop
-from fairway.state.job import Job, JobKey, Origin, Progress
+from fairway.spec.job import CodeSource, GitSource, JobSpec, RuntimeEnvironment, StopPolicy, TaskRole
+from fairway.state.job import JobKey, JobState, RunProgress, SubmissionOrigin
 from fairway.state.metric import summarise
 from fairway.state.model import ModelVersion
 
 SPEC = JobSpec(
-    code=Code(git=GitSource(url="https://example.org/code.git", ref="v1")),
-    environment=Environment(image="torch:2", requirements="r.txt"),
+    code=CodeSource(git=GitSource(url="https://example.org/code.git", ref="v1")),
+    environment=RuntimeEnvironment(image="torch:2", requirements="r.txt"),
     env={"BATCH": "64"},
     secrets=("HF_TOKEN",),
     outputs={"model": "mnist", "scores": "x"},
     roles={
-        "ps": Role(command=("python", "ps.py", "--lr", "9")),
-        "worker": Role(command=("python", "t.py", "--lr", "-0.1", "--fast", "--", "x", "-n", "3", "--depth=4", "--=5")),
+        "ps": TaskRole(command=("python", "ps.py", "--lr", "9")),
+        "worker": TaskRole(command=("python", "t.py", "--lr", "-0.1", "--fast", "--", "x", "-n", "3", "--depth=4", "--=5")),
     },
 )
-JOB = Job(JobKey("team", "mnist-7"), "mnist", 7, SPEC, Origin(interpreter="/usr/bin/python"))
+JOB = JobState(JobKey("team", "mnist-7"), "mnist", 7, SPEC, SubmissionOrigin(interpreter="/usr/bin/python"))
 
 
 def version(number: int, *aliases: str) -> ModelVersion:
@@ -31,7 +31,7 @@ def version(number: int, *aliases: str) -> ModelVersion:
 
 
 def test_where_a_version_came_from() -> None:
-    progress = Progress(metrics={"loss": float("nan"), "accuracy": 0.9, "best": float("inf")})
+    progress = RunProgress(metrics={"loss": float("nan"), "accuracy": 0.9, "best": float("inf")})
     facts = facts_of(replace(JOB, progress=progress), {"train": "mnist@3"})
     assert facts.metrics == {"accuracy": 0.9}
     lineage = facts.lineage
@@ -47,7 +47,7 @@ def test_what_its_program_logged_is_among_the_parameters_and_wins() -> None:
 
 
 def test_a_digest_says_more_than_a_branch() -> None:
-    assert facts_of(replace(JOB, origin=Origin(code_digest="abc")), {}).lineage.code == "abc"
+    assert facts_of(replace(JOB, origin=SubmissionOrigin(code_digest="abc")), {}).lineage.code == "abc"
 
 
 def test_only_the_output_called_model_becomes_one() -> None:
@@ -79,9 +79,9 @@ def test_retention_never_takes_what_must_stay(keep: int, staying: tuple[int, ...
 def test_a_version_has_the_last_and_the_best_values_of_its_run() -> None:
     points = [(float(step), step, {"val_loss": value, "score": value, "lr": 0.1}) for step, value in enumerate([0.9, 0.2, 0.4])]
     summaries = summarise({}, 0, [*points, (9.0, 0, {"val_loss": 5.0, "accuracy": float("nan")})])
-    progress = Progress(metrics={"val_loss": 5.0, "score": 0.4, "lr": 0.1, "accuracy": float("nan")}, summaries=summaries)
+    progress = RunProgress(metrics={"val_loss": 5.0, "score": 0.4, "lr": 0.1, "accuracy": float("nan")}, summaries=summaries)
     facts = facts_of(replace(JOB, progress=progress), {})
     assert facts.metrics == {"val_loss": 0.4, "score": 0.4, "lr": 0.1}
     assert facts.best == {"val_loss": 0.2}
-    wanting = replace(JOB, progress=progress, spec=SPEC.model_copy(update={"stop": Stop(when="score >= 0.95")}))
+    wanting = replace(JOB, progress=progress, spec=SPEC.model_copy(update={"stop": StopPolicy(when="score >= 0.95")}))
     assert facts_of(wanting, {}).best == {"val_loss": 0.2, "score": 0.9}

@@ -8,38 +8,38 @@ import pytest
 
 from fairway.state.job import JobKey
 from fairway.state.phase import JobPhase, TaskPhase
-from fairway.state.task import Exit
-from fairway.testing.world import World
+from fairway.state.task import TaskExit
+from fairway.testing.planning_simulation import PlanningSimulation
 
 AGAIN = "again"
-BUG = Exit(1, error="ValueError: bad label", traceback_digest="bug")
-OTHER = Exit(1, error="KeyError: 'lr'", traceback_digest="other")
-UNDER_TORCHRUN = Exit(1, error="RuntimeError: shape mismatch", error_rank=1, error_code=1, traceback_digest="shape")
-KILLED = Exit(None, 9)
-RANK_KILLED = Exit(1, error="killed by SIGKILL", error_rank=1, error_signal=9, tail="ChildFailedError: \n====")
-SEGFAULT = Exit(None, 11)
-MEMORY = Exit(None, 9, out_of_memory=True)
-ALLOCATION = Exit(1, error="MemoryError", traceback_digest="alloc")
-GPU_MEMORY = Exit(1, error="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", traceback_digest="cuda")
-GPU_MEMORY_ELSEWHERE = Exit(
+BUG = TaskExit(1, error="ValueError: bad label", traceback_digest="bug")
+OTHER = TaskExit(1, error="KeyError: 'lr'", traceback_digest="other")
+UNDER_TORCHRUN = TaskExit(1, error="RuntimeError: shape mismatch", error_rank=1, error_code=1, traceback_digest="shape")
+KILLED = TaskExit(None, 9)
+RANK_KILLED = TaskExit(1, error="killed by SIGKILL", error_rank=1, error_signal=9, tail="ChildFailedError: \n====")
+SEGFAULT = TaskExit(None, 11)
+MEMORY = TaskExit(None, 9, out_of_memory=True)
+ALLOCATION = TaskExit(1, error="MemoryError", traceback_digest="alloc")
+GPU_MEMORY = TaskExit(1, error="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", traceback_digest="cuda")
+GPU_MEMORY_ELSEWHERE = TaskExit(
     1, error="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB", traceback_digest="x"
 )
-IMPORT = Exit(1, error="ModuleNotFoundError: No module named 'einops'", traceback_digest="import")
-IMPORT_OTHER = Exit(1, error="ModuleNotFoundError: No module named 'timm'", traceback_digest="import-2")
-SYNTAX = Exit(1, error="SyntaxError: '(' was never closed", traceback_digest="syntax")
-USAGE = Exit(2, error="train.py: error: unrecognized arguments: --bad", traceback_digest="usage")
-RANK_USAGE = Exit(1, error="train.py: error: unrecognized arguments: --bad", error_rank=0, error_code=2)
-PEER = Exit(1, error="RuntimeError: Connection closed by peer [127.0.0.1]:36269", traceback_digest="peer")
-REQUEUE = Exit(75)
-DISRUPTED = Exit(None, 15, disrupted="its node was lost")
-SILENT = Exit(1)
+IMPORT = TaskExit(1, error="ModuleNotFoundError: No module named 'einops'", traceback_digest="import")
+IMPORT_OTHER = TaskExit(1, error="ModuleNotFoundError: No module named 'timm'", traceback_digest="import-2")
+SYNTAX = TaskExit(1, error="SyntaxError: '(' was never closed", traceback_digest="syntax")
+USAGE = TaskExit(2, error="train.py: error: unrecognized arguments: --bad", traceback_digest="usage")
+RANK_USAGE = TaskExit(1, error="train.py: error: unrecognized arguments: --bad", error_rank=0, error_code=2)
+PEER = TaskExit(1, error="RuntimeError: Connection closed by peer [127.0.0.1]:36269", traceback_digest="peer")
+REQUEUE = TaskExit(75)
+DISRUPTED = TaskExit(None, 15, disrupted="its node was lost")
+SILENT = TaskExit(1)
 
 
 @dataclass
 class Attempt:
     """One attempt: how it ended, how long it ran, what it reported and saved, and what must follow."""
 
-    exit: Exit | None
+    exit: TaskExit | None
     then: str
     seconds: float = 60.0
     step: int | None = None
@@ -56,11 +56,11 @@ class History:
     restart: dict[str, object] = field(default_factory=dict)
 
 
-def same(exit_: Exit | None, *then: str, **more: float) -> list[Attempt]:
+def same(exit_: TaskExit | None, *then: str, **more: float) -> list[Attempt]:
     return [Attempt(exit_, each, **more) for each in then]  # type: ignore[arg-type]
 
 
-def steps(exit_: Exit, *pairs: tuple[int, str]) -> list[Attempt]:
+def steps(exit_: TaskExit, *pairs: tuple[int, str]) -> list[Attempt]:
     return [Attempt(exit_, then, step=step) for step, then in pairs]
 
 
@@ -114,7 +114,7 @@ HISTORIES = [
     History("a program that cannot be read", same(SYNTAX, AGAIN, "BadProgram")),
     History("a bad flag", same(USAGE, "CannotRun")),
     History("a bad flag of a rank under torchrun", same(RANK_USAGE, "CannotRun")),
-    History("a program that is not there", same(Exit(127), "CannotRun")),
+    History("a program that is not there", same(TaskExit(127), "CannotRun")),
     History("a lost peer is not its own mistake", steps(PEER, (10, AGAIN), (10, AGAIN), (10, AGAIN), (10, "PeerFailed"))),
     History(
         "a disruption between does not make it another mistake",
@@ -138,13 +138,13 @@ HISTORIES = [
 
 def play(history: History) -> list[str]:
     """Return what the plan does after each attempt."""
-    world = World()
+    world = PlanningSimulation()
     role = {"replicas": {"min": 1, "max": 1}, "command": ["x"]}
     key = world.submit("mnist-1", {"roles": {"worker": role}, "restart": history.restart})
     return [_after(world, key, attempt) for attempt in history.attempts]
 
 
-def _after(world: World, key: JobKey, attempt: Attempt) -> str:
+def _after(world: PlanningSimulation, key: JobKey, attempt: Attempt) -> str:
     (task,) = world.tasks(key, alive=True)
     world.now += attempt.seconds
     if attempt.step is not None:
@@ -163,7 +163,7 @@ def _after(world: World, key: JobKey, attempt: Attempt) -> str:
     return AGAIN
 
 
-def _wait_out(world: World, key: JobKey) -> float:
+def _wait_out(world: PlanningSimulation, key: JobKey) -> float:
     """Let the back-off pass; return how long it was."""
     wait = max(0.0, (world.job(key).not_before or 0.0) - world.now)
     world.pass_time(wait)
@@ -180,7 +180,7 @@ def test_there_are_enough_histories_and_every_one_is_another() -> None:
 
 
 def test_requests_to_start_again_without_progress_wait_ever_longer() -> None:
-    world = World()
+    world = PlanningSimulation()
     key = world.submit("mnist-1", {"roles": {"worker": {"command": ["x"]}}})
     waits = []
     for _ in range(5):

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from fairway.registry import snapshot
-from fairway.registry.blobs import Blobs
-from fairway.registry.dataset import Datasets
-from fairway.registry.model import Models
+from fairway.registry.blob import BlobStore
+from fairway.registry.dataset import DatasetRegistry
+from fairway.registry.model import ModelRegistry
 from fairway.state.model import ModelFacts
-from fairway.testing.model_files import onnx_file
+from fairway.testing.builder.model_file import onnx_file
 
 ROUNDS = 40
 
@@ -27,7 +27,7 @@ def source_in(folder: Path) -> Path:
 
 def come_and_go(root: Path, name: str) -> None:
     """Register the same content again and again, read it, and delete it."""
-    models, source = Models(root, Blobs(root / "blobs")), source_in(root / f"source-{name}")
+    models, source = ModelRegistry(root, BlobStore(root / "blobs")), source_in(root / f"source-{name}")
     for number in range(ROUNDS):
         version = models.register(name, str(source), ModelFacts(tags={"n": str(number)}), 1.0)
         models.pull(version, str(root / "pulled" / name / str(number)))
@@ -36,7 +36,7 @@ def come_and_go(root: Path, name: str) -> None:
 
 def collect(root: Path, over: threading.Event) -> int:
     """Delete unused content continuously; return how often it was possible."""
-    models, done = Models(root, Blobs(root / "blobs")), 0
+    models, done = ModelRegistry(root, BlobStore(root / "blobs")), 0
     while not over.is_set():
         done += models.free([]) is not None
     return done
@@ -52,7 +52,7 @@ def test_two_threads_register_what_a_third_collects(tmp_path: Path) -> None:
     for writer in writers:
         writer.result()
     assert collecting.result() > 0
-    Models(tmp_path, Blobs(tmp_path / "blobs")).free([])
+    ModelRegistry(tmp_path, BlobStore(tmp_path / "blobs")).free([])
     left = [path for path in (tmp_path / "blobs" / "sha256").rglob("*") if path.is_file()]
     assert left == [], "nothing is left of what nobody names"
 
@@ -60,7 +60,7 @@ def test_two_threads_register_what_a_third_collects(tmp_path: Path) -> None:
 def test_another_process_registers_what_this_one_collects(tmp_path: Path) -> None:
     other = multiprocessing.get_context("spawn").Process(target=come_and_go, args=(tmp_path, "a"))
     other.start()
-    models = Models(tmp_path, Blobs(tmp_path / "blobs"))
+    models = ModelRegistry(tmp_path, BlobStore(tmp_path / "blobs"))
     while other.is_alive():
         models.free([])
     other.join()
@@ -69,8 +69,8 @@ def test_another_process_registers_what_this_one_collects(tmp_path: Path) -> Non
 
 
 def test_code_whose_run_is_not_recorded_yet_stays(tmp_path: Path) -> None:
-    blobs = Blobs(tmp_path / "blobs")
-    models, source = Models(tmp_path, blobs), source_in(tmp_path / "source")
+    blobs = BlobStore(tmp_path / "blobs")
+    models, source = ModelRegistry(tmp_path, blobs), source_in(tmp_path / "source")
     models.delete(models.register("m", str(source), ModelFacts(), 1.0))
     taken = snapshot.take(source, blobs)
     assert models.free([]) == 0
@@ -78,8 +78,8 @@ def test_code_whose_run_is_not_recorded_yet_stays(tmp_path: Path) -> None:
 
 
 def test_datasets_share_content_with_models_that_go(tmp_path: Path) -> None:
-    blobs = Blobs(tmp_path / "blobs")
-    models, datasets, source = Models(tmp_path, blobs), Datasets(tmp_path, blobs), source_in(tmp_path / "source")
+    blobs = BlobStore(tmp_path / "blobs")
+    models, datasets, source = ModelRegistry(tmp_path, blobs), DatasetRegistry(tmp_path, blobs), source_in(tmp_path / "source")
     version, shared = models.register("m", str(source), ModelFacts(), 1.0), datasets.add("d", source, 1.0)
     models.delete(version)
     assert models.free([]) == 0

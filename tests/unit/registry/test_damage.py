@@ -10,34 +10,34 @@ from pathlib import Path
 
 import pytest
 
-from fairway.app.verification import Course, StoppedError
+from fairway.app.verification_progress import VerificationProgress, VerificationStoppedError
 from fairway.errors import DamagedError, NotFoundError
 from fairway.registry import snapshot
-from fairway.registry.blobs import MISSING, Blobs
-from fairway.registry.dataset import Datasets
-from fairway.registry.handing import Handing
-from fairway.registry.model import Models
-from fairway.registry.remote import RemoteBlobs
+from fairway.registry.blob import MISSING, BlobStore
+from fairway.registry.content_export import ContentExport
+from fairway.registry.dataset import DatasetRegistry
+from fairway.registry.model import ModelRegistry
+from fairway.registry.remote_blob import RemoteBlobStore
 from fairway.state.model import ModelVersion
-from fairway.testing.model_conformance import FACTS, make_source
-from fairway.testing.model_files import onnx_file
+from fairway.testing.builder.model_file import onnx_file
+from fairway.testing.conformance.model_conformance import FACTS, make_source
 
 WEIGHTS = "weights.data"
 
 
 @pytest.fixture
-def blobs(tmp_path: Path) -> Blobs:
-    return Blobs(tmp_path / "home" / "blobs")
+def blobs(tmp_path: Path) -> BlobStore:
+    return BlobStore(tmp_path / "home" / "blobs")
 
 
 @pytest.fixture
-def models(tmp_path: Path, blobs: Blobs) -> Models:
-    return Models(tmp_path / "home", blobs)
+def models(tmp_path: Path, blobs: BlobStore) -> ModelRegistry:
+    return ModelRegistry(tmp_path / "home", blobs)
 
 
 @pytest.fixture
-def datasets(tmp_path: Path, blobs: Blobs) -> Datasets:
-    return Datasets(tmp_path / "home", blobs)
+def datasets(tmp_path: Path, blobs: BlobStore) -> DatasetRegistry:
+    return DatasetRegistry(tmp_path / "home", blobs)
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def made(models: Models, source: Path) -> ModelVersion:
+def made(models: ModelRegistry, source: Path) -> ModelVersion:
     return models.register("mnist", str(source), FACTS, 1.0)
 
 
-def digest_of(models: Models, version: ModelVersion, path: str = WEIGHTS) -> str:
+def digest_of(models: ModelRegistry, version: ModelVersion, path: str = WEIGHTS) -> str:
     return next(file.sha256 for file in models.files(version) if file.path == path)
 
 
@@ -83,11 +83,11 @@ def bytes_read(call: Callable[[], object]) -> int:
 
 
 def test_a_damaged_file_is_neither_pulled_nor_served_nor_sent(
-    models: Models, blobs: Blobs, made: ModelVersion, tmp_path: Path
+    models: ModelRegistry, blobs: BlobStore, made: ModelVersion, tmp_path: Path
 ) -> None:
     models.folder(made)
     damage(blobs.path(digest_of(models, made)))
-    handing = Handing(blobs, models, Datasets(tmp_path / "home", blobs))
+    handing = ContentExport(blobs, models, DatasetRegistry(tmp_path / "home", blobs))
     ways: list[Callable[[], object]] = [
         lambda: models.pull(made, str(tmp_path / "pulled")),
         lambda: models.folder(made),
@@ -103,7 +103,7 @@ def test_a_damaged_file_is_neither_pulled_nor_served_nor_sent(
 
 
 def test_a_good_copy_repairs_a_damaged_one_without_writing_to_it(
-    models: Models, blobs: Blobs, made: ModelVersion, source: Path, tmp_path: Path
+    models: ModelRegistry, blobs: BlobStore, made: ModelVersion, source: Path, tmp_path: Path
 ) -> None:
     place = blobs.path(digest_of(models, made))
     served = models.folder(made) / WEIGHTS
@@ -122,28 +122,30 @@ def test_a_good_copy_repairs_a_damaged_one_without_writing_to_it(
 
 
 def test_small_files_and_the_list_of_files_are_repaired_too(
-    models: Models, blobs: Blobs, made: ModelVersion, source: Path
+    models: ModelRegistry, blobs: BlobStore, made: ModelVersion, source: Path
 ) -> None:
     small = digest_of(models, made, "model.onnx")
     for digest in (small, made.digest):
         damage(blobs.path(digest))
     with pytest.raises(DamagedError, match="mnist@1: blob"):
         models.folder(made)
-    report = models.verify([made], Course())
+    report = models.verify([made], VerificationProgress())
     assert [(each.version, each.path) for each in report.damaged] == [("mnist@1", "")]
     models.register("mnist", str(source), FACTS, 2.0)
     assert (models.folder(made) / "model.onnx").read_bytes() == onnx_file()
 
 
-def test_what_is_known_to_be_intact_is_not_read_again(models: Models, made: ModelVersion, tmp_path: Path) -> None:
+def test_what_is_known_to_be_intact_is_not_read_again(models: ModelRegistry, made: ModelVersion, tmp_path: Path) -> None:
     assert bytes_read(lambda: models.folder(made)) < 1 << 20
     assert bytes_read(lambda: models.folder(made)) < 1 << 20
-    again = Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
+    again = ModelRegistry(tmp_path / "home", BlobStore(tmp_path / "home" / "blobs"))
     assert bytes_read(lambda: again.folder(made)) < 1 << 20
 
 
 @pytest.mark.parametrize("cache", ["gone", "damaged", "a folder"])
-def test_a_cache_that_is_of_no_use_costs_time_only(models: Models, blobs: Blobs, made: ModelVersion, cache: str) -> None:
+def test_a_cache_that_is_of_no_use_costs_time_only(
+    models: ModelRegistry, blobs: BlobStore, made: ModelVersion, cache: str
+) -> None:
     path = blobs.root / "checked"
     assert path.stat().st_size <= 8 << 20
     path.unlink()
@@ -158,7 +160,7 @@ def test_a_cache_that_is_of_no_use_costs_time_only(models: Models, blobs: Blobs,
         models.folder(made)
 
 
-def test_a_file_that_was_written_just_now_is_not_remembered(blobs: Blobs) -> None:
+def test_a_file_that_was_written_just_now_is_not_remembered(blobs: BlobStore) -> None:
     digest = blobs.put(b"content")
     path = blobs.path(digest)
     os.utime(path)
@@ -171,18 +173,18 @@ def test_a_file_that_was_written_just_now_is_not_remembered(blobs: Blobs) -> Non
 
 
 def test_verifying_reads_everything_and_names_what_is_wrong(
-    models: Models, blobs: Blobs, made: ModelVersion, source: Path
+    models: ModelRegistry, blobs: BlobStore, made: ModelVersion, source: Path
 ) -> None:
     (source / "model.onnx").write_bytes(onnx_file() + b"")
     (source / "more.txt").write_text("more")
     second = models.register("mnist", str(source), FACTS, 2.0)
-    course = Course()
+    course = VerificationProgress()
     report = models.verify([made, second], course)
     assert (report.versions, report.files, report.damaged) == (2, 4, ())
     assert course.done == course.total == report.size == sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
     damage(blobs.path(digest_of(models, made)))
     blobs.path(digest_of(models, second, "more.txt")).unlink()
-    report = models.verify([made, second], Course())
+    report = models.verify([made, second], VerificationProgress())
     assert [(each.version, each.path) for each in report.damaged] == [
         ("mnist@1", WEIGHTS),
         ("mnist@2", "more.txt"),
@@ -192,7 +194,7 @@ def test_verifying_reads_everything_and_names_what_is_wrong(
 
 
 def test_verifying_does_not_believe_the_cache_and_corrects_it(
-    models: Models, blobs: Blobs, made: ModelVersion, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    models: ModelRegistry, blobs: BlobStore, made: ModelVersion, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = blobs.path(digest_of(models, made))
     known = path.stat()
@@ -205,25 +207,25 @@ def test_verifying_does_not_believe_the_cache_and_corrects_it(
 
     monkeypatch.setattr(os, "stat", unchanged)
     assert blobs.intact(digest_of(models, made))
-    assert [each.path for each in models.verify([made], Course()).damaged] == [WEIGHTS]
+    assert [each.path for each in models.verify([made], VerificationProgress()).damaged] == [WEIGHTS]
     with pytest.raises(DamagedError):
         models.pull(made, str(tmp_path / "pulled"))
 
 
-def test_a_verification_that_was_stopped_ends_soon(models: Models, made: ModelVersion) -> None:
-    course = Course(stopped=True)
-    with pytest.raises(StoppedError):
+def test_a_verification_that_was_stopped_ends_soon(models: ModelRegistry, made: ModelVersion) -> None:
+    course = VerificationProgress(stopped=True)
+    with pytest.raises(VerificationStoppedError):
         models.verify([made], course)
     assert course.done == 0
 
 
-def test_missing_content_is_said_before_the_first_byte(models: Models, blobs: Blobs, made: ModelVersion) -> None:
+def test_missing_content_is_said_before_the_first_byte(models: ModelRegistry, blobs: BlobStore, made: ModelVersion) -> None:
     blobs.path(digest_of(models, made)).unlink()
     with pytest.raises(NotFoundError, match=f"the content of {WEIGHTS}"):
         models.packed(made)
 
 
-def test_datasets_are_checked_and_repaired_alike(datasets: Datasets, blobs: Blobs, source: Path) -> None:
+def test_datasets_are_checked_and_repaired_alike(datasets: DatasetRegistry, blobs: BlobStore, source: Path) -> None:
     version = datasets.add("rows", str(source), 1.0)
     served = datasets.resolve("rows@1") / WEIGHTS
     # The files are old enough for their digests to be remembered, so that they would not be read again.
@@ -236,27 +238,27 @@ def test_datasets_are_checked_and_repaired_alike(datasets: Datasets, blobs: Blob
         datasets.resolve("rows@1")
     with pytest.raises(DamagedError, match="fairway data add rows PATH"):
         datasets.packed(version)
-    assert [each.path for each in datasets.verify([version], Course()).damaged] == [WEIGHTS]
+    assert [each.path for each in datasets.verify([version], VerificationProgress()).damaged] == [WEIGHTS]
     assert datasets.add("rows", str(source), 2.0) == version
     assert served.read_bytes() != (source / WEIGHTS).read_bytes()
     assert (datasets.resolve("rows@1") / WEIGHTS).read_bytes() == (source / WEIGHTS).read_bytes()
-    assert datasets.verify([version], Course()).damaged == ()
+    assert datasets.verify([version], VerificationProgress()).damaged == ()
 
 
-def test_adding_repairs_what_was_never_read_since(datasets: Datasets, blobs: Blobs, source: Path) -> None:
+def test_adding_repairs_what_was_never_read_since(datasets: DatasetRegistry, blobs: BlobStore, source: Path) -> None:
     version = datasets.add("rows", str(source), 1.0)
     damage(blobs.path(next(file.sha256 for file in datasets.files(version) if file.path == WEIGHTS)))
     assert datasets.add("rows", str(source), 2.0) == version
-    assert datasets.verify([version], Course()).damaged == ()
+    assert datasets.verify([version], VerificationProgress()).damaged == ()
 
 
-def test_of_a_reference_the_list_alone_is_verified(datasets: Datasets, source: Path) -> None:
+def test_of_a_reference_the_list_alone_is_verified(datasets: DatasetRegistry, source: Path) -> None:
     version = datasets.add("rows", str(source), 1.0, reference=True)
-    found = datasets.verify([version], Course())
+    found = datasets.verify([version], VerificationProgress())
     assert (found.versions, found.files, found.damaged) == (1, 0, ())
 
 
-def test_damaged_code_is_repaired_by_the_next_snapshot(blobs: Blobs, source: Path, tmp_path: Path) -> None:
+def test_damaged_code_is_repaired_by_the_next_snapshot(blobs: BlobStore, source: Path, tmp_path: Path) -> None:
     taken = snapshot.take(source, blobs)
     for path in source.rglob("*"):
         os.utime(path, (1.0, 1.0))
@@ -270,11 +272,11 @@ def test_damaged_code_is_repaired_by_the_next_snapshot(blobs: Blobs, source: Pat
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> RemoteBlobs:
-    return RemoteBlobs(tmp_path / "near", f"file://{tmp_path}/far")
+def store(tmp_path: Path) -> RemoteBlobStore:
+    return RemoteBlobStore(tmp_path / "near", f"file://{tmp_path}/far")
 
 
-def test_a_store_elsewhere_repairs_what_was_fetched(store: RemoteBlobs, tmp_path: Path) -> None:
+def test_a_store_elsewhere_repairs_what_was_fetched(store: RemoteBlobStore, tmp_path: Path) -> None:
     digest = store.put(b"content")
     damage(store.path(digest))
     store.provide([digest])

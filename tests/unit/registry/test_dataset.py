@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from fairway.errors import NotFoundError, RefusedError, UsageError
-from fairway.registry.blobs import Blobs
-from fairway.registry.dataset import Datasets, is_reference
+from fairway.registry.blob import BlobStore
+from fairway.registry.dataset import DatasetRegistry, is_reference
 
 
 @pytest.fixture
-def datasets(tmp_path: Path) -> Datasets:
-    return Datasets(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
+def datasets(tmp_path: Path) -> DatasetRegistry:
+    return DatasetRegistry(tmp_path / "home", BlobStore(tmp_path / "home" / "blobs"))
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def test_versions_rise_and_stay_as_they_were(datasets: Datasets, source: Path) -> None:
+def test_versions_rise_and_stay_as_they_were(datasets: DatasetRegistry, source: Path) -> None:
     first = datasets.add("mnist", source, 1.0)
     (source / "train" / "2.png").write_bytes(b"three")
     second = datasets.add("mnist", source, 2.0)
@@ -41,19 +41,19 @@ def test_versions_rise_and_stay_as_they_were(datasets: Datasets, source: Path) -
     assert datasets.resolve("mnist@latest") == datasets.resolve("mnist") == datasets.resolve("mnist@2")
 
 
-def test_the_same_content_again_is_the_same_version(datasets: Datasets, source: Path) -> None:
+def test_the_same_content_again_is_the_same_version(datasets: DatasetRegistry, source: Path) -> None:
     assert datasets.add("mnist", source, 1.0) == datasets.add("mnist", source, 2.0)
     assert datasets.add("other", source, 1.0).version == 1
 
 
-def test_one_file_is_a_dataset_too(datasets: Datasets, source: Path) -> None:
+def test_one_file_is_a_dataset_too(datasets: DatasetRegistry, source: Path) -> None:
     version = datasets.add("one", source / "train" / "1.png", 1.0)
     assert version.is_file
     assert datasets.resolve("one@1").name == "1.png"
     assert datasets.resolve("one@1").read_bytes() == b"one"
 
 
-def test_what_is_handed_out_shares_its_space_with_the_registry(datasets: Datasets, source: Path) -> None:
+def test_what_is_handed_out_shares_its_space_with_the_registry(datasets: DatasetRegistry, source: Path) -> None:
     datasets.add("mnist", source, 1.0)
     state = (datasets.resolve("mnist@1") / "train" / "1.png").stat()
     assert state.st_nlink == 2
@@ -63,21 +63,21 @@ def test_what_is_handed_out_shares_its_space_with_the_registry(datasets: Dataset
 @pytest.mark.parametrize(
     ("reference", "words"), [("gone@1", "no dataset gone"), ("mnist@9", "has no version 9; it has 1"), ("mnist@x", "x")]
 )
-def test_what_is_not_there_is_told_with_what_is(datasets: Datasets, source: Path, reference: str, words: str) -> None:
+def test_what_is_not_there_is_told_with_what_is(datasets: DatasetRegistry, source: Path, reference: str, words: str) -> None:
     datasets.add("mnist", source, 1.0)
     with pytest.raises(NotFoundError, match=words):
         datasets.resolve(reference)
 
 
 @pytest.mark.parametrize("name", ["../x", "", "A", "a/b", "."])
-def test_names_that_are_none_reach_no_file(datasets: Datasets, source: Path, name: str) -> None:
+def test_names_that_are_none_reach_no_file(datasets: DatasetRegistry, source: Path, name: str) -> None:
     with pytest.raises(UsageError):
         datasets.add(name, source, 1.0)
     with pytest.raises(UsageError):
         datasets.get(f"{name}@1" if name else "")
 
 
-def test_nothing_and_links_to_the_outside_are_refused(datasets: Datasets, tmp_path: Path) -> None:
+def test_nothing_and_links_to_the_outside_are_refused(datasets: DatasetRegistry, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no file or folder"):
         datasets.add("mnist", tmp_path / "gone", 1.0)
     (tmp_path / "empty").mkdir()
@@ -89,7 +89,7 @@ def test_nothing_and_links_to_the_outside_are_refused(datasets: Datasets, tmp_pa
     assert datasets.list() == []
 
 
-def test_several_who_add_at_once_get_numbers_of_their_own(datasets: Datasets, tmp_path: Path) -> None:
+def test_several_who_add_at_once_get_numbers_of_their_own(datasets: DatasetRegistry, tmp_path: Path) -> None:
     for number in range(8):
         (tmp_path / f"file{number}").write_text(str(number))
     with ThreadPoolExecutor(8) as pool:
@@ -98,10 +98,10 @@ def test_several_who_add_at_once_get_numbers_of_their_own(datasets: Datasets, tm
     assert {datasets.resolve(str(version)).read_text() for version in versions} == {str(number) for number in range(8)}
 
 
-def test_a_crash_before_the_number_is_taken_leaves_no_version(tmp_path: Path, datasets: Datasets, source: Path) -> None:
+def test_a_crash_before_the_number_is_taken_leaves_no_version(tmp_path: Path, datasets: DatasetRegistry, source: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from fairway.app import crash\n"
-        "from fairway.registry.blobs import Blobs; from fairway.registry.dataset import Datasets\n"
+        "from fairway.registry.blob import Blobs; from fairway.registry.dataset import Datasets\n"
         "home = Path(sys.argv[1]); data = Datasets(home, Blobs(home / 'blobs'))\n"
         "crash.arm('registry.rename:before:' + sys.argv[3]); data.add('mnist', Path(sys.argv[2]), 1.0)"
     )

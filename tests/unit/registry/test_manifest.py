@@ -13,25 +13,33 @@ from hypothesis import strategies as st
 
 from fairway.errors import RefusedError
 from fairway.registry import snapshot
-from fairway.registry.blobs import Blobs
-from fairway.registry.manifest import Entry, Manifest, check, decode, stays_inside
+from fairway.registry.blob import BlobStore
+from fairway.registry.manifest import FolderManifest, ManifestEntry, check, decode, stays_inside
 
 DIGEST = "a" * 64
 
 
 def test_what_was_encoded_is_decoded() -> None:
-    manifest = Manifest((Entry("a/b.py", 0o755, 3, DIGEST), Entry("empty/", 0o755), Entry("link", 0o777, symlink="a/b.py")))
+    manifest = FolderManifest(
+        (
+            ManifestEntry("a/b.py", 0o755, 3, DIGEST),
+            ManifestEntry("empty/", 0o755),
+            ManifestEntry("link", 0o777, symlink="a/b.py"),
+        )
+    )
     assert decode(manifest.encoded()) == manifest
     assert manifest.size == 3
 
 
 def test_the_order_of_entries_makes_no_difference() -> None:
-    entries = (Entry("b", sha256=DIGEST), Entry("a", sha256=DIGEST))
-    assert Manifest(entries).encoded() == Manifest(entries[::-1]).encoded()
+    entries = (ManifestEntry("b", sha256=DIGEST), ManifestEntry("a", sha256=DIGEST))
+    assert FolderManifest(entries).encoded() == FolderManifest(entries[::-1]).encoded()
 
 
 def test_names_that_are_no_text_survive() -> None:
-    manifest = Manifest((Entry(b"caf\xe9".decode("utf-8", "surrogateescape"), sha256=DIGEST), Entry("é", sha256=DIGEST)))
+    manifest = FolderManifest(
+        (ManifestEntry(b"caf\xe9".decode("utf-8", "surrogateescape"), sha256=DIGEST), ManifestEntry("é", sha256=DIGEST))
+    )
     assert set(decode(manifest.encoded()).entries) == set(manifest.entries)
 
 
@@ -79,7 +87,7 @@ def test_entries_that_reach_outside_are_refused(entries: list[dict[str, object]]
 @pytest.mark.parametrize(("path", "target"), [("a", "b"), ("a/b", "../c"), ("a/b", "../a/c"), ("a/b/c", "../../x"), ("a", ".")])
 def test_links_that_stay_inside(path: str, target: str) -> None:
     assert stays_inside(path, target)
-    check((Entry(path, symlink=target),))
+    check((ManifestEntry(path, symlink=target),))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +100,7 @@ def test_links_that_stay_inside(path: str, target: str) -> None:
     ],
 )
 def test_links_through_each_other_that_stay_inside(links: dict[str, str]) -> None:
-    check(tuple(Entry(path, symlink=target) for path, target in links.items()))
+    check(tuple(ManifestEntry(path, symlink=target) for path, target in links.items()))
 
 
 NAMES = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).map("/".join)
@@ -103,12 +111,12 @@ TARGETS = st.lists(st.sampled_from(["a", "b", "c", "..", "..", "."]), min_size=1
 @given(links=st.dictionaries(NAMES, TARGETS | TARGETS.map("a/b/c/d/{}".format), max_size=5))
 def test_what_is_laid_out_leads_nowhere_else(tmp_path_factory: pytest.TempPathFactory, links: dict[str, str]) -> None:
     links = {"a/b/c/d": "../../..", **links}
-    manifest = Manifest(tuple(Entry(path, 0o777, symlink=target) for path, target in links.items()))
+    manifest = FolderManifest(tuple(ManifestEntry(path, 0o777, symlink=target) for path, target in links.items()))
     with tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as made_for_it:
         top = os.path.realpath(made_for_it)
         inside = Path(top, "inside")
         try:
-            snapshot.materialise(manifest, Blobs(Path(top, "blobs")), inside)
+            snapshot.materialise(manifest, BlobStore(Path(top, "blobs")), inside)
         except RefusedError:
             return
         for place, folders, names in os.walk(inside):

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from fairway.registry.blobs import Blobs
-from fairway.registry.model import Models
+from fairway.registry.blob import BlobStore
+from fairway.registry.model import ModelRegistry
 from fairway.state.model import ModelFacts
-from fairway.testing.model_conformance import FACTS, make_source
-from fairway.testing.model_files import onnx_file
+from fairway.testing.builder.model_file import onnx_file
+from fairway.testing.conformance.model_conformance import FACTS, make_source
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> Models:
-    return Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
+def models(tmp_path: Path) -> ModelRegistry:
+    return ModelRegistry(tmp_path / "home", BlobStore(tmp_path / "home" / "blobs"))
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def stamps(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in sorted(folder.rglob("*"))}
 
 
-def test_unchanged_content_registered_again_writes_nothing(models: Models, source: Path, tmp_path: Path) -> None:
+def test_unchanged_content_registered_again_writes_nothing(models: ModelRegistry, source: Path, tmp_path: Path) -> None:
     (source / "weights.data").write_bytes(os.urandom(3 << 20))
     models.register("mnist", str(source), FACTS, 1.0)
     before = stamps(tmp_path / "home")
@@ -39,22 +39,22 @@ def test_unchanged_content_registered_again_writes_nothing(models: Models, sourc
     assert stamps(tmp_path / "home") == before
 
 
-def test_a_version_is_read_anew_by_another_process(models: Models, source: Path, tmp_path: Path) -> None:
+def test_a_version_is_read_anew_by_another_process(models: ModelRegistry, source: Path, tmp_path: Path) -> None:
     version = models.register("mnist", str(source), FACTS, 1.0)
     models.promote(version, "champion")
     models.tag(version, {"a": "b"})
-    again = Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
+    again = ModelRegistry(tmp_path / "home", BlobStore(tmp_path / "home" / "blobs"))
     assert again.list() == models.list()
     assert again.get("mnist@champion").tags == {"team": "nlp", "a": "b"}
 
 
-def test_what_is_laid_out_shares_its_space_and_cannot_be_written(models: Models, source: Path) -> None:
+def test_what_is_laid_out_shares_its_space_and_cannot_be_written(models: ModelRegistry, source: Path) -> None:
     state = (models.folder(models.register("mnist", str(source), FACTS, 1.0)) / "model.onnx").stat()
     assert state.st_nlink == 2
     assert state.st_mode & 0o222 == 0
 
 
-def test_a_deleted_version_leaves_no_folder(models: Models, source: Path) -> None:
+def test_a_deleted_version_leaves_no_folder(models: ModelRegistry, source: Path) -> None:
     version = models.register("mnist", str(source), FACTS, 1.0)
     folder = models.folder(version)
     models.delete(version)
@@ -66,7 +66,7 @@ CODE = """
 import sys
 from pathlib import Path
 from fairway.app import crash
-from fairway.registry.blobs import Blobs
+from fairway.registry.blob import Blobs
 from fairway.registry.model import Models
 from fairway.state.model import ModelFacts
 home = Path(sys.argv[1])
@@ -86,7 +86,7 @@ else:
 
 
 @pytest.mark.parametrize("act", ["register", "promote", "delete"])
-def test_a_crash_leaves_all_or_nothing(models: Models, source: Path, tmp_path: Path, act: str) -> None:
+def test_a_crash_leaves_all_or_nothing(models: ModelRegistry, source: Path, tmp_path: Path, act: str) -> None:
     if act != "register":
         models.register("mnist", str(source), ModelFacts(), 1.0)
     died = 0
@@ -99,10 +99,10 @@ def test_a_crash_leaves_all_or_nothing(models: Models, source: Path, tmp_path: P
             break
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         died += 1
-        seen = Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
+        seen = ModelRegistry(tmp_path / "home", BlobStore(tmp_path / "home" / "blobs"))
         for version in seen.list():
             assert (seen.folder(version) / "model.onnx").read_bytes() == onnx_file()
             assert version.aliases in ((), ("champion",))
     assert died >= 2
-    finished = Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs")).list()
+    finished = ModelRegistry(tmp_path / "home", BlobStore(tmp_path / "home" / "blobs")).list()
     assert [str(version) for version in finished] == ([] if act == "delete" else ["mnist@1"])

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from fairway.errors import ConflictError, NotFoundError
-from fairway.registry.blobs import Blobs
-from fairway.registry.model import Models
+from fairway.registry.blob import BlobStore
+from fairway.registry.model import ModelRegistry
 from fairway.state.model import ModelFacts
-from fairway.testing.model_files import onnx_file
+from fairway.testing.builder.model_file import onnx_file
 
 
-def filled(home: Path) -> Models:
-    models = Models(home, Blobs(home / "blobs"))
+def filled(home: Path) -> ModelRegistry:
+    models = ModelRegistry(home, BlobStore(home / "blobs"))
     for number in range(3):
         (home / f"{number}.onnx").write_bytes(onnx_file(weights=(str(number),)))
         models.register("mnist", str(home / f"{number}.onnx"), ModelFacts(tags={"n": str(number)}), 10.0 + number)
@@ -38,7 +38,7 @@ def test_versions_aliases_tags_and_taken_numbers_go_along(tmp_path: Path) -> Non
     with pytest.raises(NotFoundError):
         models.get("mnist")
     # Another object reads the same from the disk, and numbers continue.
-    other = Models(tmp_path, Blobs(tmp_path / "blobs"))
+    other = ModelRegistry(tmp_path, BlobStore(tmp_path / "blobs"))
     assert other.list() == models.list()
     assert models.register("digits", str(tmp_path / "0.onnx"), ModelFacts(), 20.0).version == 4
     assert models.register("mnist", str(tmp_path / "0.onnx"), ModelFacts(), 21.0).version == 1

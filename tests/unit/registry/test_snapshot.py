@@ -10,15 +10,15 @@ import pytest
 
 from fairway.errors import NotFoundError, RefusedError
 from fairway.registry import snapshot
-from fairway.registry.blobs import Blobs
-from fairway.registry.manifest import Entry, Manifest
+from fairway.registry.blob import BlobStore
+from fairway.registry.manifest import FolderManifest, ManifestEntry
 
 
 class Site:
     """A folder, and a store for blobs."""
 
     def __init__(self, path: Path) -> None:
-        self.blobs = Blobs(path / "blobs")
+        self.blobs = BlobStore(path / "blobs")
         self.folder = path / "code"
         self.folder.mkdir()
         self.write("train.py", "print(1)\n")
@@ -34,7 +34,7 @@ class Site:
             path.write_text(text)
         return path
 
-    def take(self) -> snapshot.Snapshot:
+    def take(self) -> snapshot.CodeSnapshot:
         return snapshot.take(self.folder, self.blobs)
 
     def lay_out(self, digest: str, target: Path) -> Path:
@@ -155,12 +155,12 @@ def test_a_folder_that_is_there_stays_as_it_is(site: Site, tmp_path: Path) -> No
 def test_nothing_is_written_outside(site: Site, tmp_path: Path, path: str) -> None:
     digest = site.blobs.put(b"evil")
     with pytest.raises(RefusedError):
-        snapshot.materialise(Manifest((Entry(path, 0o644, 4, digest),)), site.blobs, tmp_path / "deep" / "copy")
+        snapshot.materialise(FolderManifest((ManifestEntry(path, 0o644, 4, digest),)), site.blobs, tmp_path / "deep" / "copy")
     assert not list(tmp_path.rglob("escaped"))
 
 
 def test_content_that_is_gone_leaves_no_folder(site: Site, tmp_path: Path) -> None:
-    manifest = Manifest((Entry("a", 0o644, 4, "0" * 64),))
+    manifest = FolderManifest((ManifestEntry("a", 0o644, 4, "0" * 64),))
     with pytest.raises(NotFoundError, match="the content of a"):
         snapshot.materialise(manifest, site.blobs, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

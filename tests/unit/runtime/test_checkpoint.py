@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from fairway.runtime import checkpoint, folders
+from fairway.runtime import checkpoint, checkpoint_folder
 
 
 @pytest.fixture(autouse=True)
 def _fresh_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "_pace", checkpoint._Pace())
+    monkeypatch.setattr(checkpoint, "_pace", checkpoint._CheckpointSchedule())
 
 
 def save(step: int, text: str = "weights", keep: int | None = None, **meta: Any) -> None:
@@ -205,7 +205,7 @@ def test_a_rank_whose_folder_was_given_up_hears_of_it(in_job: Path, monkeypatch:
     enter_as(1, monkeypatch)
     with pytest.raises(FileNotFoundError), checkpoint.save(7, sharded=True) as folder:
         (folder / "part-1.bin").write_text("part 1")
-        folders.discard(folder)
+        checkpoint_folder.discard(folder)
         folder.mkdir()
     enter_as(0, monkeypatch)
     with pytest.raises(checkpoint.IncompleteError):
@@ -215,7 +215,7 @@ def test_a_rank_whose_folder_was_given_up_hears_of_it(in_job: Path, monkeypatch:
 def test_should_checkpoint_follows_the_interval(in_job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(checkpoint, "_pace", checkpoint._Pace())
+    monkeypatch.setattr(checkpoint, "_pace", checkpoint._CheckpointSchedule())
     assert not checkpoint.should_checkpoint(1)
     now[0] += 1e9
     assert not checkpoint.should_checkpoint(1), "the document says nothing of an interval"

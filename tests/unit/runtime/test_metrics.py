@@ -18,7 +18,7 @@ from fairway.runtime import metrics
 
 @pytest.fixture(autouse=True)
 def _fresh_writer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "_writer", metrics._Writer())
+    monkeypatch.setattr(metrics, "_writer", metrics._MetricsFile())
 
 
 def lines(folder: Path, rank: int = 0) -> list[tuple[float, int | None, dict[str, float]] | None]:

@@ -12,13 +12,13 @@ import pytest
 
 import fairway
 from fairway.errors import UsageError
-from fairway.sdk.calls import Verbs
-from fairway.sdk.checking import ArgumentError, fits
 from fairway.sdk.client import AsyncClient, Client
+from fairway.sdk.job import ClientMethods
+from fairway.sdk.method.argument import ArgumentError, fits
+from fairway.sdk.method.call import client_method, streaming_method
 from fairway.sdk.run import Run
-from fairway.sdk.verb import listening, verb
-from fairway.sdk.wishes import Wishes
-from fairway.testing.fake_daemon import FakeDaemon
+from fairway.sdk.run_option import RunOptions
+from fairway.testing.fake.fake_daemon import FakeDaemon
 
 VIEW: dict[str, Any] = {
     "name": "mnist-1", "namespace": "default", "series": "mnist", "number": 1, "phase": "Running", "framework": "auto",
@@ -38,7 +38,10 @@ def line(**told: object) -> bytes:
 
 
 NAMES = sorted(
-    name for owner in (Verbs, *Verbs.__bases__) for name, value in vars(owner).items() if isinstance(value, verb | listening)
+    name
+    for owner in (ClientMethods, *ClientMethods.__bases__)
+    for name, value in vars(owner).items()
+    if isinstance(value, client_method | streaming_method)
 )
 
 
@@ -64,7 +67,7 @@ def test_the_reference_has_every_method(name: str) -> None:
 
 def test_wishes_are_keywords_of_their_own() -> None:
     known = inspect.signature(Client().submit).parameters
-    assert set(Wishes.__annotations__) <= set(known)
+    assert set(RunOptions.__annotations__) <= set(known)
     assert str(known["workers"]).startswith("workers: 'int'") or "int" in str(known["workers"])
 
 

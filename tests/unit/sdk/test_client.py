@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from fairway.errors import FairwayError, NotFoundError, UnavailableError, UsageError
-from fairway.sdk.calls import Verbs
 from fairway.sdk.client import AsyncClient, Client
-from fairway.sdk.verb import listening, verb
-from fairway.spec.document import read_data
-from fairway.testing.fake_daemon import Answer, Asked, FakeDaemon
+from fairway.sdk.job import ClientMethods
+from fairway.sdk.method.call import client_method, streaming_method
+from fairway.spec.text.document import read_data
+from fairway.testing.fake.fake_daemon import Answer, DaemonRequestRecord, FakeDaemon
 
 VIEW: dict[str, Any] = {
     "name": "mnist-1", "namespace": "default", "series": "mnist", "number": 1, "phase": "Running", "framework": "auto",
@@ -160,7 +160,7 @@ async def test_waiting_survives_a_daemon_that_goes_away(ask: Ask, daemon: FakeDa
     told = [[line(job=VIEW), b""], [line(job=VIEW), line(end=view(phase="Succeeded"))]]
     daemon.answers["GET /v1/jobs/mnist"] = VIEW
 
-    def watch(asked: Asked) -> Answer:
+    def watch(asked: DaemonRequestRecord) -> Answer:
         assert asked.query["logs"] == "false"
         return told.pop(0)
 
@@ -250,7 +250,7 @@ async def test_a_job_must_be_named(ask: Ask, daemon: FakeDaemon) -> None:
 
 
 def test_both_clients_have_every_verb() -> None:
-    verbs = {name for name, value in vars(Verbs).items() if isinstance(value, verb | listening)}
+    verbs = {name for name, value in vars(ClientMethods).items() if isinstance(value, client_method | streaming_method)}
     assert verbs >= {
         "submit",
         "plan",

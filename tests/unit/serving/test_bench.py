@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fairway.errors import UsageError
-from fairway.serving.bench.drive import drive, request_bytes
-from fairway.serving.bench.result import knee, point
-from fairway.views.bench import BenchPoint, BenchView, bench_text
-from fairway.views.table import Page
+from fairway.serving.bench.load_generator import drive, request_bytes
+from fairway.serving.bench.load_point import knee, point
+from fairway.views.serving.bench import BenchPoint, BenchView, bench_text
+from fairway.views.text.table import TextPage
 
 
 @asynccontextmanager
@@ -68,7 +68,7 @@ async def test_refusals_and_silence_are_failures() -> None:
 
 @pytest.mark.timeout(20)
 async def test_a_server_that_never_answers_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairway.serving.bench.drive.PATIENCE", 0.1)
+    monkeypatch.setattr("fairway.serving.bench.load_generator.PATIENCE", 0.1)
     async with a_server(b"") as (url, asked):
         point = await drive(url, request_bytes(url, b"", {}), 3, 0.1)
     assert len(asked) == 3
@@ -98,7 +98,7 @@ def test_the_last_point_is_no_knee() -> None:
     assert knee([one]) is None
     assert knee([one, point(4, 1.0, [0.01] * 390, {200: 390})]) is None
     shown = BenchPoint(1, 100.0, 1.0, 1.0, 1.0, 1.0, 100, 0)
-    text = bench_text(BenchView("http://x", 1.0, (shown,)), Page())
+    text = bench_text(BenchView("http://x", 1.0, (shown,)), TextPage())
     assert "no knee was found between measured points (1 connection tried)" in text
     assert "the knee is at" not in text
     assert "<- knee" not in text
@@ -128,7 +128,7 @@ def shown(connections: int, rate: float, p95: float, **more: float) -> BenchPoin
 
 def test_the_chart_has_a_scale_at_both_axes() -> None:
     points = (shown(1, 100.0, 2.0), shown(4, 1300.0, 4.0), shown(16, 2100.0, 30.0))
-    text = bench_text(BenchView("http://x", 1.0, points, 4), Page())
+    text = bench_text(BenchView("http://x", 1.0, points, 4), TextPage())
     lines = text.splitlines()
     chart = lines[lines.index("p95") + 1 :]
     assert chart[0].startswith("  30ms ┤")
@@ -141,14 +141,14 @@ def test_the_chart_has_a_scale_at_both_axes() -> None:
 def test_a_load_generator_at_its_limit_is_named() -> None:
     points = (shown(1, 100.0, 2.0, client_cpu=0.2), shown(64, 900.0, 9.0, client_cpu=0.97))
     assert "from 64 connections on the load generator used 97% of its core" in bench_text(
-        BenchView("http://x", 1.0, points), Page()
+        BenchView("http://x", 1.0, points), TextPage()
     )
-    assert "load generator" not in bench_text(BenchView("http://x", 1.0, points[:1]), Page())
+    assert "load generator" not in bench_text(BenchView("http://x", 1.0, points[:1]), TextPage())
 
 
 def test_an_open_loop_says_which_rate_was_kept() -> None:
     points = (shown(64, 100.0, 2.0, offered=100.0), shown(64, 300.0, 900.0, offered=400.0))
-    text = bench_text(BenchView("http://x", 1.0, points), Page())
+    text = bench_text(BenchView("http://x", 1.0, points), TextPage())
     assert "REQUESTS/S" in text
     assert "100 requests a second were answered as fast as they came, 95 of 100 within 2.00ms; at 400 not" in text
     assert "knee" not in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.serving.spans import is_wanted
+from fairway.serving.span_tracer import is_wanted
 from fairway.serving.trace_context import parse
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

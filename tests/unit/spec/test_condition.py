@@ -5,12 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.spec import condition
-from fairway.spec.condition import All, Any, Comparison, ConditionError, Not
+from fairway.spec.condition import AllConditions, AnyCondition, ConditionError, MetricComparison, NegatedCondition
 
 
 def test_tree_follows_the_usual_order_of_words():
-    assert condition.parse("accuracy >= 0.98 and step > 500 or not (loss > 2)") == Any(
-        (All((Comparison("accuracy", ">=", 0.98), Comparison("step", ">", 500.0))), Not(Comparison("loss", ">", 2.0)))
+    assert condition.parse("accuracy >= 0.98 and step > 500 or not (loss > 2)") == AnyCondition(
+        (
+            AllConditions((MetricComparison("accuracy", ">=", 0.98), MetricComparison("step", ">", 500.0))),
+            NegatedCondition(MetricComparison("loss", ">", 2.0)),
+        )
     )
 
 

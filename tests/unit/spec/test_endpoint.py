@@ -9,12 +9,12 @@ from pydantic import ValidationError
 
 from fairway.errors import SpecError
 from fairway.plan.service.access import access_of, service_url
-from fairway.spec.document import read_documents, render
-from fairway.spec.endpoint import Endpoint
+from fairway.spec.endpoint import ServiceEndpoint
 from fairway.spec.service import ServiceSpec
-from fairway.state.access import TlsRule
-from fairway.state.job import Origin
-from fairway.state.service import Service, ServiceKey
+from fairway.spec.text.document import read_documents, render
+from fairway.state.job import SubmissionOrigin
+from fairway.state.service import ServiceKey, ServiceState
+from fairway.state.serving.access import TlsRule
 
 FLAT = """
 kind: ModelService
@@ -39,14 +39,14 @@ def test_both_spellings_say_the_same() -> None:
 @pytest.mark.parametrize("bind", ["0.0.0.0", "::", "10.0.0.5", "fe80::1"])
 def test_beyond_this_machine_only_with_keys_or_consent(bind: str) -> None:
     with pytest.raises(ValidationError, match="without API keys"):
-        Endpoint(bind=bind)
-    assert Endpoint(bind=bind, keys="required").bind == bind
-    assert Endpoint(bind=bind, public=True).public
+        ServiceEndpoint(bind=bind)
+    assert ServiceEndpoint(bind=bind, keys="required").bind == bind
+    assert ServiceEndpoint(bind=bind, public=True).public
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1", "127.9.9.9", "::1"])
 def test_loopback_needs_neither(bind: str) -> None:
-    assert Endpoint(bind=bind).bind == bind
+    assert ServiceEndpoint(bind=bind).bind == bind
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_loopback_needs_neither(bind: str) -> None:
 )
 def test_what_is_refused(endpoint: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
-        Endpoint.model_validate(endpoint)
+        ServiceEndpoint.model_validate(endpoint)
 
 
 def test_all_mistakes_of_a_document_with_their_places() -> None:
@@ -79,9 +79,9 @@ def test_all_mistakes_of_a_document_with_their_places() -> None:
         assert line in str(refused.value), refused.value
 
 
-def made(**endpoint: Any) -> Service:
+def made(**endpoint: Any) -> ServiceState:
     spec = ServiceSpec.model_validate({"model": "m", "endpoint": endpoint})
-    return Service(ServiceKey("default", "m"), spec, Origin(folder="/home/x/"), port=8443)
+    return ServiceState(ServiceKey("default", "m"), spec, SubmissionOrigin(folder="/home/x/"), port=8443)
 
 
 def test_paths_of_certificates_start_where_the_command_was_typed() -> None:

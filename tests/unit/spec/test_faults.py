@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.errors import SpecError
-from fairway.spec import schema
-from fairway.spec.document import read_data, read_documents, render
+from fairway.spec import json_schema
+from fairway.spec.text.document import read_data, read_documents, render
 
 BASES = {
     "flat": {"kind": "TrainingJob", "name": "x", "roles": {"worker": {"command": ["run"]}}},
@@ -38,7 +38,7 @@ ROLE_FIELDS = ("command", "script", "replicas", "processes", "resources", "limit
 WRONG = ("WRONG", [["WRONG"]], {"WRONG": ["WRONG"]}, -123456, 1234567)
 
 
-SPELLINGS = {"flat": schema.flat_schema, "kubernetes": schema.kubernetes_schema}
+SPELLINGS = {"flat": json_schema.flat_schema, "kubernetes": json_schema.kubernetes_schema}
 
 
 def fields(part, root, path=()):
@@ -58,8 +58,8 @@ def fields(part, root, path=()):
 
 def cases():
     """Yield (base, path, schema of the field, whole schema) for every field of both spellings."""
-    roots = {"flat": schema.flat_schema(), "kubernetes": schema.kubernetes_schema()}
-    roots |= {"queue-flat": schema.flat_schema("JobQueue"), "queue-kubernetes": schema.kubernetes_schema("JobQueue")}
+    roots = {"flat": json_schema.flat_schema(), "kubernetes": json_schema.kubernetes_schema()}
+    roots |= {"queue-flat": json_schema.flat_schema("JobQueue"), "queue-kubernetes": json_schema.kubernetes_schema("JobQueue")}
     roots |= {f"service-{spelling}": made("ModelService") for spelling, made in SPELLINGS.items()}
     for spelling, root in roots.items():
         for path, part in dict(fields(root, root)).items():
@@ -165,7 +165,7 @@ VALUES = st.recursive(
     ),
     max_leaves=6,
 )
-NAMES = sorted(schema.flat_schema()["properties"])
+NAMES = sorted(json_schema.flat_schema()["properties"])
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6), st.booleans())

@@ -3,8 +3,8 @@
 import pytest
 
 from fairway.errors import SpecError
-from fairway.spec.document import read_documents, render
-from fairway.spec.writer import flat_data, kubernetes_data
+from fairway.spec.text.document import read_documents, render
+from fairway.spec.text.writer import flat_data, kubernetes_data
 
 FLAT = """\
 kind: JobQueue

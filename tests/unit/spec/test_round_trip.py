@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.spec.document import read_data, read_documents, render
-from fairway.spec.writer import flat_data, kubernetes_data
+from fairway.spec.text.document import read_data, read_documents, render
+from fairway.spec.text.writer import flat_data, kubernetes_data
 
 
 @pytest.mark.parametrize("spelling", ["flat", "kubernetes"])

@@ -3,7 +3,7 @@
 import pytest
 
 from fairway.errors import SpecError
-from fairway.spec.document import read_documents, render
+from fairway.spec.text.document import read_documents, render
 
 FULL = """
 kind: ModelService

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairway.spec import condition
-from fairway.state.metric import Summary, direction, summarise
+from fairway.state.metric import MetricSummary, direction, summarise
 
 Points = list[tuple[float, int | None, dict[str, float]]]
 
 
-def summary(*points: tuple[float, int | None, float], attempt: int = 0, before: Summary | None = None) -> Summary:
+def summary(*points: tuple[float, int | None, float], attempt: int = 0, before: MetricSummary | None = None) -> MetricSummary:
     known = {} if before is None else {"m": before}
     return summarise(known, attempt, [(time, step, {"m": value}) for time, step, value in points])["m"]
 

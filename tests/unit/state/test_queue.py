@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.spec.document import read_documents
 from fairway.spec.queue import JobQueue
+from fairway.spec.text.document import read_documents
 from fairway.state.queue import Queue, admits, by_name, queue_of
 
 

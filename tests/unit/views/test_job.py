@@ -7,15 +7,15 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from fairway.state.job import Job
+from fairway.state.job import JobState
 from fairway.state.metric import summarise
 from fairway.state.phase import JobPhase
 from fairway.state.task import Task, TaskKey
-from fairway.testing.builders import a_job, a_role, a_task
-from fairway.views.detail import detail_text
-from fairway.views.flat import MASK, flat_spec, looks_secret
+from fairway.testing.builder.job_builder import a_job, a_role, a_task
 from fairway.views.job import job_view, split_attempts
-from fairway.views.output import to_json, to_yaml
+from fairway.views.job_document import MASK, flat_spec, looks_secret
+from fairway.views.job_page import detail_text
+from fairway.views.text.output_format import to_json, to_yaml
 
 
 def _names(tasks: list[Task]) -> list[str]:
@@ -49,7 +49,7 @@ def test_tasks_come_in_the_order_of_the_document() -> None:
     assert _names(current) == ["worker-2#0", "worker-10#0", "chief-0#0"]
 
 
-def test_a_run_on_the_wire(running: Job, running_tasks: list[Task], now: float) -> None:
+def test_a_run_on_the_wire(running: JobState, running_tasks: list[Task], now: float) -> None:
     view = msgspec.json.decode(to_json(job_view(running, running_tasks, now, folder="/f")))
     expected = {
         "name": "mnist-7", "namespace": "default", "series": "mnist", "number": 7, "phase": "Running", "framework": "pytorch",
@@ -69,13 +69,13 @@ def test_a_run_on_the_wire(running: Job, running_tasks: list[Task], now: float) 
     assert view["spec"]["name"] == "mnist"
 
 
-def test_a_line_of_a_list_is_short(running: Job, now: float) -> None:
+def test_a_line_of_a_list_is_short(running: JobState, now: float) -> None:
     view = msgspec.json.decode(to_json(job_view(running, [], now, tasks_too=False, spec_too=False)))
     assert {"tasks", "earlier", "spec"}.isdisjoint(view)
     assert (view["ready"], view["replicas"]) == (0, 2)
 
 
-def test_a_failed_task_shows_its_last_lines(failed: Job, failed_tasks: list[Task], now: float) -> None:
+def test_a_failed_task_shows_its_last_lines(failed: JobState, failed_tasks: list[Task], now: float) -> None:
     view = job_view(failed, failed_tasks, now)
     assert isinstance(view.tasks, tuple)
     assert isinstance(view.earlier, tuple)
@@ -85,7 +85,7 @@ def test_a_failed_task_shows_its_last_lines(failed: Job, failed_tasks: list[Task
     assert view.earlier[1].tail == "the first time"
 
 
-def test_metrics_that_are_no_numbers_are_null(running: Job, now: float) -> None:
+def test_metrics_that_are_no_numbers_are_null(running: JobState, now: float) -> None:
     sick = replace(running, progress=replace(running.progress, metrics={"loss": float("nan"), "lr": 0.1}))
     assert msgspec.json.decode(to_json(job_view(sick, [], now)))["progress"]["metrics"] == {"loss": None, "lr": 0.1}
 
@@ -114,19 +114,19 @@ def test_plain_names(name: str) -> None:
     assert not looks_secret(name)
 
 
-def test_more_memory_after_the_first_time_is_told(running: Job, now: float) -> None:
+def test_more_memory_after_the_first_time_is_told(running: JobState, now: float) -> None:
     view = job_view(replace(running, memory_factor=1.5), [], now)
     assert view.warnings == ("it ran out of memory, and now requests 1.5 times as much as the document says",)
 
 
-def test_a_long_run_without_a_checkpoint_is_told(running: Job, now: float) -> None:
+def test_a_long_run_without_a_checkpoint_is_told(running: JobState, now: float) -> None:
     unsaved = replace(running, started=now - 3600, progress=replace(running.progress, checkpoint_step=None))
     assert job_view(unsaved, [], now).warnings == ("no checkpoint in 1h: a restart would begin at 0",)
     assert job_view(replace(unsaved, phase=JobPhase.SUCCEEDED), [], now).warnings == ()
     assert job_view(replace(unsaved, started=now - 60), [], now).warnings == ()
 
 
-def test_yaml_is_for_people(failed: Job, failed_tasks: list[Task], now: float) -> None:
+def test_yaml_is_for_people(failed: JobState, failed_tasks: list[Task], now: float) -> None:
     text = to_yaml(job_view(failed, failed_tasks, now))
     assert text.startswith("name: mnist-7\nnamespace: default\nseries: mnist\n")
     assert "  tail: the first time\n" in text
@@ -143,7 +143,7 @@ def test_workers_of_one_launcher_are_one_task_with_processes() -> None:
     assert (two.replicas, two.processes) == (2, 2)
 
 
-def test_the_last_and_the_best_value_of_each_metric(running: Job, now: float) -> None:
+def test_the_last_and_the_best_value_of_each_metric(running: JobState, now: float) -> None:
     values = [(10, 0.9), (20, 0.3), (30, 0.5), (0, 0.7)]
     summaries = summarise({}, 0, [(float(time), step, {"loss": y, "gap": y}) for time, (step, y) in enumerate(values)])
     metrics = {"loss": 0.7, "gap": 0.7, "accuracy": 0.923}

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fairway.state.model import Lineage, ModelFile, ModelVersion, Signature, TensorSpec
-from fairway.views.model import PromotionView, model_diff, model_diff_text, model_text, model_view, models_text, promotion_text
-from fairway.views.table import Page
+from fairway.state.model import ModelFile, ModelLineage, ModelSignature, ModelVersion, TensorSpec
+from fairway.views.model import (
+    AliasPromotionView,
+    model_diff,
+    model_diff_text,
+    model_text,
+    model_view,
+    models_text,
+    promotion_text,
+)
+from fairway.views.text.table import TextPage
 
-LINEAGE = Lineage("default/mnist-7", "c" * 64, {"train": "mnist@3"}, {"python": "/venv"}, {"lr": "0.1"})
+LINEAGE = ModelLineage("default/mnist-7", "c" * 64, {"train": "mnist@3"}, {"python": "/venv"}, {"lr": "0.1"})
 FIRST = ModelVersion(
     "mnist", 1, "d" * 64, "onnx", 1, 1 << 20, 1000.0,
-    Signature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "", ()),)),
+    ModelSignature((TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "", ()),)),
     {"accuracy": 0.9}, LINEAGE, {"team": "nlp"}, ("champion",),
 )  # fmt: skip
 SECOND = replace(
@@ -19,7 +27,7 @@ SECOND = replace(
     version=2,
     digest="e" * 64,
     format="savedmodel",
-    signature=Signature((TensorSpec("x", "FP32", (-1, 8)),), ()),
+    signature=ModelSignature((TensorSpec("x", "FP32", (-1, 8)),), ()),
     metrics={"accuracy": 0.95, "loss": 0.1},
     lineage=replace(LINEAGE, run="team/mnist-8", code="f" * 64, data={}, parameters={"lr": "0.2"}, source="s3://b"),
     tags={},
@@ -29,7 +37,7 @@ FILES = (ModelFile("model.onnx", 10, "a" * 64),)
 
 
 def test_the_list_has_the_newest_first_and_shows_what_matters() -> None:
-    text = models_text([model_view(FIRST), model_view(SECOND)], 1060.0, Page(wide=True))
+    text = models_text([model_view(FIRST), model_view(SECOND)], 1060.0, TextPage(wide=True))
     title, second, first = text.splitlines()
     assert title.split() == ["NAME", "ALIASES", "FORMAT", "METRICS", "FROM", "SIZE", "AGE", "DIGEST", "TAGS"]
     assert second.startswith("mnist@2")
@@ -55,7 +63,7 @@ def test_one_version_tells_where_it_came_from() -> None:
         assert words in text
     many = tuple(ModelFile(f"{number:02}", 1, "a" * 64) for number in range(20))
     assert "and 8 more (-o wide)" in model_text(model_view(FIRST, files=many), 1060.0)
-    assert "19  1 B" in model_text(model_view(FIRST, files=many), 1060.0, Page(wide=True))
+    assert "19  1 B" in model_text(model_view(FIRST, files=many), 1060.0, TextPage(wide=True))
 
 
 def test_a_difference_names_every_thing_that_differs() -> None:
@@ -74,10 +82,10 @@ def test_a_difference_names_every_thing_that_differs() -> None:
 
 
 def test_a_promotion_says_from_where() -> None:
-    assert promotion_text(PromotionView("champion", "mnist@3", "")) == "mnist@3 is champion\n"
-    assert promotion_text(PromotionView("champion", "mnist@3", "mnist@2")) == "mnist@3 is champion, before it was mnist@2\n"
-    assert promotion_text(PromotionView("champion", "mnist@3", "mnist@3")) == "mnist@3 is champion already\n"
-    assert promotion_text(PromotionView("champion", "", "mnist@3")) == "mnist@3 is no longer champion\n"
+    assert promotion_text(AliasPromotionView("champion", "mnist@3", "")) == "mnist@3 is champion\n"
+    assert promotion_text(AliasPromotionView("champion", "mnist@3", "mnist@2")) == "mnist@3 is champion, before it was mnist@2\n"
+    assert promotion_text(AliasPromotionView("champion", "mnist@3", "mnist@3")) == "mnist@3 is champion already\n"
+    assert promotion_text(AliasPromotionView("champion", "", "mnist@3")) == "mnist@3 is no longer champion\n"
 
 
 def test_the_best_value_of_the_run_is_shown_beside_the_last() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fairway.state.queue import Queue, QueueStanding
-from fairway.testing.builders import a_queue
+from fairway.state.queue import Queue, QueueUsage
+from fairway.testing.builder.job_builder import a_queue
 from fairway.views.queue import difference, queue_text, queue_view, queues_text
-from fairway.views.table import Page
+from fairway.views.text.table import TextPage
 
 RICH = a_queue(
     weight="2.5",
@@ -17,7 +17,7 @@ RICH = a_queue(
     time_slice="1h",
     defaults={"priority": -5},
 )
-STANDING = QueueStanding(
+STANDING = QueueUsage(
     "research",
     running=3,
     waiting=12,
@@ -43,13 +43,13 @@ def test_numbers_are_in_the_units_of_people() -> None:
 
 
 def test_the_list() -> None:
-    views = [queue_view(Queue("default"), QueueStanding("default")), queue_view(RICH, STANDING)]
+    views = [queue_view(Queue("default"), QueueUsage("default")), queue_view(RICH, STANDING)]
     title, default, research = queues_text(views).splitlines()
     assert title.split() == ["NAME", "WEIGHT", "RUNNING", "WAITING", "SHARE", "USED", "BORROWED"]
     assert default == "default        1        0        0                  -"
     used = "9.5 gpu, 9.5/8 gpu:A100, 12/64 cpu, 2 GiB/1 TiB memory, 0/2 rdma/hca"
     assert research == f"research     2.5        3       12  59.4% of gpu:A100  {used}  1.5 gpu:A100"
-    wide = queues_text(views, Page(wide=True)).splitlines()
+    wide = queues_text(views, TextPage(wide=True)).splitlines()
     assert wide[0].split()[-5:] == ["USAGE", "BORROW", "SLICE", "TIMEOUT", "MEMBERS"]
     assert wide[2].endswith("1234.5  yes     1h     3d       group:nlp user:ann")
 
@@ -66,7 +66,7 @@ def test_one_queue() -> None:
         "  gpu:A100    9.5      8       1.5",
     ):
         assert line in text, text
-    assert queue_text(queue_view(Queue("default", borrow=False), QueueStanding("default"))) == (
+    assert queue_text(queue_view(Queue("default", borrow=False), QueueUsage("default"))) == (
         "default\n"
         "  weight      1\n"
         "  members     *\n"

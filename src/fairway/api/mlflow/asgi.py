@@ -9,21 +9,21 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fairway.api.mlflow.answers import answer
-from fairway.api.mlflow.artifacts import ArtifactFiles
-from fairway.api.mlflow.experiments import Experiments
-from fairway.api.mlflow.history import Histories
-from fairway.api.mlflow.logged import LoggedModels
-from fairway.api.mlflow.registry.models import RegisteredModels
-from fairway.api.mlflow.registry.versions import ModelVersions
-from fairway.api.mlflow.routing import Handler
-from fairway.api.mlflow.runs import Runs
+from fairway.api.http.error import describe
+from fairway.api.mlflow.artifact import ArtifactRoutes
+from fairway.api.mlflow.experiment import ExperimentRoutes
+from fairway.api.mlflow.logged_model import LoggedModelRoutes
+from fairway.api.mlflow.metric import MetricHistoryRoutes
+from fairway.api.mlflow.registry.model import RegisteredModelRoutes
+from fairway.api.mlflow.registry.version import ModelVersionRoutes
+from fairway.api.mlflow.response import answer
+from fairway.api.mlflow.route import Handler
+from fairway.api.mlflow.run import TrackedRunRoutes
 from fairway.api.mlflow.token import speaker_of
-from fairway.api.mlflow.unavailable import unavailable
-from fairway.api.problems import describe
-from fairway.app.tracking import Speaker
-from fairway.app.tracking_models import TrackedModels
-from fairway.app.tracking_versions import TrackedVersions
+from fairway.api.mlflow.unsupported import unavailable
+from fairway.app.tracking.model import TrackedModelUseCases
+from fairway.app.tracking.model_version import TrackedVersionUseCases
+from fairway.app.tracking.run import TokenCaller
 from fairway.errors import BugError, ConflictError, DeniedError, FairwayError, NotFoundError, UnavailableError
 
 ROOTS = ("/api/2.0", "/ajax-api/2.0", "/api/3.0", "/ajax-api/3.0")
@@ -37,38 +37,38 @@ _CODES: tuple[tuple[type[FairwayError], str, int], ...] = (
 )
 
 
-def make_mlflow(models: TrackedModels, secret: bytes, is_there: Callable[[Speaker], bool]) -> ASGIApp:
+def make_mlflow(models: TrackedModelUseCases, secret: bytes, is_there: Callable[[TokenCaller], bool]) -> ASGIApp:
     """Build the application. `is_there` returns whether the caller still exists: the token of a deleted run is rejected."""
     routes: list[BaseRoute] = [
         Route(f"{root}/{path}", handler, methods=[method])
         for root in ROOTS
         for (method, path), handler in all_routes(models).items()
     ]
-    return Gate(Router(routes, redirect_slashes=False, default=_nothing_here), secret, is_there)
+    return TokenGate(Router(routes, redirect_slashes=False, default=_nothing_here), secret, is_there)
 
 
-def all_routes(models: TrackedModels) -> dict[tuple[str, str], Handler]:
+def all_routes(models: TrackedModelUseCases) -> dict[tuple[str, str], Handler]:
     """Return every route by method and path below `/api/2.0/`. A test checks the permissions of a run's token against a table."""
     tracking = models.tracking
-    changes = TrackedVersions(models, models.registry)
+    changes = TrackedVersionUseCases(models, models.registry)
     tables = (
-        Experiments(tracking).routes(),
-        Runs(models).routes(),
-        Histories(tracking).routes(),
-        LoggedModels(models).routes(),
-        RegisteredModels(models, changes).routes(),
-        ModelVersions(models, changes).routes(),
+        ExperimentRoutes(tracking).routes(),
+        TrackedRunRoutes(models).routes(),
+        MetricHistoryRoutes(tracking).routes(),
+        LoggedModelRoutes(models).routes(),
+        RegisteredModelRoutes(models, changes).routes(),
+        ModelVersionRoutes(models, changes).routes(),
     )
     routes: dict[tuple[str, str], Handler] = {
         (method, f"mlflow/{path}"): handler for table in tables for (method, path), handler in table.items()
     }
-    return routes | ArtifactFiles(models).routes()
+    return routes | ArtifactRoutes(models).routes()
 
 
-class Gate:
+class TokenGate:
     """Wraps all routes: authenticates the caller, and reports errors in the format of the protocol."""
 
-    def __init__(self, app: ASGIApp, secret: bytes, is_there: Callable[[Speaker], bool]) -> None:
+    def __init__(self, app: ASGIApp, secret: bytes, is_there: Callable[[TokenCaller], bool]) -> None:
         self._app = app
         self._secret = secret
         self._is_there = is_there
@@ -99,7 +99,7 @@ class Gate:
                 raise
             await _answer_to(problem, scope)(scope, receive, send)
 
-    def _speaker(self, scope: Scope) -> Speaker | None:
+    def _speaker(self, scope: Scope) -> TokenCaller | None:
         header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         kind, _, token = header.decode("latin-1").partition(" ")
         speaker = speaker_of(self._secret, token.strip()) if kind.lower() == "bearer" else None

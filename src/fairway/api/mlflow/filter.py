@@ -32,7 +32,7 @@ _LONGEST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class FilterClause:
     """One comparison."""
 
     group: str
@@ -101,7 +101,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchSchema:
     """The fields of the searched objects. A filter with any other field is refused: it would silently match nothing."""
 
     attributes: Mapping[str, type]
@@ -109,7 +109,7 @@ class Searched:
     groups: tuple[str, ...] = ()
     """The groups that the objects have: `metrics`, `params`, `tags`, `datasets`."""
 
-    def check(self, clause: Clause) -> None:
+    def check(self, clause: FilterClause) -> None:
         """Raise `UsageError` for a comparison that makes no sense."""
         self.check_key(clause.group, clause.name)
         kind = self.attributes[clause.name] if clause.group == "attributes" else int if clause.group == "metrics" else str
@@ -141,11 +141,11 @@ _OF_TEXTS = ("=", "!=", "LIKE", "ILIKE", "IS NULL", "IS NOT NULL")
 _OF_NAMES = ("=", "!=", "LIKE", "ILIKE", "IN", "NOT IN")
 
 
-def read_filter(text: str, searched: Searched | None = None) -> tuple[Clause, ...]:
+def read_filter(text: str, searched: SearchSchema | None = None) -> tuple[FilterClause, ...]:
     """Return the comparisons of a filter, all of which must hold."""
     if not text.strip():
         return ()
-    reader = _Reader(text)
+    reader = _FilterParser(text)
     clauses = [reader.clause()]
     while not reader.at_end:
         reader.word("AND")
@@ -157,7 +157,7 @@ def read_filter(text: str, searched: Searched | None = None) -> tuple[Clause, ..
 
 
 def ordered(
-    things: Sequence[Any], orders: Sequence[str], values: Callable[[Any], Values], searched: Searched | None = None
+    things: Sequence[Any], orders: Sequence[str], values: Callable[[Any], Values], searched: SearchSchema | None = None
 ) -> list[Any]:
     """Sort by the given orders, the first being the most significant; NaN, and then missing values, come last."""
     result = list(things)
@@ -181,7 +181,7 @@ def _single(value: Any) -> Any:
 
 def _read_order(text: str) -> tuple[str, str, bool]:
     """Return the group, the name, and whether the order is descending."""
-    reader = _Reader(text)
+    reader = _FilterParser(text)
     group, name = reader.key()
     down = not reader.at_end and reader.word("ASC", "DESC") == "DESC"
     reader.end()
@@ -196,7 +196,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-class _Reader:
+class _FilterParser:
     """Parses a filter from left to right."""
 
     def __init__(self, text: str) -> None:
@@ -225,23 +225,23 @@ class _Reader:
         if not self.at_end:
             raise self._wrong()
 
-    def clause(self) -> Clause:
+    def clause(self) -> FilterClause:
         """Read the next comparison."""
         group, name = self.key()
         kind, operator = self._take("op", "word")
         operator = {"<>": "!="}.get(operator, operator.upper())
         if operator == "IS":
             operator = "IS NOT NULL" if self.word("NOT", "NULL") == "NOT" and self.word("NULL") else "IS NULL"
-            return Clause(group, name, operator, None)
+            return FilterClause(group, name, operator, None)
         if operator == "NOT":
             self.word("IN")
             operator = "NOT IN"
         if operator not in _COMPARE:
             raise self._wrong()
         if operator.endswith("IN"):
-            return Clause(group, name, operator, self._several())
+            return FilterClause(group, name, operator, self._several())
         kind, value = self._take("text", "number")
-        return Clause(group, name, operator, float(value) if kind == "number" else _unquoted(value))
+        return FilterClause(group, name, operator, float(value) if kind == "number" else _unquoted(value))
 
     def key(self) -> tuple[str, str]:
         """Read the field of a comparison: its group and its name."""

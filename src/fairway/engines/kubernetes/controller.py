@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from fairway.engines.kubernetes.client import errors
-from fairway.engines.kubernetes.workqueue import WorkQueue
+from fairway.engines.kubernetes.work_queue import WorkQueue
 
 Work = Callable[[str], Awaitable[float | None]]
 """Reconcile the object that the key names. Returns after how many seconds to do so again, or None."""
@@ -15,7 +15,7 @@ Work = Callable[[str], Awaitable[float | None]]
 _log = logging.getLogger(__name__)
 
 
-class Controller:
+class KeyController:
     """Processes every key that is added: never one key twice at the same time, and `hands` keys concurrently."""
 
     def __init__(

@@ -10,36 +10,36 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fairway.app import crash
-from fairway.app.ports import Clock, LogChunk, LogQuery, Observation, TaskInside, TaskUsage
-from fairway.devices.probe import Probe
-from fairway.devices.sharing import Sharing
-from fairway.engines.local import machine, usage
-from fairway.engines.local.binding import Binder, Reveal, Tracks
-from fairway.engines.local.devicelocks import DeviceLocks
-from fairway.engines.local.evicting import CANNOT_RUN, Evictor
-from fairway.engines.local.folders import Home
-from fairway.engines.local.inside import Insides
-from fairway.engines.local.kept import RunRecords
-from fairway.engines.local.machinefolder import MachineFolder
-from fairway.engines.local.observing import Observer
-from fairway.engines.local.output.logs import LogReader, removed_bytes
-from fairway.engines.local.output.metrics import Meter
-from fairway.engines.local.ports import Ports
-from fairway.engines.local.provision.callers import forget_environment
-from fairway.engines.local.provision.preparing import Prepares, Preparing
-from fairway.engines.local.spares import Spares
-from fairway.engines.local.spawner import Answer, Spawner
-from fairway.engines.local.supervision import record
-from fairway.engines.local.vigil import Vigil
+from fairway.app.port.port import Clock, LogChunk, LogQuery, Observation, TaskSite, TaskUsage
+from fairway.app.system import crash_point
+from fairway.devices.device_probe import DeviceProbe
+from fairway.devices.mps_service import MpsService
+from fairway.engines.local import machine_capacity, task_usage
+from fairway.engines.local.device_lock import DeviceLocks
+from fairway.engines.local.fork_server_client import ForkServerClient, SpawnAnswer
+from fairway.engines.local.gang_binder import Reveal, TaskGangBinder, Tracks
+from fairway.engines.local.home import EngineHome
+from fairway.engines.local.machine_folder import MachineFolder
+from fairway.engines.local.output.log_reader import LogReader, removed_bytes
+from fairway.engines.local.output.metric_reader import MetricReader
+from fairway.engines.local.port_lease import PortLeases
+from fairway.engines.local.provision.caller_environment import forget_environment
+from fairway.engines.local.provision.preparation import Preparations, PreparerPort
+from fairway.engines.local.run_record import RunRecordWriter
+from fairway.engines.local.spare_interpreter import SpareInterpreters
+from fairway.engines.local.supervision import attempt_record
+from fairway.engines.local.supervisor_watch import SupervisorWatch
+from fairway.engines.local.task_access import TaskAccess
+from fairway.engines.local.task_evictor import CANNOT_RUN, TaskEvictor
+from fairway.engines.local.task_observer import TaskObserver
 from fairway.errors import BugError, FairwayError, SpecError, UsageError
-from fairway.launch.tracking import TOKEN
+from fairway.launch.mlflow import TOKEN
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
-from fairway.runtime import contract
-from fairway.state.job import Job, JobKey
-from fairway.state.node import Device, Node
+from fairway.runtime import task_contract
+from fairway.state.job import JobKey, JobState
+from fairway.state.node import ClusterNode, NodeDevice
 from fairway.state.phase import TaskPhase
-from fairway.state.task import Exit, TaskKey, TaskReport
+from fairway.state.task import TaskExit, TaskKey, TaskReport
 
 WARNINGS = "machine-warnings.json"
 """File in the home: warnings about ignored files of other users in the machine's shared folder."""
@@ -55,12 +55,12 @@ class LocalEngine:
 
     def __init__(
         self,
-        home: Home,
+        home: EngineHome,
         *,
         machine_folder: Path,
         node_name: str,
-        probe: Probe,
-        preparer: Prepares,
+        probe: DeviceProbe,
+        preparer: PreparerPort,
         reveal: Reveal,
         clock: Clock,
         cpus: float | None = None,
@@ -78,21 +78,21 @@ class LocalEngine:
         self._reveal = reveal
         self._tracks = tracks
         self._wake: Callable[[], None] = lambda: None
-        self._devices: tuple[Device, ...] = ()
+        self._devices: tuple[NodeDevice, ...] = ()
         self._machine = MachineFolder(machine_folder)
         self._device_locks = DeviceLocks(self._machine, home.name)
         self._warned: tuple[str, ...] | None = None
-        self._spawner = Spawner()
-        self._spares = Spares(self._spawner, clock)
-        self._preparing = Preparing(preparer, lambda: self._wake())
-        self._observer = Observer(home, clock)
-        self._evictor = Evictor(home, self._observer, clock)
-        self._sharing = Sharing(self._sharing_folder, probe.service)
-        self._binder = Binder(
+        self._spawner = ForkServerClient()
+        self._spares = SpareInterpreters(self._spawner, clock)
+        self._preparing = Preparations(preparer, lambda: self._wake())
+        self._observer = TaskObserver(home, clock)
+        self._evictor = TaskEvictor(home, self._observer, clock)
+        self._sharing = MpsService(self._sharing_folder, probe.service)
+        self._binder = TaskGangBinder(
             home,
             self._spawner,
             self._spares,
-            Ports(self._machine),
+            PortLeases(self._machine),
             self._device_locks,
             reveal,
             umask,
@@ -102,14 +102,14 @@ class LocalEngine:
             held,
             clock,
         )
-        self._records = RunRecords(home)
+        self._records = RunRecordWriter(home)
         self.forgetting: Callable[[JobKey], None] = lambda _key: None
         """Called before anything of a run is removed."""
         self._reader = LogReader(home)
-        self._meter = Meter(home)
-        self.activity = usage.Activity(home)
-        self._insides = Insides(home)
-        self._vigil = Vigil(lambda: self._wake())
+        self._meter = MetricReader(home)
+        self.activity = task_usage.RankActivity(home)
+        self._insides = TaskAccess(home)
+        self._vigil = SupervisorWatch(lambda: self._wake())
         self._refreshing: asyncio.TimerHandle | None = None
         self.is_over: Callable[[JobKey], bool] | None = None
         """Returns whether a run is over; set by the application. Without it, a run is over when none of its tasks runs."""
@@ -132,7 +132,7 @@ class LocalEngine:
         self._spares.close()
         self._spawner.close()
 
-    async def nodes(self) -> tuple[Node, ...]:
+    async def nodes(self) -> tuple[ClusterNode, ...]:
         """Return this machine as the only node."""
         devices = await asyncio.to_thread(self._probe.devices, self._is_ours)
         holders = self._device_locks.foreign_holders([device.uuid for device in devices])
@@ -140,8 +140,8 @@ class LocalEngine:
         if self._sharing.started and not any(self._device_locks.is_shared(device.uuid) for device in devices):
             await asyncio.to_thread(self._sharing.end)
         self._note_warnings()
-        cpus = self._cpus if self._cpus is not None else machine.cpu_count()
-        return (Node(self._node_name, cpus, machine.memory_bytes(), self._devices, dict(self._other)),)
+        cpus = self._cpus if self._cpus is not None else machine_capacity.cpu_count()
+        return (ClusterNode(self._node_name, cpus, machine_capacity.memory_bytes(), self._devices, dict(self._other)),)
 
     async def perform(self, actions: Sequence[Action]) -> list[TaskReport]:
         """Carry out the actions, in order; return the latest report of each task."""
@@ -155,7 +155,7 @@ class LocalEngine:
         """Return the state of each task, from the disk and from its preparation."""
         return [await self._look(key) for key in keys]
 
-    async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
+    async def measure(self, jobs: Iterable[JobState]) -> list[Observation]:
         """Return new metrics and checkpoints of these runs. Healthy runs get spare interpreters when they are due."""
         jobs = list(jobs)
         await self._spares.tend(jobs)
@@ -167,7 +167,7 @@ class LocalEngine:
                 observations[key] = replace(observations.get(key) or Observation(key), ranks=ranks, removed=removed)
         return list(observations.values())
 
-    def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
+    def logs(self, job: JobState, query: LogQuery) -> AsyncIterator[LogChunk]:
         """Yield the output of a run's tasks, without the values of its secrets."""
         return self._reader.read(job, query, lambda: self._run_is_over(job), self._masked(job))
 
@@ -192,13 +192,13 @@ class LocalEngine:
         """Pass the window size to a running task's terminal."""
         await asyncio.to_thread(self._insides.resize, key, rows, columns)
 
-    async def inside(self, key: TaskKey) -> TaskInside:
+    async def inside(self, key: TaskKey) -> TaskSite:
         """Return folder and environment of a running task."""
         return await asyncio.to_thread(self._insides.look, key)
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
         """Return what running tasks use, from two measurements shortly after each other."""
-        return await usage.look(self._home, keys, self._probe.use)
+        return await task_usage.look(self._home, keys, self._probe.use)
 
     async def _perform(self, action: Action) -> list[TaskReport]:
         if isinstance(action, CreateTask):
@@ -219,7 +219,7 @@ class LocalEngine:
         self._home.make_job(action.job.key)
         # Written before the attempt is created: the record in the folder is never older than its attempts.
         self._records.write(action.job)
-        with crash.reach("engine.create"):
+        with crash_point.reach("engine.create"):
             fresh = self._home.make_attempt(action.task.key)
         # A new folder has no state to read.
         report = TaskReport(action.task.key, TaskPhase.PENDING) if fresh else await self._look(action.task.key)
@@ -255,7 +255,7 @@ class LocalEngine:
             return [self._evictor.give_up(task.key, problem.message) for task in action.tasks]
         return [replace(report, ready=True, message=_words(problem)) for report in reports]
 
-    async def _begun(self, key: TaskKey, answer: Answer) -> TaskReport:
+    async def _begun(self, key: TaskKey, answer: SpawnAnswer) -> TaskReport:
         """Return the report of a task from its supervisor's answer; without an answer, from its folder."""
         if answer.supervisor is None:
             return await self._look(key)
@@ -263,7 +263,7 @@ class LocalEngine:
         self._vigil.watch(report, answer.supervisor)
         return report
 
-    def note_end(self, job: Job) -> None:
+    def note_end(self, job: JobState) -> None:
         """Write the record of a finished run into its folder."""
         self._records.write(job)
         self._records.forget(job.key)
@@ -292,7 +292,7 @@ class LocalEngine:
             return report
         problem = self._preparing.problem(report.key.run)
         if problem is not None:
-            exit_ = Exit(code=CANNOT_RUN)
+            exit_ = TaskExit(code=CANNOT_RUN)
             return replace(report, phase=TaskPhase.FAILED, exit=exit_, finished=self._clock.now(), message=_words(problem))
         message = self._preparing.said(report.key.run)
         return replace(report, ready=not self._preparing.busy(report.key.run), message=message)
@@ -302,7 +302,7 @@ class LocalEngine:
         try:
             if os.stat(f"/proc/{pid}").st_uid != os.getuid():
                 return False
-            return f"{contract.ATTEMPT_DIR}={self._home.path}/".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+            return f"{task_contract.ATTEMPT_DIR}={self._home.path}/".encode() in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             return False
 
@@ -311,7 +311,7 @@ class LocalEngine:
         warnings = self._machine.warnings
         if warnings != self._warned:
             with contextlib.suppress(OSError):
-                record.write_record(str(self._home.path), WARNINGS, {"warnings": list(warnings)})
+                attempt_record.write_record(str(self._home.path), WARNINGS, {"warnings": list(warnings)})
                 self._warned = warnings
 
     def _sharing_folder(self) -> Path:
@@ -331,16 +331,16 @@ class LocalEngine:
         self._machine.refresh()
         self._refreshing = asyncio.get_running_loop().call_later(REFRESH_EVERY, self._refresh_locks)
 
-    def _run_is_over(self, job: Job) -> bool:
+    def _run_is_over(self, job: JobState) -> bool:
         if job.phase.over or self.is_over is None:
             return job.phase.over or not self._evictor.anything_runs(job.key)
         return self.is_over(job.key)
 
-    def _masked(self, job: Job) -> tuple[bytes, ...]:
+    def _masked(self, job: JobState) -> tuple[bytes, ...]:
         token = self._tracks(job).get(TOKEN, "").encode()
         return (*self._secret_values(job), token) if token else self._secret_values(job)
 
-    def _secret_values(self, job: Job) -> tuple[bytes, ...]:
+    def _secret_values(self, job: JobState) -> tuple[bytes, ...]:
         if not job.spec.secrets:
             return ()
         try:

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from fairway.engines.simulated.behaviour import Behaviour, Script
-from fairway.engines.simulated.clock import VirtualClock
-from fairway.engines.simulated.effort import Effort, Saved
-from fairway.engines.simulated.room import Room
-from fairway.plan.gang import smallest_sizes
+from fairway.engines.simulated.attempt_progress import AttemptProgress, SimulatedCheckpoint
+from fairway.engines.simulated.node_capacity import NodeCapacity
+from fairway.engines.simulated.task_behaviour import Script, TaskBehaviour
+from fairway.engines.simulated.virtual_clock import VirtualClock
+from fairway.plan.task_expansion import smallest_sizes
 from fairway.spec.job import RestartScope
-from fairway.state.job import Job, JobKey
-from fairway.state.node import Node
+from fairway.state.job import JobKey, JobState
+from fairway.state.node import ClusterNode
 from fairway.state.phase import TaskPhase
-from fairway.state.task import Exit, Task, TaskKey, TaskReport
+from fairway.state.task import Task, TaskExit, TaskKey, TaskReport
 
 NO_PROGRAM = 127
 TERMINATED, KILLED = 15, 9
@@ -25,17 +25,17 @@ FIRST_PORT = 20000
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class TaskEnding:
     """How a task will end, unless another event comes first."""
 
     at: float
     phase: TaskPhase
-    exit: Exit | None = None
+    exit: TaskExit | None = None
     message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class WorkLoss:
     """Work that has to be repeated because an attempt was cut short."""
 
     run: JobKey
@@ -46,20 +46,20 @@ class Loss:
 
 
 @dataclass(slots=True)
-class Life:
+class SimulatedTask:
     """One attempt of a task."""
 
     key: TaskKey
-    behaviour: Behaviour
+    behaviour: TaskBehaviour
     ready_at: float
     phase: TaskPhase = TaskPhase.PENDING
     started: float | None = None
     address: str | None = None
     task: Task | None = None
     """The task as it was bound."""
-    effort: Effort | None = None
-    next: Ending | None = None
-    end: Ending | None = None
+    effort: AttemptProgress | None = None
+    next: TaskEnding | None = None
+    end: TaskEnding | None = None
 
     @property
     def due(self) -> float | None:
@@ -80,17 +80,17 @@ class Life:
 
 
 @dataclass(slots=True)
-class Run:
+class SimulatedRun:
     """The state of a run."""
 
-    lives: dict[TaskKey, Life] = field(default_factory=dict)
-    efforts: dict[int, Effort] = field(default_factory=dict)
+    lives: dict[TaskKey, SimulatedTask] = field(default_factory=dict)
+    efforts: dict[int, AttemptProgress] = field(default_factory=dict)
     """By attempt."""
     told: int = 0
     """The step that was reported last."""
     logs_gone: bool = False
 
-    def saved(self, now: float) -> Saved | None:
+    def saved(self, now: float) -> SimulatedCheckpoint | None:
         """Return the newest checkpoint."""
         return self.efforts[max(self.efforts)].saved(now) if self.efforts else None
 
@@ -98,12 +98,12 @@ class Run:
 class SimulatedCluster:
     """Nodes, tasks and their clock. Deterministic: the same calls give the same history."""
 
-    def __init__(self, nodes: Iterable[Node], script: Script, clock: VirtualClock | None = None) -> None:
+    def __init__(self, nodes: Iterable[ClusterNode], script: Script, clock: VirtualClock | None = None) -> None:
         self.clock = clock or VirtualClock()
-        self.room = Room(nodes)
-        self.runs: dict[JobKey, Run] = {}
+        self.room = NodeCapacity(nodes)
+        self.runs: dict[JobKey, SimulatedRun] = {}
         self.starts: Counter[TaskKey] = Counter()
-        self.losses: list[Loss] = []
+        self.losses: list[WorkLoss] = []
         self.refusals: list[str] = []
         """Why gangs could not be bound: a planner that tracks what is taken causes none."""
         self.listeners: list[Callable[[], None]] = []
@@ -139,7 +139,7 @@ class SimulatedCluster:
         for listener in self.listeners:
             listener()
 
-    def put_node(self, node: Node) -> None:
+    def put_node(self, node: ClusterNode) -> None:
         """Add or change a node."""
         self.room.nodes[node.name] = node
         self.tell()
@@ -148,7 +148,7 @@ class SimulatedCluster:
         """Remove a node; its tasks are lost."""
         for life in [life for run in self.runs.values() for life in run.lives.values() if life.phase is TaskPhase.RUNNING]:
             if life.task is not None and life.task.node == name:
-                self._finish(life, Ending(self.clock.now(), TaskPhase.LOST, message=f"node {name} is gone"))
+                self._finish(life, TaskEnding(self.clock.now(), TaskPhase.LOST, message=f"node {name} is gone"))
         del self.room.nodes[name]
         self.tell()
 
@@ -157,16 +157,16 @@ class SimulatedCluster:
         life = self._find(key)
         return TaskReport(key, TaskPhase.LOST) if life is None else life.report(self.clock.now())
 
-    def create(self, job: Job, task: Task) -> None:
+    def create(self, job: JobState, task: Task) -> None:
         """Create the task, if it does not exist."""
-        run = self.runs.setdefault(job.key, Run())
+        run = self.runs.setdefault(job.key, SimulatedRun())
         if task.key not in run.lives:
             behaviour = self._script(job, task.key)
-            life = run.lives[task.key] = Life(task.key, behaviour, self.clock.now() + behaviour.preparing)
+            life = run.lives[task.key] = SimulatedTask(task.key, behaviour, self.clock.now() + behaviour.preparing)
             if behaviour.preparing:
                 heapq.heappush(self._times, (life.ready_at, task.key))
 
-    def bind(self, job: Job, tasks: Sequence[Task]) -> str:
+    def bind(self, job: JobState, tasks: Sequence[Task]) -> str:
         """Start all of the tasks or none; return the reason for none. They must be pending and ready."""
         why = self.room.take(job, tasks)
         if why:
@@ -183,11 +183,11 @@ class SimulatedCluster:
             return
         now, wants = self.clock.now(), life.behaviour.leaves_after
         if life.phase is TaskPhase.PENDING:
-            self._finish(life, Ending(now, TaskPhase.STOPPED, message="never started"))
+            self._finish(life, TaskEnding(now, TaskPhase.STOPPED, message="never started"))
             return
         goes = wants <= grace and grace > 0
-        killed = Exit(None, TERMINATED if goes else KILLED, by_us=True)
-        ending = Ending(now + min(wants, grace), TaskPhase.STOPPED, killed)
+        killed = TaskExit(None, TERMINATED if goes else KILLED, by_us=True)
+        ending = TaskEnding(now + min(wants, grace), TaskPhase.STOPPED, killed)
         self._halt(life, saves=goes and life.behaviour.saves_on_leaving)
         if life.next is None or ending.at < life.next.at:
             self._expect(life, ending)
@@ -198,7 +198,7 @@ class SimulatedCluster:
         if life is not None and life.phase is TaskPhase.RUNNING and life.behaviour.leaves_after < inf:
             at = self.clock.now() + life.behaviour.leaves_after
             if life.next is None or at < life.next.at:
-                self._expect(life, Ending(at, TaskPhase.SUCCEEDED, Exit(0)))
+                self._expect(life, TaskEnding(at, TaskPhase.SUCCEEDED, TaskExit(0)))
 
     def forget(self, key: JobKey) -> None:
         """Forget a run."""
@@ -206,11 +206,11 @@ class SimulatedCluster:
         for life in run.lives.values() if run is not None else ():
             self.room.give(life.key)
 
-    def _find(self, key: TaskKey) -> Life | None:
+    def _find(self, key: TaskKey) -> SimulatedTask | None:
         run = self.runs.get(key.run)
         return run.lives.get(key) if run is not None else None
 
-    def _begin(self, job: Job, task: Task) -> None:
+    def _begin(self, job: JobState, task: Task) -> None:
         run, now = self.runs[job.key], self.clock.now()
         life = run.lives[task.key]
         self.starts[task.key] += 1
@@ -218,7 +218,7 @@ class SimulatedCluster:
         life.address = f"{task.node}:{FIRST_PORT + self.starts.total()}"
         effort = run.efforts.get(task.key.attempt)
         if effort is None:
-            effort = Effort(
+            effort = AttemptProgress(
                 began=now + life.behaviour.startup,
                 before=run.saved(now),
                 speed=_speed(job),
@@ -231,14 +231,14 @@ class SimulatedCluster:
         if ending is not None:
             self._expect(life, ending)
 
-    def _expect(self, life: Life, ending: Ending) -> None:
+    def _expect(self, life: SimulatedTask, ending: TaskEnding) -> None:
         if ending.at <= self.clock.now():
             self._finish(life, ending)
             return
         life.next = ending
         heapq.heappush(self._times, (ending.at, life.key))
 
-    def _finish(self, life: Life, ending: Ending) -> None:
+    def _finish(self, life: SimulatedTask, ending: TaskEnding) -> None:
         life.end, life.next, life.phase = ending, None, ending.phase
         self.room.give(life.key)
         if ending.phase is TaskPhase.SUCCEEDED and life.effort is not None:
@@ -246,7 +246,7 @@ class SimulatedCluster:
         elif ending.phase is not TaskPhase.SUCCEEDED:
             self._halt(life)
 
-    def _halt(self, life: Life, *, saves: bool = False) -> None:
+    def _halt(self, life: SimulatedTask, *, saves: bool = False) -> None:
         effort, now = life.effort, self.clock.now()
         if effort is None:
             return
@@ -255,32 +255,32 @@ class SimulatedCluster:
             return
         lost_seconds = effort.halt(now, saves=saves)
         if lost_seconds > 0:
-            self.losses.append(Loss(life.key.run, life.key.attempt, now, lost_seconds))
+            self.losses.append(WorkLoss(life.key.run, life.key.attempt, now, lost_seconds))
         for other in others:
             # The remaining tasks wait for this one forever, until they are told to leave.
             if other.next is not None and not (other.next.exit and other.next.exit.by_us):
                 other.next = None
 
 
-def _speed(job: Job) -> float:
+def _speed(job: JobState) -> float:
     """Return the gang's speed relative to its least size."""
     least = sum(smallest_sizes(job.spec).values())
     return max(1.0, sum(job.sizes.values()) / least) if least else 1.0
 
 
-def _natural(life: Life, effort: Effort, now: float) -> Ending | None:
+def _natural(life: SimulatedTask, effort: AttemptProgress, now: float) -> TaskEnding | None:
     """Return how the task ends without outside events."""
     behaviour = life.behaviour
     if behaviour.missing:
-        return Ending(now, TaskPhase.FAILED, Exit(NO_PROGRAM), "its program does not exist")
+        return TaskEnding(now, TaskPhase.FAILED, TaskExit(NO_PROGRAM), "its program does not exist")
     if effort.halted < inf:
         return None
     works_until = effort.began + effort.left_of(behaviour.work)
     phase = TaskPhase.SUCCEEDED if behaviour.exit_code == 0 else TaskPhase.FAILED
     endings = [
-        Ending(works_until, phase, Exit(behaviour.exit_code)),
-        Ending(now + behaviour.fails_after, TaskPhase.FAILED, Exit(1)),
-        Ending(now + behaviour.lost_after, TaskPhase.LOST, None, "nobody knows what became of it"),
+        TaskEnding(works_until, phase, TaskExit(behaviour.exit_code)),
+        TaskEnding(now + behaviour.fails_after, TaskPhase.FAILED, TaskExit(1)),
+        TaskEnding(now + behaviour.lost_after, TaskPhase.LOST, None, "nobody knows what became of it"),
     ]
     first = min(endings, key=lambda way: way.at)
     return first if first.at < inf else None

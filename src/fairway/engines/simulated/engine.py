@@ -6,15 +6,15 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-from fairway.app.ports import LogChunk, LogQuery, MetricPoint, Observation, TaskInside, TaskUsage
-from fairway.engines.simulated.cluster import Life, Run, SimulatedCluster
+from fairway.app.port.port import LogChunk, LogQuery, MetricPoint, Observation, TaskSite, TaskUsage
+from fairway.engines.simulated.cluster import SimulatedCluster, SimulatedRun, SimulatedTask
 from fairway.errors import ConflictError
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
-from fairway.state.job import Job, JobKey
-from fairway.state.node import Node
+from fairway.state.job import JobKey, JobState
+from fairway.state.node import ClusterNode
 from fairway.state.phase import TaskPhase
 from fairway.state.task import TaskKey, TaskReport
-from fairway.units.roles import leader
+from fairway.units.role import leader
 
 SMALLEST_MEMORY = 1 << 20
 """Memory usage of a task that requests none."""
@@ -38,7 +38,7 @@ class SimulatedEngine:
         if self._wake in self._cluster.listeners:
             self._cluster.listeners.remove(self._wake)
 
-    async def nodes(self) -> tuple[Node, ...]:
+    async def nodes(self) -> tuple[ClusterNode, ...]:
         """Return the present nodes."""
         return tuple(self._cluster.room.nodes.values())
 
@@ -54,12 +54,12 @@ class SimulatedEngine:
         """Return the state of each task."""
         return [self._cluster.look(key) for key in keys]
 
-    async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
+    async def measure(self, jobs: Iterable[JobState]) -> list[Observation]:
         """Return the progress of these runs, and their newest checkpoints."""
         observations = [self._measure(job, self._cluster.runs.get(job.key)) for job in jobs]
         return [observation for observation in observations if observation is not None]
 
-    async def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
+    async def logs(self, job: JobState, query: LogQuery) -> AsyncIterator[LogChunk]:
         """Yield what the tasks printed: all of it as soon as they run."""
         yielded: set[TaskKey] = set()
         while True:
@@ -88,12 +88,12 @@ class SimulatedEngine:
     async def resize(self, key: TaskKey, rows: int, columns: int) -> None:
         """Do nothing: simulated tasks have no window."""
 
-    async def inside(self, key: TaskKey) -> TaskInside:
+    async def inside(self, key: TaskKey) -> TaskSite:
         """Return a placeholder: there is no folder, and the environment only names the task."""
         if self._cluster.look(key).phase is not TaskPhase.RUNNING:
             message = f"{key.task} of {key.job} is not running"
             raise ConflictError(message, fix=f"see its state with: fairway get {key.job}")
-        return TaskInside("/", {"FAIRWAY_TASK": key.task})
+        return TaskSite("/", {"FAIRWAY_TASK": key.task})
 
     async def usage(self, keys: Iterable[TaskKey]) -> dict[TaskKey, TaskUsage]:
         """Return what running tasks requested as their usage."""
@@ -135,7 +135,7 @@ class SimulatedEngine:
             return [TaskReport(task.key, TaskPhase.PENDING, ready=True, message=why) for task in action.tasks]
         return [self._cluster.look(task.key) for task in action.tasks]
 
-    def _measure(self, job: Job, run: Run | None) -> Observation | None:
+    def _measure(self, job: JobState, run: SimulatedRun | None) -> Observation | None:
         if run is None or not run.efforts:
             return None
         now = self._cluster.clock.now()
@@ -147,7 +147,7 @@ class SimulatedEngine:
             points = (MetricPoint(now, step, {"work": effort.done(now)}, leader(tuple(job.spec.roles))),)
         return Observation(job.key, points, saved.step if saved else None, saved.time if saved else None)
 
-    def _asked_for(self, key: JobKey, query: LogQuery) -> list[Life]:
+    def _asked_for(self, key: JobKey, query: LogQuery) -> list[SimulatedTask]:
         run = self._cluster.runs.get(key)
         if run is None or run.logs_gone:
             return []
@@ -166,7 +166,7 @@ def _matches(key: TaskKey, query: LogQuery) -> bool:
     return query.role in ("", key.role) and query.index in (None, key.index) and query.attempt in (None, -1, key.attempt)
 
 
-def _text(life: Life, query: LogQuery) -> bytes:
+def _text(life: SimulatedTask, query: LogQuery) -> bytes:
     lines = life.behaviour.prints.splitlines(keepends=True)
     if query.grep:
         lines = [line for line in lines if re.search(query.grep, line)]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fairway.plan.scheduling.shape import Seat, Shortfall
+from fairway.plan.scheduling.gang import CapacityShortfall, TaskSeat
 from fairway.state.job import JobKey
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartDecision:
     """Start a run on these seats, all of them."""
 
     key: JobKey
-    seats: tuple[Seat, ...]
+    seats: tuple[TaskSeat, ...]
 
 
-class Cause(StrEnum):
+class EvictionCause(StrEnum):
     """Why a run is evicted."""
 
     PRIORITY = "priority"
@@ -35,11 +35,11 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Evict:
+class EvictDecision:
     """Evict a run: it saves its state, returns to the queue and resumes later."""
 
     key: JobKey
-    cause: Cause
+    cause: EvictionCause
     to_whom: JobKey | None = None
     """The run for which the places are freed."""
     sizes: tuple[tuple[str, int], ...] = ()
@@ -49,7 +49,7 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class LimitObstacle:
     """A limit of the queue that keeps a run waiting, whatever is free."""
 
     what: str
@@ -64,7 +64,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class ReservationObstacle:
     """The run would fit, but the places are reserved for a run that is ahead of it."""
 
     key: JobKey
@@ -72,15 +72,15 @@ class Behind:
     """When the run ahead is expected to start."""
 
 
-Obstacle = Shortfall | Limit | Behind
+Obstacle = CapacityShortfall | LimitObstacle | ReservationObstacle
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SchedulingDecision:
     """One decision: runs to start and runs to evict."""
 
-    starts: tuple[Start, ...] = ()
-    evictions: tuple[Evict, ...] = ()
+    starts: tuple[StartDecision, ...] = ()
+    evictions: tuple[EvictDecision, ...] = ()
     wake_at: float | None = None
     """Decide again at this time even if nothing changes before."""
 
@@ -91,11 +91,11 @@ class Decision:
 
 
 @dataclass(slots=True)
-class Drafting:
+class SchedulingDraft:
     """A decision under construction."""
 
-    starts: list[Start] = field(default_factory=list)
-    evictions: list[Evict] = field(default_factory=list)
+    starts: list[StartDecision] = field(default_factory=list)
+    evictions: list[EvictDecision] = field(default_factory=list)
     wake_at: float | None = None
 
     @property
@@ -107,6 +107,6 @@ class Drafting:
         """Request a decision at this time or earlier."""
         self.wake_at = at if self.wake_at is None else min(at, self.wake_at)
 
-    def finish(self) -> Decision:
+    def finish(self) -> SchedulingDecision:
         """Return the decision."""
-        return Decision(tuple(self.starts), tuple(self.evictions), self.wake_at)
+        return SchedulingDecision(tuple(self.starts), tuple(self.evictions), self.wake_at)

@@ -4,63 +4,63 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairway.plan.scheduling.request import Request, Running
+from fairway.plan.scheduling.gang_request import GangRequest, RunningGang
 from fairway.state.job import JobKey
-from fairway.state.node import Node
+from fairway.state.node import ClusterNode
 from fairway.state.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSeen:
+class NodeChanged:
     """A node was added or changed."""
 
-    node: Node
+    node: ClusterNode
 
 
 @dataclass(frozen=True, slots=True)
-class NodeGone:
+class NodeRemoved:
     """A node was removed."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class QueueSet:
+class QueueDefined:
     """A queue was defined or changed."""
 
     queue: Queue
 
 
 @dataclass(frozen=True, slots=True)
-class QueueGone:
+class QueueRemoved:
     """A queue's definition was removed."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A run waits for places. Changes of what it holds are given by `Sits` and `Left`."""
+class RunWaiting:
+    """A run waits for places. Changes of what it holds are given by `RunPlaced` and `RunStopped`."""
 
-    request: Request
+    request: GangRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Withdrawn:
+class RunWithdrawn:
     """A run no longer waits."""
 
     key: JobKey
 
 
 @dataclass(frozen=True, slots=True)
-class Sits:
+class RunPlaced:
     """A run holds these seats: newly, or with changed values."""
 
-    running: Running
+    running: RunningGang
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class RunStopped:
     """A run holds nothing since `at`."""
 
     key: JobKey
@@ -69,4 +69,4 @@ class Left:
     """Whether the run completed: then its duration is recorded in the history."""
 
 
-Delta = NodeSeen | NodeGone | QueueSet | QueueGone | Asked | Withdrawn | Sits | Left
+Delta = NodeChanged | NodeRemoved | QueueDefined | QueueRemoved | RunWaiting | RunWithdrawn | RunPlaced | RunStopped

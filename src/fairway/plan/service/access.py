@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fairway.spec.endpoint import EndpointTls
-from fairway.state.access import POD_TLS_FOLDER, Access, CorsRule, TlsRule
-from fairway.state.service import Service
+from fairway.state.service import ServiceState
+from fairway.state.serving.access import POD_TLS_FOLDER, AccessRules, CorsRule, TlsRule
 from fairway.units import quantity
 
 
-def access_of(service: Service) -> Access | None:
+def access_of(service: ServiceState) -> AccessRules | None:
     """Return the access rules; None where the document has none.
 
     Keys, and the paths of generated certificates, are added by the router.
@@ -17,7 +17,7 @@ def access_of(service: Service) -> Access | None:
     if endpoint.keys == "none" and endpoint.cors is None and not endpoint.tls.on:
         return None
     cors = endpoint.cors
-    return Access(
+    return AccessRules(
         keys_required=endpoint.keys == "required",
         open_paths=endpoint.open_paths,
         cors=CorsRule(cors.origins, cors.methods, cors.headers, cors.credentials, int(quantity.seconds(cors.max_age)))
@@ -38,7 +38,7 @@ def _from(folder: str, path: str) -> str:
     return path if path.startswith("/") else f"{folder.rstrip('/')}/{path}"
 
 
-def service_url(service: Service) -> str:
+def service_url(service: ServiceState) -> str:
     """Return the URL of the service on this machine; empty until it has a port."""
     if not service.port:
         return ""

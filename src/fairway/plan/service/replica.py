@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from fairway.spec.job import Framework, JobSpec, Keep, Metrics, Replicas, Restart, Role
+from fairway.spec.job import JobSpec, MetricSource, RestartPolicy, RetentionPolicy, RoleReplicas, TaskRole, TrainingFramework
 from fairway.spec.service import ServiceSpec, ServingRuntime
-from fairway.state.job import Job, JobKey
+from fairway.state.job import JobKey, JobState
 from fairway.state.model import IN_REPLICA
-from fairway.state.service import Replica, Revision, Service, ServiceKey
+from fairway.state.service import ServiceKey, ServiceReplica, ServiceRevision, ServiceState
 from fairway.units import names, quantity
 
 OWN_NAMESPACE = ".services"
@@ -49,17 +49,17 @@ def highest_number(service: ServiceKey, runs: Iterable[JobKey]) -> int:
     return max((int(match[1]) for match in matches if match), default=0)
 
 
-def new_replica(service: Service, revision: int, number: int, now: float) -> Replica:
+def new_replica(service: ServiceState, revision: int, number: int, now: float) -> ServiceReplica:
     """Return a new replica that has not been started yet."""
     key = replica_key(service.key, revision, number)
-    return Replica(service.key, revision, number, key, since=now, created=now)
+    return ServiceReplica(service.key, revision, number, key, since=now, created=now)
 
 
-def replica_run(service: Service, revision: Revision, replica: Replica, python: str) -> Job:
+def replica_run(service: ServiceState, revision: ServiceRevision, replica: ServiceReplica, python: str) -> JobState:
     """Return the run of a replica. `python` is the interpreter in which Fairway's server is installed."""
     spec = revision.spec
-    role = Role(
-        replicas=Replicas(min=1, max=1),
+    role = TaskRole(
+        replicas=RoleReplicas(min=1, max=1),
         processes=1,
         command=spec.command or _server(revision, python),
         env={**spec.env, "FAIRWAY_PORT": "{{port}}"},
@@ -68,7 +68,7 @@ def replica_run(service: Service, revision: Revision, replica: Replica, python: 
         placement=spec.placement,
     )
     spec_of_run = JobSpec(
-        framework=Framework.COMMAND,
+        framework=TrainingFramework.COMMAND,
         code=spec.code,
         environment=spec.environment,
         secrets=spec.secrets,
@@ -76,14 +76,14 @@ def replica_run(service: Service, revision: Revision, replica: Replica, python: 
         roles={ROLE: role},
         grace=spec.grace,
         # A replica that ends is replaced by a new one; its run is not restarted.
-        restart=Restart(max=0),
+        restart=RestartPolicy(max=0),
         queue=spec.queue,
         priority=spec.priority,
-        keep=Keep(logs=KEPT, record=KEPT),
+        keep=RetentionPolicy(logs=KEPT, record=KEPT),
         # The output of a server contains no training metrics.
-        metrics=Metrics(auto=False),
+        metrics=MetricSource(auto=False),
     )
-    return Job(
+    return JobState(
         key=replica.run,
         series=f"{service.key.name}-r{revision.number}",
         number=replica.number,
@@ -99,7 +99,7 @@ def ready_path(spec: ServiceSpec) -> str:
     return spec.ready or ("/" if spec.command else READY_PATH)
 
 
-def _server(revision: Revision, python: str) -> tuple[str, ...]:
+def _server(revision: ServiceRevision, python: str) -> tuple[str, ...]:
     spec = revision.spec
     name, _, version = revision.model.partition("@")
     words = [
@@ -131,13 +131,13 @@ def _server(revision: Revision, python: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _sampled(service: Service, spec: ServiceSpec) -> dict[str, str]:
+def _sampled(service: ServiceState, spec: ServiceSpec) -> dict[str, str]:
     if not quantity.percent(spec.sampling.rate) or spec.command:
         return {}
     return {SAMPLES_LABEL: spec.sampling.dataset or names.suggest_name(f"{service.key.name}-requests")}
 
 
-def _needs_framework(revision: Revision) -> bool:
+def _needs_framework(revision: ServiceRevision) -> bool:
     if revision.spec.runtime is ServingRuntime.AUTO:
         return revision.model_format != IN_REPLICA
     return revision.spec.runtime is not ServingRuntime.ONNX

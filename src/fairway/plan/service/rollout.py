@@ -10,11 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fairway.plan.service import fleet, guards, outputs, split
-from fairway.plan.service.measured import Measured, usable
-from fairway.plan.service.split import Shares
+from fairway.plan.service import replica_fleet, replica_split
+from fairway.plan.service.guard import output_guard, rollout_guard
+from fairway.plan.service.measurement import ServiceMeasurements, usable
+from fairway.plan.service.replica_split import TrafficShares
 from fairway.spec.service import RolloutPolicy, RolloutStep, RolloutStrategy
-from fairway.state.service import Replica, RevisionPhase, Rollout, RolloutPhase, Service
+from fairway.state.service import RevisionPhase, RolloutPhase, ServiceReplica, ServiceRollout, ServiceState
 from fairway.units import quantity
 
 SHARE = "share"
@@ -45,7 +46,7 @@ _KEEPING = (RolloutStrategy.BLUE_GREEN, RolloutStrategy.SHADOW)
 Events = tuple[tuple[str, str], ...]
 
 
-def is_active(rollout: Rollout | None) -> bool:
+def is_active(rollout: ServiceRollout | None) -> bool:
     """Return whether a release is under way, including a paused one."""
     return rollout is not None and rollout.phase in (RolloutPhase.STARTING, RolloutPhase.STEPPING, RolloutPhase.PAUSED)
 
@@ -56,13 +57,13 @@ def steps(policy: RolloutPolicy) -> tuple[tuple[float, float], ...]:
     return tuple((quantity.percent(step.to), quantity.seconds(step.for_)) for step in configured)
 
 
-def shares(service: Service, now: float) -> Shares:
+def shares(service: ServiceState, now: float) -> TrafficShares:
     """Return the current traffic shares and the shares for which replicas are being prepared."""
     rollout = service.rollout
     if rollout is None or not is_active(rollout):
-        return Shares({service.stable: 1.0}, {service.stable: 1.0}) if service.stable else Shares()
+        return TrafficShares({service.stable: 1.0}, {service.stable: 1.0}) if service.stable else TrafficShares()
     if not rollout.source:
-        return Shares({}, {rollout.target: 1.0})
+        return TrafficShares({}, {rollout.target: 1.0})
     share = rollout.marks.get(SHARE, 0.0)
     strategy = service.spec.rollout.strategy
     is_needed = _is_unmeasured(service, rollout) or bool(_too_slow(service, rollout))
@@ -73,33 +74,33 @@ def shares(service: Service, now: float) -> Shares:
     next_ = _next(service, rollout) if is_due else share
     started = rollout.step >= 0
     serving = {rollout.source: 1.0 - share, **({rollout.target: share} if started else {})}
-    return Shares(serving, {rollout.source: 1.0 - next_, rollout.target: next_}, None, kept)
+    return TrafficShares(serving, {rollout.source: 1.0 - next_, rollout.target: next_}, None, kept)
 
 
-def _shadowed(service: Service, rollout: Rollout, kept: int, *, is_due: bool) -> Shares:
+def _shadowed(service: ServiceState, rollout: ServiceRollout, kept: int, *, is_due: bool) -> TrafficShares:
     """Return the shares of a shadow release before the switch: the old revision serves, the new one gets copies."""
     serving, copied = {rollout.source: 1.0}, rollout.marks.get(MIRROR, 0.0)
     if not is_due:
-        return Shares(serving, serving, (rollout.target, copied), kept)
+        return TrafficShares(serving, serving, (rollout.target, copied), kept)
     if _is_copy(service, rollout):
-        return Shares(serving, serving, (rollout.target, max(copied, _next(service, rollout))), kept)
+        return TrafficShares(serving, serving, (rollout.target, max(copied, _next(service, rollout))), kept)
     # Replicas for all of the traffic are started while copying continues.
-    return Shares(serving, {rollout.source: 0.0, rollout.target: 1.0}, (rollout.target, copied), kept)
+    return TrafficShares(serving, {rollout.source: 0.0, rollout.target: 1.0}, (rollout.target, copied), kept)
 
 
-def _is_copy(service: Service, rollout: Rollout) -> bool:
+def _is_copy(service: ServiceState, rollout: ServiceRollout) -> bool:
     """Return whether the next step of the release only copies requests."""
     policy = service.spec.rollout
     return policy.strategy is RolloutStrategy.SHADOW and rollout.step + 1 < len(steps(policy))
 
 
-def _is_unmeasured(service: Service, rollout: Rollout) -> bool:
+def _is_unmeasured(service: ServiceState, rollout: ServiceRollout) -> bool:
     """Return whether the new revision's speed is unknown: it may need more replicas than the old one."""
     rates = service.scale.service_rate
     return rollout.source in rates and rollout.target not in rates
 
 
-def _next(service: Service, rollout: Rollout) -> float:
+def _next(service: ServiceState, rollout: ServiceRollout) -> float:
     """Return the share that follows the one in force."""
     policy, share = service.spec.rollout, rollout.marks.get(SHARE, 0.0)
     if policy.strategy is RolloutStrategy.ROLLING:
@@ -110,7 +111,7 @@ def _next(service: Service, rollout: Rollout) -> float:
     return plan[rollout.step + 1][0] if rollout.step + 1 < len(plan) else 1.0
 
 
-def _is_due(service: Service, rollout: Rollout, now: float) -> bool:
+def _is_due(service: ServiceState, rollout: ServiceRollout, now: float) -> bool:
     """Return whether the next share may be prepared."""
     if rollout.phase is RolloutPhase.PAUSED or rollout.marks.get(SHARE, 0.0) >= 1.0:
         return False
@@ -122,26 +123,26 @@ def _is_due(service: Service, rollout: Rollout, now: float) -> bool:
     return now >= due_at and (gives_up or not unseen(service, rollout))
 
 
-def unseen(service: Service, rollout: Rollout) -> str:
+def unseen(service: ServiceState, rollout: ServiceRollout) -> str:
     """Return what the guards still need to judge the share in force; empty when nothing, or if only time counts."""
     policy, marks = service.spec.rollout, rollout.marks
     is_timed = 0 <= rollout.step < len(steps(policy)) and marks.get(SHARE, 0.0) < 1.0
     if not is_timed or not policy.requests or marks.get(ACCEPTED) == rollout.step:
         return ""
-    answer_count = max(0.0, guards.answers(marks) - marks.get(SEEN, 0.0))
+    answer_count = max(0.0, rollout_guard.answers(marks) - marks.get(SEEN, 0.0))
     if answer_count < policy.requests:
         return f"{policy.requests} answers of r{rollout.target}, has {answer_count:.0f}"
-    pair_count = max(0.0, outputs.compared(marks) - marks.get(SEEN_PAIRS, 0.0))
+    pair_count = max(0.0, output_guard.compared(marks) - marks.get(SEEN_PAIRS, 0.0))
     if policy.guard.outputs and pair_count < policy.requests:
         return f"{policy.requests} compared answers of r{rollout.target}, has {pair_count:.0f}"
     metric = policy.guard.metric
-    report_count = min(guards.reports(marks, side).count for side in ("new", "old"))
+    report_count = min(rollout_guard.reports(marks, side).count for side in ("new", "old"))
     if metric and policy.strategy is not RolloutStrategy.SHADOW and report_count < policy.requests:
         return f"{policy.requests} reports of {metric.name} of both revisions, has {report_count:.0f}"
     return ""
 
 
-def _waiting(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
+def _waiting(service: ServiceState, rollout: ServiceRollout, now: float) -> tuple[ServiceState, Events]:
     """Process a step that is over but not judged yet: record the reason, and pause the release after `patience`."""
     missing = unseen(service, rollout)
     due_at = rollout.step_since + _seconds(service, rollout)
@@ -151,13 +152,13 @@ def _waiting(service: Service, rollout: Rollout, now: float) -> tuple[Service, E
     if now < due_at + quantity.seconds(policy.patience):
         return replace(service, rollout=replace(rollout, reason=f"waits for {missing}")), ()
     why = f"waited {policy.patience} longer than its step for {missing}"
-    marks = {**rollout.marks, guards.PAUSED_AT: now, ACCEPTED: float(rollout.step)}
+    marks = {**rollout.marks, rollout_guard.PAUSED_AT: now, ACCEPTED: float(rollout.step)}
     reason = f"{why}; `fairway rollout resume` continues without them, `undo` goes back"
     paused = replace(rollout, phase=RolloutPhase.PAUSED, marks=marks, reason=reason)
     return replace(service, rollout=paused), (("RolloutPaused", f"r{rollout.target} {why}"),)
 
 
-def _seconds(service: Service, rollout: Rollout) -> float:
+def _seconds(service: ServiceState, rollout: ServiceRollout) -> float:
     """Return the duration of the share in force, in seconds."""
     if rollout.marks.get(SHARE, 0.0) >= 1.0:
         return BAKE
@@ -165,21 +166,23 @@ def _seconds(service: Service, rollout: Rollout) -> float:
     return plan[rollout.step][1] if 0 <= rollout.step < len(plan) else PACE
 
 
-def judged(service: Service, replicas: Sequence[Replica], measured: Measured, now: float) -> tuple[Service, Events]:
+def judged(
+    service: ServiceState, replicas: Sequence[ServiceReplica], measured: ServiceMeasurements, now: float
+) -> tuple[ServiceState, Events]:
     """Apply the guards to the release: roll it back, finish it, or leave it unchanged."""
     rollout = service.rollout
     if rollout is None or not is_active(rollout):
         return service, ()
     if not rollout.source:
         # The first revision has no other revision to compare with or to return to.
-        is_ready = rollout.target in fleet.ready_names(replicas)
+        is_ready = rollout.target in replica_fleet.ready_names(replicas)
         return _done(service, rollout, now) if is_ready else (service, ())
-    rollout = guards.with_ends(rollout, replicas)
-    verdict = guards.of_replicas(service, rollout, replicas, now)
+    rollout = rollout_guard.with_ends(rollout, replicas)
+    verdict = rollout_guard.of_replicas(service, rollout, replicas, now)
     if verdict:
-        way = way_out(service, rollout.target) if fleet.without_room(replicas, rollout.target, now) else ""
+        way = way_out(service, rollout.target) if replica_fleet.without_room(replicas, rollout.target, now) else ""
         return rolled_back(service, rollout, f"{verdict.guard}: {verdict.reason}{way}", now)
-    marks, verdict = guards.of_answers(service, rollout, measured)
+    marks, verdict = rollout_guard.of_answers(service, rollout, measured)
     rollout = replace(rollout, marks=marks)
     service = replace(service, rollout=rollout)
     if verdict:
@@ -189,7 +192,7 @@ def judged(service: Service, replicas: Sequence[Replica], measured: Measured, no
     return service, ()
 
 
-def _baking(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
+def _baking(service: ServiceState, rollout: ServiceRollout, now: float) -> tuple[ServiceState, Events]:
     """Finish a release whose traffic has all moved, after `BAKE` seconds and if the new replicas are sufficient."""
     if rollout.phase is RolloutPhase.PAUSED:
         return service, ()
@@ -199,7 +202,7 @@ def _baking(service: Service, rollout: Rollout, now: float) -> tuple[Service, Ev
     return replace(service, rollout=replace(rollout, reason=f"waits: {slow}" if slow else "")), ()
 
 
-def stepped(service: Service, replicas: Sequence[Replica], now: float) -> tuple[Service, Events]:
+def stepped(service: ServiceState, replicas: Sequence[ServiceReplica], now: float) -> tuple[ServiceState, Events]:
     """Put the next share in force when it is due and enough replicas of the new revision are ready for it.
 
     The number of replicas must have been decided for that share already.
@@ -209,27 +212,27 @@ def stepped(service: Service, replicas: Sequence[Replica], now: float) -> tuple[
         return service, ()
     if not _is_due(service, rollout, now):
         return _waiting(service, rollout, now)
-    target_count = split.parts(service, shares(service, now))[rollout.target].wanted
-    ready_count = len(fleet.ready_names(replicas).get(rollout.target, ()))
+    target_count = replica_split.parts(service, shares(service, now))[rollout.target].wanted
+    ready_count = len(replica_fleet.ready_names(replicas).get(rollout.target, ()))
     lacking = f"{ready_count} of {target_count} replicas are ready" if ready_count < target_count else ""
     reason = _too_slow(service, rollout) or _unproven(service, rollout) or lacking
-    waiting = fleet.without_room(replicas, rollout.target, now) if ready_count < target_count else None
+    waiting = replica_fleet.without_room(replicas, rollout.target, now) if ready_count < target_count else None
     if waiting:
         reason += f"; {waiting.name} cannot be placed: {waiting.message}{way_out(service, rollout.target)}"
     if reason:
         return replace(service, rollout=replace(rollout, reason=f"waits: {reason}")), ()
     share = _next(service, rollout)
     is_copy = _is_copy(service, rollout)
-    marks = {**guards.without_metric(rollout.marks), **({MIRROR: share} if is_copy else {SHARE: share, MIRROR: 0.0})}
-    marks[SEEN] = guards.answers(marks)
+    marks = {**rollout_guard.without_metric(rollout.marks), **({MIRROR: share} if is_copy else {SHARE: share, MIRROR: 0.0})}
+    marks[SEEN] = rollout_guard.answers(marks)
     if service.spec.rollout.guard.outputs:
-        marks[SEEN_PAIRS] = outputs.compared(marks)
+        marks[SEEN_PAIRS] = output_guard.compared(marks)
     advanced = replace(rollout, phase=RolloutPhase.STEPPING, step=rollout.step + 1, step_since=now, marks=marks, reason="")
     what = f"answers copies of {share:.0%} of the requests" if is_copy else f"gets {share:.0%} of the traffic"
     return replace(service, rollout=advanced), (("RolloutStep", f"r{rollout.target} {what}"),)
 
 
-def way_out(service: Service, revision: int) -> str:
+def way_out(service: ServiceState, revision: int) -> str:
     """Return advice for the user if the new revision finds no capacity; empty for other revisions or if already followed."""
     rollout = service.rollout
     if rollout is None or not is_active(rollout) or not rollout.source or rollout.target != revision:
@@ -241,17 +244,17 @@ def way_out(service: Service, revision: int) -> str:
     return f"; free some room, or set `rollout.in_place: true`{other}: then an old replica is stopped for each new one"
 
 
-def _unproven(service: Service, rollout: Rollout) -> str:
+def _unproven(service: ServiceState, rollout: ServiceRollout) -> str:
     """Return why the share must not grow: replicas ended by themselves, and none has been ready long enough since."""
     target = service.revision(rollout.target)
     if rollout.step < 0 or target is None or not target.failures:
         return ""
     single = target.failures == 1
     text = f"{target.failures} replica{'' if single else 's'} of r{target.number} ended by {'itself' if single else 'themselves'}"
-    return f"{text}; its share grows when one has been ready for {fleet.PROVEN:.0f} s and no other has ended"
+    return f"{text}; its share grows when one has been ready for {replica_fleet.PROVEN:.0f} s and no other has ended"
 
 
-def _too_slow(service: Service, rollout: Rollout) -> str:
+def _too_slow(service: ServiceState, rollout: ServiceRollout) -> str:
     """Return why the share must not grow: the new revision is slower, and even `replicas.max` would not be enough."""
     rates = usable(service.scale.service_rate)
     mine, old = rates.get(rollout.target), rates.get(rollout.source)
@@ -261,7 +264,7 @@ def _too_slow(service: Service, rollout: Rollout) -> str:
     return f"{slower}; {service.spec.replicas.max} replicas, the maximum of the document, would not be enough"
 
 
-def _done(service: Service, rollout: Rollout, now: float) -> tuple[Service, Events]:
+def _done(service: ServiceState, rollout: ServiceRollout, now: float) -> tuple[ServiceState, Events]:
     finished_rollout = replace(rollout, phase=RolloutPhase.DONE, finished=now, reason="no guard failed" if rollout.source else "")
     revisions = tuple(
         replace(revision, phase=RevisionPhase.GOOD, reason="") if revision.number == rollout.target else revision
@@ -271,7 +274,7 @@ def _done(service: Service, rollout: Rollout, now: float) -> tuple[Service, Even
     return replace(service, rollout=finished_rollout, revisions=revisions, stable=rollout.target), (("RolledOut", message),)
 
 
-def rolled_back(service: Service, rollout: Rollout, reason: str, now: float) -> tuple[Service, Events]:
+def rolled_back(service: ServiceState, rollout: ServiceRollout, reason: str, now: float) -> tuple[ServiceState, Events]:
     """Roll back to the revision that served before, and mark the new one as bad."""
     back = replace(rollout, phase=RolloutPhase.ROLLED_BACK, finished=now, reason=reason)
     revisions = tuple(
@@ -282,7 +285,7 @@ def rolled_back(service: Service, rollout: Rollout, reason: str, now: float) -> 
     return replace(service, rollout=back, revisions=revisions), (("RolledBack", message),)
 
 
-def wake_at(service: Service) -> float | None:
+def wake_at(service: ServiceState) -> float | None:
     """Return when the next step or the deadline of the `ready` guard is due."""
     rollout = service.rollout
     if rollout is None or not is_active(rollout) or rollout.phase is RolloutPhase.PAUSED:

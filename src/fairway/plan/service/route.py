@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fairway.plan.service import fleet
+from fairway.plan.service import replica_fleet
 from fairway.plan.service.access import access_of
-from fairway.plan.service.split import Part, Shares, speed
+from fairway.plan.service.replica_split import ReplicaTarget, TrafficShares, speed
 from fairway.spec.service import RolloutStrategy, ServiceSpec
-from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RouteObservation, RoutePlan
-from fairway.state.service import Replica, ReplicaPhase, Service
+from fairway.state.service import ReplicaPhase, ServiceReplica, ServiceState
+from fairway.state.serving.route import WHOLE, RouteBackend, RouteHeaderMatch, RouteMirror, RouteObservation, RoutePlan
 from fairway.units import quantity
 
 METRICS = "/metrics"
@@ -21,14 +21,20 @@ HOLD_LIMIT = 1_000
 """Maximum number of requests that wait for the first replica."""
 
 
-def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts: Mapping[int, Part], target: int) -> RoutePlan:
+def routes(
+    service: ServiceState,
+    replicas: Sequence[ServiceReplica],
+    shares: TrafficShares,
+    parts: Mapping[int, ReplicaTarget],
+    target: int,
+) -> RoutePlan:
     """Return the router's configuration. `replicas` may get requests; `target` is the revision being released, or 0."""
     backends = tuple(
-        Backend(replica.name, replica.revision, replica.address, _protocol(service, replica.revision))
+        RouteBackend(replica.name, replica.revision, replica.address, _protocol(service, replica.revision))
         for replica in sorted(replicas, key=lambda replica: replica.number)
         if replica.phase is ReplicaPhase.READY and replica.address
     )
-    ready = {number: len(names) for number, names in fleet.ready_names(replicas).items()}
+    ready = {number: len(names) for number, names in replica_fleet.ready_names(replicas).items()}
     spec = service.spec
     mirror = shares.mirror if shares.mirror and ready.get(shares.mirror[0]) else None
     released = target and target in shares.serving and spec.rollout.strategy is not RolloutStrategy.SHADOW
@@ -36,9 +42,9 @@ def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts:
         service=str(service.key),
         backends=backends,
         weights=weights(service, ready, shares, parts),
-        matches=tuple(HeaderMatch(rule.header, rule.value, target) for rule in spec.traffic.headers) if released else (),
+        matches=tuple(RouteHeaderMatch(rule.header, rule.value, target) for rule in spec.traffic.headers) if released else (),
         sticky=spec.traffic.sticky,
-        mirror=Mirror(mirror[0], round(mirror[1] * WHOLE), _tolerance(spec)) if mirror else None,
+        mirror=RouteMirror(mirror[0], round(mirror[1] * WHOLE), _tolerance(spec)) if mirror else None,
         port=spec.port or service.port,
         host=spec.endpoint.bind,
         hosts=spec.endpoint.hosts,
@@ -49,13 +55,13 @@ def routes(service: Service, replicas: Sequence[Replica], shares: Shares, parts:
     )
 
 
-def _protocol(service: Service, number: int) -> str:
+def _protocol(service: ServiceState, number: int) -> str:
     """Return the protocol of a revision's replicas; empty for Fairway's own server."""
     revision = service.revision(number)
     return str(revision.spec.protocol) if revision is not None and revision.spec.command else ""
 
 
-def observed(service: Service, has_replicas: bool) -> RouteObservation:
+def observed(service: ServiceState, has_replicas: bool) -> RouteObservation:
     """Return what the router publishes about the service, and which requests wake it.
 
     A service sleeps when it may scale to zero and has no replica, and the revision that served has not failed.
@@ -80,7 +86,9 @@ def _tolerance(spec: ServiceSpec) -> float | None:
     return quantity.number(outputs.tolerance) if outputs else None
 
 
-def weights(service: Service, ready: Mapping[int, int], shares: Shares, parts: Mapping[int, Part]) -> tuple[tuple[int, int], ...]:
+def weights(
+    service: ServiceState, ready: Mapping[int, int], shares: TrafficShares, parts: Mapping[int, ReplicaTarget]
+) -> tuple[tuple[int, int], ...]:
     """Return (revision, weight) pairs that sum to `WHOLE`; empty when no replica is ready."""
     carried, uncarried = _own(service, ready, shares, parts)
     surplus = {
@@ -104,16 +112,18 @@ def weights(service: Service, ready: Mapping[int, int], shares: Shares, parts: M
     return _whole({number: share / total for number, share in carried.items() if share > 0}) if total else ()
 
 
-def _serves(number: int, shares: Shares) -> bool:
+def _serves(number: int, shares: TrafficShares) -> bool:
     """Return whether a revision may take excess traffic: not a new one that has no share yet."""
     return number in shares.serving or number not in shares.coming
 
 
-def _own(service: Service, ready: Mapping[int, int], shares: Shares, parts: Mapping[int, Part]) -> tuple[dict[int, float], float]:
+def _own(
+    service: ServiceState, ready: Mapping[int, int], shares: TrafficShares, parts: Mapping[int, ReplicaTarget]
+) -> tuple[dict[int, float], float]:
     """Return each revision's share as far as its ready replicas can serve it, and the sum of the rest."""
     unplanned = [number for number in ready if number not in shares.serving and number not in shares.coming]
-    only_bad = bool(unplanned) and all(fleet.is_bad(service, number) for number in unplanned)
-    factor = fleet.stress(service) if only_bad else 1.0
+    only_bad = bool(unplanned) and all(replica_fleet.is_bad(service, number) for number in unplanned)
+    factor = replica_fleet.stress(service) if only_bad else 1.0
     shares_carried: dict[int, float] = {}
     uncarried = 0.0
     for number, share in shares.serving.items():

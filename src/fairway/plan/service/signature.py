@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fairway.errors import RefusedError
-from fairway.state.model import Signature, TensorSpec
+from fairway.state.model import ModelSignature, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SignatureChange:
     """One input or output that differs."""
 
     text: str
@@ -19,7 +19,7 @@ class Change:
     """Whether requests accepted before may be refused, or answers may lack content that they had."""
 
 
-def changes(before: Signature, after: Signature) -> tuple[Change, ...]:
+def changes(before: ModelSignature, after: ModelSignature) -> tuple[SignatureChange, ...]:
     """Return the differences between two signatures, inputs first. Unspecified parts are no difference.
 
     A removed input or output, a new input, and another type, rank or length break clients. A new output does not, nor does a
@@ -31,7 +31,7 @@ def changes(before: Signature, after: Signature) -> tuple[Change, ...]:
     )
 
 
-def check(before: str, after: str, found: Sequence[Change]) -> None:
+def check(before: str, after: str, found: Sequence[SignatureChange]) -> None:
     """Raise `RefusedError` when one of the changes between two model versions breaks clients."""
     breaking = [change.text for change in found if change.breaks]
     if breaking:
@@ -43,19 +43,19 @@ def check(before: str, after: str, found: Sequence[Change]) -> None:
         raise RefusedError(message, fix=fix)
 
 
-def _compared(what: str, before: Sequence[TensorSpec], after: Sequence[TensorSpec]) -> Iterator[Change]:
+def _compared(what: str, before: Sequence[TensorSpec], after: Sequence[TensorSpec]) -> Iterator[SignatureChange]:
     if not before or not after:
         return
     old, new = ({spec.name: spec for spec in side} for side in (before, after))
     is_input = what == "input"
     for name in dict.fromkeys([*old, *new]):
         if name not in new:
-            yield Change(f"{what} {name}: {_shown(old[name])} -> gone", breaks=True)
+            yield SignatureChange(f"{what} {name}: {_shown(old[name])} -> gone", breaks=True)
         elif name not in old:
-            yield Change(f"{what} {name}: none -> {_shown(new[name])}", breaks=is_input)
+            yield SignatureChange(f"{what} {name}: none -> {_shown(new[name])}", breaks=is_input)
         elif _differ(old[name], new[name]):
             is_break = _breaks(old[name], new[name], is_input=is_input)
-            yield Change(f"{what} {name}: {_shown(old[name])} -> {_shown(new[name])}", breaks=is_break)
+            yield SignatureChange(f"{what} {name}: {_shown(old[name])} -> {_shown(new[name])}", breaks=is_break)
 
 
 def _differ(old: TensorSpec, new: TensorSpec) -> bool:

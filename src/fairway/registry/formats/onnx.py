@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Iterator
 
 from fairway.registry.formats.protobuf import fields, integer, messages, text
-from fairway.state.model import Signature, TensorSpec
+from fairway.state.model import ModelSignature, TensorSpec
 
 _MODEL_GRAPH, _MODEL_TRAINING, _MODEL_FUNCTION = 7, 20, 25
 _TRAINING_GRAPHS = (1, 2)
@@ -32,12 +32,12 @@ _DEEPEST = 32
 """Limit on graphs within graphs; no real model has more."""
 
 
-def signature(model: memoryview) -> Signature:
+def signature(model: memoryview) -> ModelSignature:
     """Return names, types and shapes of the graph's inputs and outputs; weights listed among the inputs are left out."""
     graph = _graph(model)
     weights = {text(tensor, _TENSOR_NAME) for tensor in messages(graph, _GRAPH_INITIALIZER)}
     inputs = tuple(spec for info in messages(graph, _GRAPH_INPUT) if (spec := _spec(info)).name not in weights)
-    return Signature(inputs, tuple(_spec(info) for info in messages(graph, _GRAPH_OUTPUT)))
+    return ModelSignature(inputs, tuple(_spec(info) for info in messages(graph, _GRAPH_OUTPUT)))
 
 
 def external_files(model: memoryview) -> set[str]:

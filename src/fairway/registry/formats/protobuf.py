@@ -10,18 +10,18 @@ _HIGHEST = (1 << 29) - 1
 """The highest field number. Other readers cut longer ones to 32 bits, and would see fields that this reader does not."""
 
 
-class DamagedError(ValueError):
+class BadMessageError(ValueError):
     """The bytes are not a valid message."""
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield (number, value) of every field: an integer, or bytes for all else. Raises `DamagedError` for an invalid message."""
+    """Yield (number, value) of every field: an integer, or bytes for all else. Raises `BadMessageError`."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
         number, kind = key >> 3, key & 7
         if not 0 < number <= _HIGHEST:
-            raise DamagedError(f"a field has the invalid number {number}")
+            raise BadMessageError(f"a field has the invalid number {number}")
         if kind == _VARINT:
             value, at = _varint(message, at)
             yield number, value
@@ -31,10 +31,10 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
         elif kind in (_FIXED64, _FIXED32):
             length = 8 if kind == _FIXED64 else 4
         else:
-            raise DamagedError(f"a field has the unknown wire type {kind}")
+            raise BadMessageError(f"a field has the unknown wire type {kind}")
         end = at + length
         if end > len(message):
-            raise DamagedError("a field reaches beyond its message")
+            raise BadMessageError("a field reaches beyond its message")
         yield number, message[at:end]
         at = end
 
@@ -72,4 +72,4 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return value & (1 << 64) - 1, at + index + 1
-    raise DamagedError("a number is not terminated")
+    raise BadMessageError("a number is not terminated")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairway.registry.formats.protobuf import integer, messages, text
-from fairway.state.model import Signature, TensorSpec
+from fairway.state.model import ModelSignature, TensorSpec
 
 _SAVED_GRAPH = 2
 _GRAPH_SIGNATURE = 5
@@ -22,14 +22,14 @@ _PREFERRED = ("serving_default", "serve")
 _INTERNAL = "__saved_model"
 
 
-def signature(model: memoryview) -> Signature:
+def signature(model: memoryview) -> ModelSignature:
     """Return names, types and shapes of `serving_default`, else of the first signature; empty if the model has none."""
     signatures = {name: value for graph in messages(model, _SAVED_GRAPH) for name, value in _map(graph, _GRAPH_SIGNATURE)}
     served = [name for name in (*_PREFERRED, *sorted(signatures)) if name in signatures and not name.startswith(_INTERNAL)]
     if not served:
-        return Signature()
+        return ModelSignature()
     chosen = signatures[served[0]]
-    return Signature(_specs(chosen, _SIGNATURE_INPUT), _specs(chosen, _SIGNATURE_OUTPUT))
+    return ModelSignature(_specs(chosen, _SIGNATURE_INPUT), _specs(chosen, _SIGNATURE_OUTPUT))
 
 
 def _specs(chosen: memoryview, number: int) -> tuple[TensorSpec, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from fairway.registry.formats.protobuf import DamagedError
+from fairway.registry.formats.protobuf import BadMessageError
 
 _NUMBERS = {b"i": "b", b"U": "B", b"I": "h", b"l": "i", b"L": "q", b"d": "f", b"D": "d"}
 _CONSTANTS = {b"T": True, b"F": False, b"Z": None, b"N": None}
@@ -13,15 +13,15 @@ _DEEPEST = 64
 
 
 def decode(data: memoryview) -> Any:
-    """Return the document. Typed arrays become None: they are weights. Raises `DamagedError` for an invalid document."""
+    """Return the document. Typed arrays become None: they are weights. Raises `BadMessageError` for an invalid document."""
     try:
-        return _Reader(data).value(0)
+        return _UbjsonReader(data).value(0)
     except (struct.error, IndexError, UnicodeDecodeError, KeyError) as problem:
         message = f"a value is cut short or unknown: {problem}"
-        raise DamagedError(message) from None
+        raise BadMessageError(message) from None
 
 
-class _Reader:
+class _UbjsonReader:
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self._at = 0
@@ -33,14 +33,14 @@ class _Reader:
         mark = bytes(self._data[self._at : self._at + 1])
         if not mark:
             message = "it ends early"
-            raise DamagedError(message)
+            raise BadMessageError(message)
         self._at += 1
         return mark
 
     def _typed(self, mark: bytes, depth: int) -> Any:
         if depth > _DEEPEST:
             message = "values are nested too deeply"
-            raise DamagedError(message)
+            raise BadMessageError(message)
         if mark in _CONSTANTS:
             return _CONSTANTS[mark]
         if mark in _NUMBERS:
@@ -54,7 +54,7 @@ class _Reader:
         if mark == b"[":
             return self._array(depth)
         message = f"a value has the unknown type marker {mark!r}"
-        raise DamagedError(message)
+        raise BadMessageError(message)
 
     def _number(self, mark: bytes) -> Any:
         kind = struct.Struct(">" + _NUMBERS[mark])
@@ -66,13 +66,13 @@ class _Reader:
         length = self._number(self._mark())
         if not isinstance(length, int) or not 0 <= length <= len(self._data):
             message = f"a length is invalid: {length}"
-            raise DamagedError(message)
+            raise BadMessageError(message)
         return length
 
     def _text(self, length: int) -> str:
         if self._at + length > len(self._data):
             message = "a text is cut short"
-            raise DamagedError(message)
+            raise BadMessageError(message)
         text = str(self._data[self._at : self._at + length], "utf-8")
         self._at += length
         return text
@@ -103,5 +103,5 @@ class _Reader:
         self._at += count * struct.calcsize(_NUMBERS[kind])
         if self._at > len(self._data):
             message = "an array is cut short"
-            raise DamagedError(message)
+            raise BadMessageError(message)
         return None

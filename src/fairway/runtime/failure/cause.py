@@ -10,9 +10,9 @@ import json
 import re
 import signal as signals
 
-from fairway.runtime.failure import launcher
+from fairway.runtime.failure import launcher_report
 from fairway.runtime.failure.peer import PEER
-from fairway.runtime.failure.traceback import LONGEST, Traceback, lines_of, name_of, tracebacks
+from fairway.runtime.failure.traceback import LONGEST, PrintedTraceback, lines_of, name_of, tracebacks
 
 REACH = 64 * 1024
 """Number of characters at the end of a text that are examined."""
@@ -36,7 +36,7 @@ _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>
 _VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
-class Cause:
+class FailureCause:
     """The cause of a failure."""
 
     __slots__ = ("code", "digest", "error", "rank", "signal")
@@ -55,43 +55,43 @@ class Cause:
         """Fingerprint of the error, used to recognise it; empty if no error was found."""
 
 
-def find(text: str, error_file: str = "") -> Cause:
+def find(text: str, error_file: str = "") -> FailureCause:
     """Find out why the program failed, from the end of its output and from torchrun's error file, if there is one."""
     text = text[-REACH:]
     lines = lines_of(text)
     plain = "\n".join(line for _, line in lines)
-    report = launcher.report_of(plain)
+    report = launcher_report.report_of(plain)
     rank = report.rank if report is not None else None
     if report is not None and report.signal is not None:
         return _killed(report.signal, rank, lines, plain)
     chosen = _chosen(lines, rank, error_file)
     code = report.code if report is not None else None
     if chosen is not None and not (code == _USAGE and _is_peer(chosen)):
-        return Cause(chosen.error, chosen.rank if rank is None else rank, code=code, digest=chosen.digest)
+        return FailureCause(chosen.error, chosen.rank if rank is None else rank, code=code, digest=chosen.digest)
     error = _words(lines, plain)
     digest = name_of([_VARIES.sub("0", error)]) if error else ""
     if not error and report is not None:
         error = f"MPI_ABORT with code {code}" if report.abort else f"exit code {code}" if code is not None else ""
         digest = name_of([error]) if report.abort else ""
-    return Cause(error, rank, code=code, digest=digest)
+    return FailureCause(error, rank, code=code, digest=digest)
 
 
-def _killed(number: int, rank: int | None, lines: list[tuple[int | None, str]], plain: str) -> Cause:
+def _killed(number: int, rank: int | None, lines: list[tuple[int | None, str]], plain: str) -> FailureCause:
     try:
         name = signals.Signals(number).name
     except ValueError:
         name = f"signal {number}"
     own_error = _words(lines, plain) if number in _OWN_DOING else ""
     digest = name_of([_VARIES.sub("0", own_error)]) if own_error else ""
-    return Cause(f"{own_error} ({name})" if own_error else f"killed by {name}", rank, signal=number, digest=digest)
+    return FailureCause(f"{own_error} ({name})" if own_error else f"killed by {name}", rank, signal=number, digest=digest)
 
 
-def _chosen(lines: list[tuple[int | None, str]], rank: int | None, error_file: str) -> Traceback | None:
+def _chosen(lines: list[tuple[int | None, str]], rank: int | None, error_file: str) -> PrintedTraceback | None:
     """Return the traceback that explains the failure.
 
     It is from the rank that the launcher names, and not from a rank that lost its peer.
     """
-    own_tracebacks = [candidate for candidate in tracebacks(lines) if not launcher.OWN.search(candidate.type)]
+    own_tracebacks = [candidate for candidate in tracebacks(lines) if not launcher_report.OWN.search(candidate.type)]
     from_file = _filed(error_file)
     of_rank = [candidate for candidate in own_tracebacks if candidate.rank == rank] if rank is not None else []
     named = of_rank or ([from_file] if from_file is not None else [])
@@ -103,7 +103,7 @@ def _chosen(lines: list[tuple[int | None, str]], rank: int | None, error_file: s
     return (first_hand or candidates or [None])[-1]  # type: ignore[list-item]
 
 
-def _filed(text: str) -> Traceback | None:
+def _filed(text: str) -> PrintedTraceback | None:
     """Return the traceback in torchrun's error file; None if there is none, or if the file holds anything else."""
     try:
         message = json.loads(text)["message"]
@@ -114,7 +114,7 @@ def _filed(text: str) -> Traceback | None:
     return parsed[-1] if parsed else None
 
 
-def _is_peer(one: Traceback) -> bool:
+def _is_peer(one: PrintedTraceback) -> bool:
     return bool(PEER.search(one.error))
 
 
@@ -124,7 +124,7 @@ def _words(lines: list[tuple[int | None, str]], plain: str) -> str:
     if thrown:
         last = thrown[-1]
         return f"{last['type']}: {last['what']}"[:LONGEST].rstrip() if last["what"] else last["type"][:LONGEST]
-    relevant = [line for _, line in lines if line.strip() and not launcher.is_noise(line) and not PEER.search(line)]
+    relevant = [line for _, line in lines if line.strip() and not launcher_report.is_noise(line) and not PEER.search(line)]
     for pattern in _KNOWN:
         for line in reversed(relevant):
             match = pattern.match(line)
@@ -135,5 +135,5 @@ def _words(lines: list[tuple[int | None, str]], plain: str) -> str:
 
 def last_line(text: str) -> str:
     """Return the last line that is not empty and not from a launcher; empty if there is none."""
-    relevant = [line for _, line in lines_of(text[-REACH:]) if line.strip() and not launcher.is_noise(line)]
+    relevant = [line for _, line in lines_of(text[-REACH:]) if line.strip() and not launcher_report.is_noise(line)]
     return relevant[-1].strip()[:LONGEST] if relevant else ""

@@ -24,7 +24,7 @@ _SYNTAX = re.compile(r"^(SyntaxError|IndentationError|TabError): ")
 _PROCESS = re.compile(r"^-- Process (\d+) terminated with the following error:")
 
 
-class Traceback:
+class PrintedTraceback:
     """One traceback."""
 
     __slots__ = ("frames", "message", "place", "rank", "type")
@@ -78,22 +78,22 @@ def _plain(line: str) -> tuple[int | None, str]:
     return rank, line.rstrip()
 
 
-def tracebacks(lines: list[tuple[int | None, str]]) -> list[Traceback]:
+def tracebacks(lines: list[tuple[int | None, str]]) -> list[PrintedTraceback]:
     """Return all complete tracebacks, in the order in which they end. Lines of several ranks may be mixed."""
-    complete: list[Traceback] = []
+    complete: list[PrintedTraceback] = []
     for rank in dict.fromkeys(rank for rank, _ in lines):
         complete += _of_stream([(index, line) for index, (line_rank, line) in enumerate(lines) if line_rank == rank], rank)
     return sorted(complete, key=lambda traceback: traceback.place)
 
 
-def _of_stream(lines: list[tuple[int, str]], rank: int | None) -> Iterator[Traceback]:
-    open_: Traceback | None = None
+def _of_stream(lines: list[tuple[int, str]], rank: int | None) -> Iterator[PrintedTraceback]:
+    open_: PrintedTraceback | None = None
     for number, (place, line) in enumerate(lines):
         process = _PROCESS.match(line)
         if process:
             rank = int(process[1])
         if _BEGIN.match(line):
-            open_ = Traceback(rank, place)
+            open_ = PrintedTraceback(rank, place)
             continue
         if open_ is None:
             if _SYNTAX.match(line):
@@ -111,10 +111,10 @@ def _of_stream(lines: list[tuple[int, str]], rank: int | None) -> Iterator[Trace
             open_ = None
 
 
-def _syntax_error(lines: list[tuple[int, str]], number: int, rank: int | None) -> Traceback:
+def _syntax_error(lines: list[tuple[int, str]], number: int, rank: int | None) -> PrintedTraceback:
     """Build the traceback of a syntax error: the interpreter prints none for a script that it cannot parse."""
     place, line = lines[number]
-    traceback = Traceback(rank, place)
+    traceback = PrintedTraceback(rank, place)
     traceback.frames = [
         f"{m['file']}:{m['line']}:"
         for _, previous_line in lines[max(0, number - 4) : number]

@@ -8,14 +8,14 @@ import signal
 import sys
 import time
 
-from fairway.runtime import contract, stop
-from fairway.runtime.pod import ending, environment, remote, trust
-from fairway.runtime.pod.carrying import Carrying, Operator
-from fairway.runtime.pod.measuring import Measuring
-from fairway.runtime.pod.order import TOKEN, VARIABLE, PodOrder
-from fairway.runtime.pod.processes import Process, Processes
-from fairway.runtime.pod.remote_listener import Listener
-from fairway.runtime.pod.telling import Telling
+from fairway.runtime import stop_request, task_contract
+from fairway.runtime.pod import environment, operator_tls, remote_channel, termination_message
+from fairway.runtime.pod.metric_collector import MetricCollector
+from fairway.runtime.pod.metric_reporter import MetricReporter
+from fairway.runtime.pod.pod_order import TOKEN, VARIABLE, PodOrder
+from fairway.runtime.pod.process_group import PodProcess, PodProcesses
+from fairway.runtime.pod.remote_listener import RemoteListener
+from fairway.runtime.pod.upload import CheckpointUploader, OperatorUploads
 
 TERMINATION_LOG = "/dev/termination-log"
 CANNOT_RUN = 127
@@ -31,28 +31,28 @@ NOT_BROUGHT = 74
 """Exit code when the program succeeded, but its results could not be sent to the operator (EX_IOERR)."""
 
 
-class Runner:
+class PodRunner:
     """Runs one task from its order to its end."""
 
     def __init__(self, order: PodOrder) -> None:
         self._order = order
-        self._processes = Processes(order)
+        self._processes = PodProcesses(order)
         self._term_at: float | None = None
         self._kill_at: float | None = None
         self._patient = False
-        self._remote: Listener | None = None
+        self._remote: RemoteListener | None = None
 
     def run(self) -> int:
         """Start the processes, wait for them, stop them; return the exit code of the container."""
         signal_pipe = _hear(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
         self._prepare()
-        variables = {name: value for name, value in os.environ.items() if name not in (VARIABLE, TOKEN, trust.AUTHORITY)}
+        variables = {name: value for name, value in os.environ.items() if name not in (VARIABLE, TOKEN, operator_tls.AUTHORITY)}
         if self._order.environment:
             variables = environment.activated(variables, self._order.environment)
         try:
             variables |= self._listen(variables)
             self._processes.start(variables)
-        except (OSError, remote.RefusedError) as error:
+        except (OSError, remote_channel.AuthenticationError) as error:
             return self._cannot_run(error)
         telling, carrying = self._telling(), self._carrying()
         for thread in (telling, carrying):
@@ -74,9 +74,9 @@ class Runner:
         lost = carrying.finish(self._processes.culprit is None) if carrying is not None else ""
         return self._say(self._processes.culprit, lost)
 
-    def _telling(self) -> Telling | None:
+    def _telling(self) -> MetricReporter | None:
         """Return the thread that sends metrics and checkpoints to the operator; None if no operator is configured."""
-        endpoint, token = os.environ.get(contract.ENDPOINT, ""), os.environ.get(TOKEN, "")
+        endpoint, token = os.environ.get(task_contract.ENDPOINT, ""), os.environ.get(TOKEN, "")
         if not endpoint or not token:
             return None
         order = self._order
@@ -86,16 +86,16 @@ class Runner:
         # A checkpoint that is sent to the operator counts only when it has arrived.
         checkpoints = "" if order.carries else order.checkpoints
         work = order.cwd if order.detects else ""
-        measuring = Measuring(order.attempt, ranks, order.events, self._processes.printed, work, order.decided)
-        return Telling(task, number, measuring, checkpoints, endpoint, token)
+        measuring = MetricCollector(order.attempt, ranks, order.events, self._processes.printed, work, order.decided)
+        return MetricReporter(task, number, measuring, checkpoints, endpoint, token)
 
-    def _carrying(self) -> Carrying | None:
+    def _carrying(self) -> CheckpointUploader | None:
         """Return the thread that sends the operator the data that must outlive the pod; None if a volume keeps it."""
-        endpoint, token = os.environ.get(contract.ENDPOINT, ""), os.environ.get(TOKEN, "")
+        endpoint, token = os.environ.get(task_contract.ENDPOINT, ""), os.environ.get(TOKEN, "")
         if not self._order.carries or not endpoint or not token:
             return None
-        operator = Operator(endpoint, token, self._order.task, self._order.number)
-        return Carrying(operator, self._order.checkpoints, self._order.outputs)
+        operator = OperatorUploads(endpoint, token, self._order.task, self._order.number)
+        return CheckpointUploader(operator, self._order.checkpoints, self._order.outputs)
 
     def _prepare(self) -> None:
         for folder in (self._order.attempt, *self._order.folders):
@@ -144,14 +144,14 @@ class Runner:
     def _request_stop(self) -> bool:
         """Make `should_stop()` return true; return whether that worked."""
         try:
-            with open(os.path.join(self._order.attempt, contract.STOP_FILE), "w", encoding="utf-8"):
+            with open(os.path.join(self._order.attempt, task_contract.STOP_FILE), "w", encoding="utf-8"):
                 return True
         except OSError:
             return False
 
     def _listens(self) -> bool:
-        shared = self._order.starts[0].env.get(contract.SHARED_DIR, "") if self._order.starts else ""
-        return bool(shared) and stop.has_listeners(shared)
+        shared = self._order.starts[0].env.get(task_contract.SHARED_DIR, "") if self._order.starts else ""
+        return bool(shared) and stop_request.has_listeners(shared)
 
     def _tell(self, number: int) -> None:
         self._processes.tell(number)
@@ -168,18 +168,20 @@ class Runner:
             return {}
         token = os.environ.get(TOKEN, "")
         if not token:
-            raise remote.RefusedError("ranks in other pods need the key of the run, but the operator did not provide it")
-        key = remote.key_of(token, remote_order.attempt)
+            raise remote_channel.AuthenticationError(
+                "ranks in other pods need the key of the run, but the operator did not provide it"
+            )
+        key = remote_channel.key_of(token, remote_order.attempt)
         start = self._order.starts[0]
         try:
-            self._remote = Listener(remote_order.port, key, start.environment(given), self._order.cwd)
+            self._remote = RemoteListener(remote_order.port, key, start.environment(given), self._order.cwd)
         except OSError as error:
-            raise remote.RefusedError(
+            raise remote_channel.AuthenticationError(
                 f"port {remote_order.port}, through which other pods start ranks here, is not free: {error}"
             ) from error
         self._processes.of_others = self._remote.reaped
         self._remote.start()
-        return {contract.REMOTE_KEY: key.hex()} if contract.REMOTE_HOSTS in start.env else {}
+        return {task_contract.REMOTE_KEY: key.hex()} if task_contract.REMOTE_HOSTS in start.env else {}
 
     def _ranks_elsewhere(self) -> tuple[int, str]:
         """Return an exit code and a reason if ranks in other pods failed without an error of the launcher; else 0.
@@ -189,10 +191,10 @@ class Runner:
         remote_order = self._order.remote
         if remote_order is None:
             return 0, ""
-        lost = sorted(remote.noted(self._order.attempt, remote.LOST))
+        lost = sorted(remote_channel.noted(self._order.attempt, remote_channel.LOST))
         if lost:
             return 1, f"the connection to {', '.join(lost)} was lost: connection closed by peer"
-        missed = sorted(set(remote_order.must_reach) - remote.noted(self._order.attempt, remote.REACHED))
+        missed = sorted(set(remote_order.must_reach) - remote_channel.noted(self._order.attempt, remote_channel.REACHED))
         if not missed:
             return 0, ""
         program = self._order.starts[0].argv[0]
@@ -207,7 +209,7 @@ class Runner:
         only = not any(start.argv for start in self._order.starts)
         return self._remote.busy or (only and self._kill_at is None)
 
-    def _cannot_run(self, error: OSError | remote.RefusedError) -> int:
+    def _cannot_run(self, error: OSError | remote_channel.AuthenticationError) -> int:
         self._processes.tell(signal.SIGKILL)
         if isinstance(error, OSError):
             program = self._order.starts[0].argv[0]
@@ -215,30 +217,30 @@ class Runner:
         else:
             message = f"{self._order.task}: {error}"
         sys.stderr.write(f"fairway: {message}\n")
-        _record(ending.encode(self._order.task, 0, CANNOT_RUN, None, message))
+        _record(termination_message.encode(self._order.task, 0, CANNOT_RUN, None, message))
         return CANNOT_RUN
 
-    def _say(self, culprit: Process | None, lost: str = "") -> int:
+    def _say(self, culprit: PodProcess | None, lost: str = "") -> int:
         if culprit is None and lost:
             # The work is done but its results are lost: another attempt starts at the last checkpoint that was stored.
             sys.stderr.write(f"fairway: {lost}\n")
-            _record(ending.encode(self._order.task, 0, NOT_BROUGHT, None, lost))
+            _record(termination_message.encode(self._order.task, 0, NOT_BROUGHT, None, lost))
             return NOT_BROUGHT
         if culprit is None and not any(start.argv for start in self._order.starts):
             # It ran only programs of other pods, and was stopped before they were done.
-            _record(ending.encode(self._order.task, 0, None, signal.SIGTERM))
-            return ending.exit_code(None, signal.SIGTERM)
+            _record(termination_message.encode(self._order.task, 0, None, signal.SIGTERM))
+            return termination_message.exit_code(None, signal.SIGTERM)
         failure_code, message = self._ranks_elsewhere() if culprit is None else (0, "")
         if failure_code:
             sys.stderr.write(f"fairway: {message}\n")
-            _record(ending.encode(self._order.task, 0, failure_code, None, message))
+            _record(termination_message.encode(self._order.task, 0, failure_code, None, message))
             return failure_code
         status = culprit.status if culprit is not None and culprit.status is not None else 0
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = None if number is not None else os.WEXITSTATUS(status)
         rank = culprit.rank if culprit is not None else 0
-        _record(ending.encode(self._order.task, rank, code, number))
-        return ending.exit_code(code, number)
+        _record(termination_message.encode(self._order.task, rank, code, number))
+        return termination_message.exit_code(code, number)
 
 
 def _hear(*numbers: signal.Signals) -> int:
@@ -269,7 +271,7 @@ def main() -> int:
     if text is None:
         sys.stderr.write(f"fairway: {VARIABLE} is not set: this program is started by a cluster's operator\n")
         return 2
-    return Runner(PodOrder.decode(text)).run()
+    return PodRunner(PodOrder.decode(text)).run()
 
 
 if __name__ == "__main__":

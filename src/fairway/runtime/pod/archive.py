@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
-from fairway.runtime.links import EscapeError, check_links, stays_inside
+from fairway.runtime.symbolic_link import LinkEscapeError, check_links, stays_inside
 
 _BAD_PATHS = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 BLOCK = 1 << 20
@@ -77,7 +77,7 @@ def _make_links(linked: dict[str, str], found: dict[str, dict[str, Any]], folder
             raise BadArchiveError(f"{path!r} in it is below a link")
     try:
         check_links(linked)
-    except EscapeError as error:
+    except LinkEscapeError as error:
         raise BadArchiveError(str(error)) from error
     for path, target in linked.items():
         os.symlink(target, os.path.join(folder, path))

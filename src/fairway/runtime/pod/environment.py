@@ -26,7 +26,7 @@ _MOST = 50
 _SMALL = 1 << 20
 
 
-class CannotError(Exception):
+class EnvironmentBuildError(Exception):
     """Raised when the environment cannot be made, with the problem and the fix."""
 
 
@@ -39,7 +39,7 @@ def provide(requirements: str, cache: str, salt: str = "") -> str:
         text = with_includes(requirements)
     except OSError as error:
         message = f"environment.requirements: {error.filename} cannot be read ({error.strerror})"
-        raise CannotError(f"{message}; fix: name a file relative to the code's folder") from None
+        raise EnvironmentBuildError(f"{message}; fix: name a file relative to the code's folder") from None
     inputs = [text, sys.version, sysconfig.get_platform(), sys.executable, *_packages(), salt if LOCAL.search(text) else ""]
     target = os.path.join(cache, hashlib.sha256("\0".join(inputs).encode("utf-8", "replace")).hexdigest()[:24])
     if not os.path.isdir(target):
@@ -92,7 +92,7 @@ def _installer(python: str) -> tuple[str, list[str]]:
             arguments = ["install", "--disable-pip-version-check", "--no-input", "--no-warn-script-location"]
             return "pip", [name, "-m", "pip", "--python", python, *arguments]
     message = "environment.requirements needs uv or pip (22.3 or newer) in the image, but it has neither"
-    raise CannotError(f"{message}; fix: choose an image that has one, or one that has these packages already")
+    raise EnvironmentBuildError(f"{message}; fix: choose an image that has one, or one that has these packages already")
 
 
 def _run(argv: list[str], name: str, requirements: str) -> None:
@@ -106,7 +106,7 @@ def _run(argv: list[str], name: str, requirements: str) -> None:
     output = " / ".join(lines[-4:])[-800:]
     problem = f"no environment could be created from {os.path.basename(requirements)}"
     fix = "correct the file, or choose an image that has the packages"
-    raise CannotError(f"{problem}: {name} ended with exit code {completed.returncode}: {output}; fix: {fix}")
+    raise EnvironmentBuildError(f"{problem}: {name} ended with exit code {completed.returncode}: {output}; fix: {fix}")
 
 
 def move_in(aside: str, target: str) -> None:
@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
         temporary = os.path.join(options.link, f".{secrets.token_hex(4)}")
         os.symlink(prefix, temporary)
         os.replace(temporary, os.path.join(options.link, CURRENT))
-    except (CannotError, OSError, subprocess.SubprocessError) as error:
+    except (EnvironmentBuildError, OSError, subprocess.SubprocessError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     _say(f"the environment is {prefix}")

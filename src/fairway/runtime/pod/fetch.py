@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 from typing import Callable, TypeVar
 
-from fairway.runtime.pod import archive, trust
+from fairway.runtime.pod import archive, operator_tls
 
 TOKEN = "FAIRWAY_GIVEN_TOKEN"
 DIGEST_HEADER = "X-Fairway-Digest"
@@ -34,7 +34,7 @@ NOT_THERE = 3
 Result = TypeVar("Result")
 
 
-class RefusedError(Exception):
+class RequestRejectedError(Exception):
     """Raised when the operator rejects a request, so that a retry would not help."""
 
     def __init__(self, words: str, missing: bool) -> None:
@@ -45,7 +45,7 @@ class RefusedError(Exception):
 def fetch(
     url: str, token: str, into: str, digest: str = "", patience: float = PATIENCE, pause: Callable[[float], None] = time.sleep
 ) -> int:
-    """Fetch the content completely; return the number of entries. Raises `RefusedError`, or `OSError` when `patience` is over."""
+    """Fetch the content completely; return the number of entries. Raises `RequestRejectedError`, or `OSError`."""
     return patiently(lambda: _fetch_once(url, token, into, digest), url, patience, pause)
 
 
@@ -94,19 +94,19 @@ def _move(source: str, target: str) -> None:
 
 
 def opened(url: str, token: str) -> http.client.HTTPResponse:
-    """Return the response to a request. Raises `RefusedError` if a retry would not help, else `OSError`."""
+    """Return the response to a request. Raises `RequestRejectedError` if a retry would not help, else `OSError`."""
     request = urllib.request.Request(url, headers={"Authorization": "Bearer " + token})
     try:
-        return trust.urlopen(request, SILENCE)
+        return operator_tls.urlopen(request, SILENCE)
     except urllib.error.HTTPError as error:
         detail = error.read(2000).decode(errors="replace").strip()
         raise refused(error.code, detail or str(error.reason), url) from error
 
 
 def refused(code: int, words: str, what: str) -> Exception:
-    """Return the exception for an error response: `RefusedError` if a retry would not help, else `OSError`."""
+    """Return the exception for an error response: `RequestRejectedError` if a retry would not help, else `OSError`."""
     if 400 <= code < 500 and code not in (408, 429):
-        return RefusedError(f"{what}: {words}", missing=code == 404)
+        return RequestRejectedError(f"{what}: {words}", missing=code == 404)
     return OSError(f"HTTP {code}: {words}")
 
 
@@ -120,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         count = fetch(options.url, token(options.token_file), options.into, options.digest)
-    except RefusedError as error:
+    except RequestRejectedError as error:
         sys.stderr.write(f"{error}\n")
         return NOT_THERE if error.missing else 1
     except OSError as error:

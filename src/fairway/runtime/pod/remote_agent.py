@@ -14,9 +14,9 @@ import sys
 import threading
 import time
 
-from fairway.runtime import contract
-from fairway.runtime.pod import ending, remote
-from fairway.runtime.pod.remote import Channel
+from fairway.runtime import task_contract
+from fairway.runtime.pod import remote_channel, termination_message
+from fairway.runtime.pod.remote_channel import RemoteChannel
 
 PATIENCE = 900.0
 """Seconds to wait for the other pod to start: its node may still be pulling the image."""
@@ -28,11 +28,11 @@ CHUNK = 1 << 16
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class UnreachableError(Exception):
+class PodUnreachableError(Exception):
     """Raised when the other pod cannot be reached."""
 
 
-class LostError(Exception):
+class PodLostError(Exception):
     """Raised when the other pod is gone, and with it the program."""
 
     def __init__(self, host: str) -> None:
@@ -42,17 +42,17 @@ class LostError(Exception):
 
 
 def place_of(host: str, known: dict[str, int]) -> tuple[str, int]:
-    """Return the address of a host, given by its full name or its first part. Raises `UnreachableError` if it is not known."""
+    """Return the address of a host, given by its full name or its first part. Raises `PodUnreachableError` if it is not known."""
     if host in known:
         return host, known[host]
     matching = [name for name in known if name.split(".")[0] == host.split(".")[0]]
     if len(matching) != 1:
-        raise UnreachableError(f"{host} is not a pod of this run; its pods are {', '.join(sorted(known)) or 'none'}")
+        raise PodUnreachableError(f"{host} is not a pod of this run; its pods are {', '.join(sorted(known)) or 'none'}")
     return matching[0], known[matching[0]]
 
 
-def connect(address: tuple[str, int], key: bytes, patience: float = PATIENCE) -> Channel:
-    """Connect to a listener; retry while its pod is not up yet. Raises `UnreachableError`."""
+def connect(address: tuple[str, int], key: bytes, patience: float = PATIENCE) -> RemoteChannel:
+    """Connect to a listener; retry while its pod is not up yet. Raises `PodUnreachableError`."""
     until = time.monotonic() + patience
     while True:
         try:
@@ -60,55 +60,55 @@ def connect(address: tuple[str, int], key: bytes, patience: float = PATIENCE) ->
             break
         except OSError as error:
             if time.monotonic() >= until:
-                raise UnreachableError(
+                raise PodUnreachableError(
                     f"no process listens on {address[0]}:{address[1]} after {patience:g} s: {error}"
                 ) from error
             time.sleep(PAUSE)
-    remote.keep_alive(connection)
+    remote_channel.keep_alive(connection)
     try:
-        channel = remote.call(connection, key)
-    except (remote.RefusedError, OSError) as error:
+        channel = remote_channel.call(connection, key)
+    except (remote_channel.AuthenticationError, OSError) as error:
         connection.close()
-        raise UnreachableError(f"{address[0]}:{address[1]}: {error}") from error
+        raise PodUnreachableError(f"{address[0]}:{address[1]}: {error}") from error
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return channel
 
 
-def run(channel: Channel, command: str, host: str) -> int:
+def run(channel: RemoteChannel, command: str, host: str) -> int:
     """Run the command in the other pod; return its exit code."""
-    channel.send(remote.START, json.dumps({"command": command}).encode())
+    channel.send(remote_channel.START, json.dumps({"command": command}).encode())
     for number in PASSED_ON:
         signal.signal(number, lambda received, _frame: _tell(channel, received))
     threading.Thread(target=_feed, args=(channel,), daemon=True).start()
     while True:
         frame = channel.receive()
         if frame is None:
-            raise LostError(host)
+            raise PodLostError(host)
         kind, data = frame
-        if kind == remote.EXIT:
+        if kind == remote_channel.EXIT:
             end = json.loads(data)
-            return ending.exit_code(end["code"], end["signal"])
-        _print(sys.stderr.fileno() if kind == remote.ERRORS else sys.stdout.fileno(), data)
+            return termination_message.exit_code(end["code"], end["signal"])
+        _print(sys.stderr.fileno() if kind == remote_channel.ERRORS else sys.stdout.fileno(), data)
 
 
-def _tell(channel: Channel, number: int) -> None:
+def _tell(channel: RemoteChannel, number: int) -> None:
     # In its own thread, because the interrupted one may hold the channel's lock.
-    threading.Thread(target=_try_to_send, args=(channel, remote.SIGNAL, bytes([number])), daemon=True).start()
+    threading.Thread(target=_try_to_send, args=(channel, remote_channel.SIGNAL, bytes([number])), daemon=True).start()
 
 
-def _feed(channel: Channel) -> None:
+def _feed(channel: RemoteChannel) -> None:
     """Forward the standard input."""
     while True:
         try:
             data = os.read(0, CHUNK)
         except OSError:
             data = b""
-        if not _try_to_send(channel, remote.INPUT if data else remote.INPUT_END, data) or not data:
+        if not _try_to_send(channel, remote_channel.INPUT if data else remote_channel.INPUT_END, data) or not data:
             return
 
 
-def _try_to_send(channel: Channel, kind: int, data: bytes) -> bool:
+def _try_to_send(channel: RemoteChannel, kind: int, data: bytes) -> bool:
     try:
         channel.send(kind, data)
     except OSError:
@@ -128,16 +128,16 @@ def main(arguments: list[str], environment: dict[str, str]) -> int:
         return FAILED
     host, command = arguments[0], " ".join(arguments[1:])
     try:
-        address = place_of(host, json.loads(environment.get(contract.REMOTE_HOSTS, "{}")))
-        channel = connect(address, bytes.fromhex(environment.get(contract.REMOTE_KEY, "")))
-        remote.note(environment.get(contract.ATTEMPT_DIR, ""), remote.REACHED, address[0])
+        address = place_of(host, json.loads(environment.get(task_contract.REMOTE_HOSTS, "{}")))
+        channel = connect(address, bytes.fromhex(environment.get(task_contract.REMOTE_KEY, "")))
+        remote_channel.note(environment.get(task_contract.ATTEMPT_DIR, ""), remote_channel.REACHED, address[0])
         return run(channel, command, address[0])
-    except LostError as error:
+    except PodLostError as error:
         # Open MPI 5 reports this too, but stops its job and exits with 0.
-        remote.note(environment.get(contract.ATTEMPT_DIR, ""), remote.LOST, error.host)
+        remote_channel.note(environment.get(task_contract.ATTEMPT_DIR, ""), remote_channel.LOST, error.host)
         sys.stderr.write(f"fairway: {error}\n")
         return FAILED
-    except (UnreachableError, remote.RefusedError, OSError, ValueError) as error:
+    except (PodUnreachableError, remote_channel.AuthenticationError, OSError, ValueError) as error:
         sys.stderr.write(f"fairway: {error}\n")
         return FAILED
 

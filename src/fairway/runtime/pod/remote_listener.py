@@ -15,8 +15,8 @@ import sys
 import threading
 from typing import IO
 
-from fairway.runtime.pod import remote
-from fairway.runtime.pod.remote import Channel
+from fairway.runtime.pod import remote_channel
+from fairway.runtime.pod.remote_channel import RemoteChannel
 
 PATIENCE = 10.0
 """Seconds that a caller has to authenticate itself."""
@@ -27,10 +27,10 @@ WAITING = 256
 CHUNK = 1 << 16
 
 
-class Session:
+class RemoteSession:
     """One program, run for one caller."""
 
-    def __init__(self, channel: Channel, handle: subprocess.Popen[bytes]) -> None:
+    def __init__(self, channel: RemoteChannel, handle: subprocess.Popen[bytes]) -> None:
         self.channel = channel
         self.handle = handle
         self.ended = threading.Event()
@@ -52,14 +52,14 @@ class Session:
             self.tell(signal.SIGKILL)
 
 
-class Listener:
+class RemoteListener:
     """Listens on one port, from `start` to the end of the process."""
 
     def __init__(self, port: int, key: bytes, environment: dict[str, str], cwd: str) -> None:
         self._key = key
         self._environment = environment
         self._cwd = cwd
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, RemoteSession] = {}
         self._lock = threading.Lock()
         self._ends = False
         self._room = threading.BoundedSemaphore(WAITING)
@@ -101,19 +101,19 @@ class Listener:
     def _answer(self, connection: socket.socket) -> None:
         try:
             connection.settimeout(PATIENCE)
-            remote.keep_alive(connection)
-            channel = remote.accept(connection, self._key)
+            remote_channel.keep_alive(connection)
+            channel = remote_channel.accept(connection, self._key)
             request = channel.receive()
             connection.settimeout(None)
-            if request is not None and request[0] == remote.START:
+            if request is not None and request[0] == remote_channel.START:
                 self._run(channel, json.loads(request[1])["command"])
-        except (remote.RefusedError, OSError, ValueError, KeyError) as error:
+        except (remote_channel.AuthenticationError, OSError, ValueError, KeyError) as error:
             sys.stderr.write(f"fairway: a request of another pod to start a program here was rejected: {error}\n")
         finally:
             connection.close()
             self._room.release()
 
-    def _run(self, channel: Channel, command: str) -> None:
+    def _run(self, channel: RemoteChannel, command: str) -> None:
         with self._lock:
             handle = subprocess.Popen(
                 ["/bin/sh", "-c", command],
@@ -124,9 +124,9 @@ class Listener:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
-            session = Session(channel, handle)
+            session = RemoteSession(channel, handle)
             self._sessions[handle.pid] = session
-        for stream, kind in ((handle.stdout, remote.OUTPUT), (handle.stderr, remote.ERRORS)):
+        for stream, kind in ((handle.stdout, remote_channel.OUTPUT), (handle.stderr, remote_channel.ERRORS)):
             assert stream is not None
             pump = threading.Thread(target=_pass_on, args=(stream, channel, kind), daemon=True)
             pump.start()
@@ -139,7 +139,7 @@ class Listener:
         if self._ends:
             return  # its caller must see a lost pod, not a failed program
         try:
-            channel.send(remote.EXIT, json.dumps(_end(session.status)).encode())
+            channel.send(remote_channel.EXIT, json.dumps(_end(session.status)).encode())
             channel.finish()
         except OSError:
             return  # the caller is gone
@@ -159,7 +159,7 @@ def _end(status: int) -> dict[str, int | None]:
     return {"code": None if killed else os.WEXITSTATUS(status), "signal": os.WTERMSIG(status) if killed else None}
 
 
-def _pass_on(stream: IO[bytes], channel: Channel, kind: int) -> None:
+def _pass_on(stream: IO[bytes], channel: RemoteChannel, kind: int) -> None:
     while True:
         data = os.read(stream.fileno(), CHUNK)
         if not data:
@@ -170,7 +170,7 @@ def _pass_on(stream: IO[bytes], channel: Channel, kind: int) -> None:
             return
 
 
-def _obey(session: Session) -> None:
+def _obey(session: RemoteSession) -> None:
     """Execute the caller's requests until it is gone; then stop the program."""
     stdin = session.handle.stdin
     assert stdin is not None
@@ -180,13 +180,13 @@ def _obey(session: Session) -> None:
             if frame is None:
                 break
             kind, data = frame
-            if kind == remote.INPUT:
+            if kind == remote_channel.INPUT:
                 _write(stdin, data)
-            elif kind == remote.INPUT_END:
+            elif kind == remote_channel.INPUT_END:
                 stdin.close()
-            elif kind == remote.SIGNAL:
+            elif kind == remote_channel.SIGNAL:
                 session.tell(data[0])
-    except (remote.RefusedError, OSError) as error:
+    except (remote_channel.AuthenticationError, OSError) as error:
         sys.stderr.write(f"fairway: a connection from another pod was closed: {error}\n")
     session.end()
 

@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterator
 from typing import BinaryIO, Callable
 
-from fairway.runtime.growing import whole_lines
+from fairway.runtime.appended_file import whole_lines
 from fairway.runtime.pod import fetch
-from fairway.runtime.pod.putting import put
+from fairway.runtime.pod.http_upload import put
 
 EVERY = 1.0
 """Interval in seconds between checks for new files."""
@@ -35,7 +35,7 @@ _BLOCK = 1 << 20
 _TO_END = (signal.SIGTERM, signal.SIGINT)
 
 
-class Sending:
+class SampleUploader:
     """Sends the files of a folder."""
 
     def __init__(self, folder: str, url: str, token: str) -> None:
@@ -79,7 +79,7 @@ class Sending:
             os.unlink(path)
         except FileNotFoundError:
             return True  # The replica has deleted it to make room.
-        except fetch.RefusedError as error:
+        except fetch.RequestRejectedError as error:
             _say(f"the operator rejected {name}: {error}")
             if error.missing:
                 return False  # The operator may not have seen this pod yet.
@@ -112,7 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # While blocked, a signal stays pending until `sigtimedwait`, so no transfer is interrupted.
     signal.pthread_sigmask(signal.SIG_BLOCK, _TO_END)
-    sending = Sending(options.folder, options.url, fetch.token())
+    sending = SampleUploader(options.folder, options.url, fetch.token())
     if sending.run(lambda seconds: signal.sigtimedwait(_TO_END, seconds) is not None):
         return 0
     _say("not all samples could be sent to the operator; the remaining ones are lost with the pod")

@@ -12,8 +12,8 @@ import asyncio
 import signal
 import sys
 
-from fairway.runtime.secured.leaf import Leaf
-from fairway.runtime.secured.listener import Listener
+from fairway.runtime.secured.pod_certificate import PodCertificate
+from fairway.runtime.secured.tls_listener import TlsListener
 
 PATH = b"/fairway/load"
 HOST = "127.0.0.1"
@@ -26,7 +26,7 @@ IDLE = 60.0
 _HEAD = 8192
 
 
-class Reporter:
+class LoadReporter:
     """Forwards the load request and no other: the port gives no other access to the replica."""
 
     def __init__(self, replica: int) -> None:
@@ -80,10 +80,10 @@ class Reporter:
 
 async def serve(operator: str, port: int, replica: int) -> None:
     """Answer requests until SIGTERM or SIGINT."""
-    leaf, ended, loop = Leaf(operator), asyncio.Event(), asyncio.get_running_loop()
+    leaf, ended, loop = PodCertificate(operator), asyncio.Event(), asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, ended.set)
-    listener = Listener(leaf.context, Reporter(replica).met, _HEAD)
+    listener = TlsListener(leaf.context, LoadReporter(replica).met, _HEAD)
     await listener.open(port)
     renewal = loop.create_task(leaf.keep())
     try:

@@ -13,7 +13,7 @@ import os
 import sys
 
 LINES = "FAIRWAY_LINES"
-"""The same as in `fairway.runtime.contract`, which is not available where this file is used on its own."""
+"""The same as in `fairway.runtime.task_contract`, which is not available where this file is used on its own."""
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
 

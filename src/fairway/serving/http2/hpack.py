@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from fairway.serving.http2 import huffman
-from fairway.serving.http2.errors import HeaderCompressionError
+from fairway.serving.http2.http2_error import HeaderCompressionError
 
 Header = tuple[bytes, bytes]
 Headers = tuple[Header, ...]
@@ -49,7 +49,7 @@ class TooManyHeadersError(Exception):
     """The headers of a block exceed the limits. The dynamic table was updated all the same."""
 
 
-class _Found:
+class _DecodedHeaders:
     """The headers of a block, up to the limits."""
 
     __slots__ = ("_count", "_left", "headers", "too_many")
@@ -70,7 +70,7 @@ class _Found:
             self.headers.append(header)
 
 
-class Decoder:
+class HpackDecoder:
     """Decodes the headers of one direction of a connection."""
 
     __slots__ = ("_bytes", "_count", "_known", "_limit", "_size", "_table")
@@ -92,7 +92,7 @@ class Decoder:
         cached = self._known.get(block)
         if cached is not None:
             return cached
-        decoded = _Found(self._bytes, self._count)
+        decoded = _DecodedHeaders(self._bytes, self._count)
         try:
             changed = self._read(block, decoded)
         except IndexError:
@@ -108,7 +108,7 @@ class Decoder:
             self._known[block] = headers
         return headers
 
-    def _read(self, block: bytes, found: _Found) -> bool:
+    def _read(self, block: bytes, found: _DecodedHeaders) -> bool:
         """Decode a whole block; return whether it changed the dynamic table.
 
         A block that exceeds the limits is still read to its end, because it may change the table.

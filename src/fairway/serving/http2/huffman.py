@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from fairway.serving.http2.errors import HeaderCompressionError
+from fairway.serving.http2.http2_error import HeaderCompressionError
 
 _LENGTHS = bytes.fromhex(
     "0d171c1c1c1c1c1c1c181e1c1c1e1c1c1c1c1c1c1c1c1e1c1c1c1c1c1c1c1c1c060a0a0c0d06080b0a0a080b080606060505050606060606"

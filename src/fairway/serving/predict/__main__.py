@@ -16,18 +16,18 @@ from pathlib import Path
 import numpy as np
 
 from fairway.errors import FairwayError, UsageError
-from fairway.runtime import context, contract, metrics
+from fairway.runtime import metrics, task_context, task_contract
 from fairway.runtime.shards import Shard, shards
-from fairway.serving.predict.image import read_rules
-from fairway.serving.predict.parquet import ParquetFile
-from fairway.serving.predict.parts import ENDINGS, Parts
-from fairway.serving.predict.pieces import at_once, check_outputs, check_piece, typed
-from fairway.serving.predict.rows import ONLY, Array, Rows, open_rows
-from fairway.serving.replica.datatypes import of_texts
-from fairway.serving.replica.folder import find
+from fairway.serving.predict.dataset_row import ONLY, Array, DatasetRows, open_rows
+from fairway.serving.predict.image_row import read_rules
+from fairway.serving.predict.parquet_row import ParquetRowFile
+from fairway.serving.predict.prediction_batch import at_once, check_outputs, check_piece, typed
+from fairway.serving.predict.prediction_part import ENDINGS, PredictionFolder
+from fairway.serving.replica.model.datatype import of_texts
+from fairway.serving.replica.model.version_folder import find
 from fairway.serving.replica.runtimes.loading import load
-from fairway.serving.replica.runtimes.runtime import Runtime
-from fairway.state.model import Signature, TensorSpec
+from fairway.serving.replica.runtimes.runtime import ModelRuntime
+from fairway.state.model import ModelSignature, TensorSpec
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,11 +57,11 @@ def main(arguments: list[str] | None = None) -> int:
 def predict(given: argparse.Namespace) -> None:
     """Predict shards of the data until none is left."""
     rows = open_rows(given.data)
-    parts = Parts(given.out, form_of(given.write, rows))
+    parts = PredictionFolder(given.out, form_of(given.write, rows))
     done = parts.rows(len(rows), given.shard)
     # Reported at once, so that a restarted worker does not appear to begin from zero.
     resumed = f", {done:,} of them already predicted" if done else ""
-    sys.stderr.write(f"{context.index()}: {len(rows):,} rows{resumed}\n")
+    sys.stderr.write(f"{task_context.index()}: {len(rows):,} rows{resumed}\n")
     _report(done, len(rows))
     version = find(given.folder, given.format, given.runtime, allow_pickle=given.allow_pickle)
     runtime = load(version, given.python, given.threads)
@@ -74,12 +74,12 @@ def predict(given: argparse.Namespace) -> None:
             done = parts.rows(len(rows), given.shard)
             _report(done, len(rows))
             span = f"rows {shard.start:,} to {shard.stop:,} of {len(rows):,}"
-            sys.stderr.write(f"{context.index()}: {span}; {done / len(rows):.0%} done\n")
+            sys.stderr.write(f"{task_context.index()}: {span}; {done / len(rows):.0%} done\n")
     finally:
         runtime.close()
 
 
-def _predicted(runtime: Runtime, rows: Rows, shard: Shard, batch: int) -> dict[str, Array]:
+def _predicted(runtime: ModelRuntime, rows: DatasetRows, shard: Shard, batch: int) -> dict[str, Array]:
     """Return the outputs for the rows of a shard."""
     outputs: list[list[Array]] = []
     for start in range(shard.start, shard.stop, batch):
@@ -93,7 +93,7 @@ def _predicted(runtime: Runtime, rows: Rows, shard: Shard, batch: int) -> dict[s
     return {name: np.concatenate([arrays[index] for arrays in outputs]) for index, name in enumerate(names)}
 
 
-def form_of(asked: str, rows: Rows) -> str:
+def form_of(asked: str, rows: DatasetRows) -> str:
     """Return the format in which predictions are written.
 
     `asked`, unless it is "auto": then JSON lines for text, Parquet for Parquet, and arrays for arrays.
@@ -102,7 +102,7 @@ def form_of(asked: str, rows: Rows) -> str:
         return asked
     if rows.is_text:
         return "jsonl"
-    return "parquet" if all(isinstance(file, ParquetFile) for file in rows.files) else "npz"
+    return "parquet" if all(isinstance(file, ParquetRowFile) for file in rows.files) else "npz"
 
 
 def _report(done: int, count: int) -> None:
@@ -115,14 +115,14 @@ def taken(count: int, size: int) -> Iterable[Shard]:
 
     Workers without a shared folder cannot lease shards: of N workers, each takes every Nth shard.
     """
-    if not os.environ.get(contract.APART):
+    if not os.environ.get(task_contract.APART):
         return shards(count, size=size)
-    workers = len(context.peers().get(context.role(), ())) or 1
-    starts = range(context.index() * size, count, workers * size)
+    workers = len(task_context.peers().get(task_context.role(), ())) or 1
+    starts = range(task_context.index() * size, count, workers * size)
     return [Shard(range(start, min(start + size, count)), None) for start in starts]
 
 
-def arranged(signature: Signature, rows: dict[str, Array]) -> list[Array]:
+def arranged(signature: ModelSignature, rows: dict[str, Array]) -> list[Array]:
     """Return the arrays in the order and type of the model's inputs; flat rows are reshaped to the input's shape."""
     if rows.keys() == {ONLY} and len(signature.inputs) == 1:
         rows = {signature.inputs[0].name: rows[ONLY]}

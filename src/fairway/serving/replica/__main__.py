@@ -35,6 +35,6 @@ if __name__ == "__main__":
     gc.disable()  # objects created while loading do not become garbage
     lean_msgspec()
     lean_uvicorn()
-    from fairway.serving.replica.start import main
+    from fairway.serving.replica.startup import main
 
     sys.exit(main())

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fairway.serving.replica.datatypes import Array
+from fairway.serving.replica.model.datatype import Array
 
 _SUMMED = frozenset({"f", "d"})
 """Types for which numpy uses BLAS."""

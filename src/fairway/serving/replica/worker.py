@@ -102,7 +102,7 @@ def _array(word: str, raw: memoryview) -> Any:
     return array
 
 
-class Order:
+class LoadOrder:
     """What a loader must load, and helpers to describe it."""
 
     words = _WORDS
@@ -183,7 +183,7 @@ def _loader(name: str) -> Any:
     return sys.modules[full]
 
 
-class Worker:
+class ModelWorker:
     """Handles frames until the replica closes the socket."""
 
     def __init__(self, wire: socket.socket, runtime: Any) -> None:
@@ -271,7 +271,7 @@ def main() -> None:
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != own_folder]
     wire = socket.socket(fileno=parsed.socket)
     written = json.loads(parsed.signature)
-    order = Order(parsed.entry, parsed.threads, written, parsed.trusted, parsed.root)
+    order = LoadOrder(parsed.entry, parsed.threads, written, parsed.trusted, parsed.root)
     try:
         importlib.import_module("numpy")
         runtime: Any = _loader(parsed.loader).load(order)
@@ -291,7 +291,7 @@ def main() -> None:
     ready["embed_options"] = sorted(getattr(model, "embed_options", ()))
     ready["independent"] = bool(getattr(runtime, "independent", False))
     send(wire, {"id": 0, "platform": runtime.platform, "inputs": runtime.inputs, "outputs": runtime.outputs, **ready})
-    Worker(wire, runtime).serve()
+    ModelWorker(wire, runtime).serve()
 
 
 def _renamed(own: list[Told], written: list[Told]) -> list[Told]:

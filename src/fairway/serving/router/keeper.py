@@ -43,7 +43,7 @@ _RETRY_SECONDS = 0.02
 _Found = TypeVar("_Found")
 
 
-class Keeper:
+class RouterKeeper:
     """The keeper process: holds the listening socket and keeps one router running."""
 
     def __init__(self, listener: socket.socket, orphan: int, folder: str, sockets: str, limits: list[str]) -> None:
@@ -274,7 +274,7 @@ def main(arguments: list[str]) -> int:
         os.dup2(nothing.fileno(), 0)
         os.dup2(nothing.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    Keeper(listener, orphan, folder, sockets, limits).run()
+    RouterKeeper(listener, orphan, folder, sockets, limits).run()
     return 0
 
 

@@ -21,19 +21,19 @@ from pathlib import Path
 
 import uvloop
 
-from fairway.app.system import SystemClock
+from fairway.app.system.clock import SystemClock
 from fairway.errors import BugError
-from fairway.runtime.secured.leaf import Leaf
-from fairway.serving.router.access.acceptor import Acceptor
+from fairway.runtime.secured.pod_certificate import PodCertificate
+from fairway.serving.router.access.connection_acceptor import ConnectionAcceptor
 from fairway.serving.router.access.key_file import parse_keys
-from fairway.serving.router.client import ClientConnection
-from fairway.serving.router.control import Control
-from fairway.serving.router.desk import Desk, Limits
+from fairway.serving.router.control_socket import RouterControlSocket
+from fairway.serving.router.http1_client import Http1ClientConnection
 from fairway.serving.router.observe.access_log import RequestLog, write_to
-from fairway.serving.router.observe.observer import ServiceObserver
-from fairway.serving.router.wire import decode_plan
-from fairway.serving.spans import tracer_of
-from fairway.state.route import RoutePlan, outcome_token
+from fairway.serving.router.observe.service_observer import ServiceObserver
+from fairway.serving.router.routing.router_state import RouterLimits, RouterState
+from fairway.serving.router.wire_format import decode_plan
+from fairway.serving.span_tracer import tracer_of
+from fairway.state.serving.route import RoutePlan, outcome_token
 
 TOKEN = "FAIRWAY_ROUTER_TOKEN"
 """The environment variable with the token that senders of plans must present."""
@@ -43,7 +43,7 @@ _ENDING_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class RouterPodOptions:
     """The options of the pod."""
 
     plan: Path
@@ -56,7 +56,7 @@ class Orders:
     """The address that issues the certificate of the control port; empty: the port is without TLS."""
 
 
-def read_orders(arguments: list[str], environment: Mapping[str, str]) -> Orders:
+def read_orders(arguments: list[str], environment: Mapping[str, str]) -> RouterPodOptions:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m fairway.serving.router.pod", description=__doc__, allow_abbrev=False)
     parser.add_argument("--plan", type=Path, required=True, help="the file with the initial route plan")
@@ -70,16 +70,16 @@ def read_orders(arguments: list[str], environment: Mapping[str, str]) -> Orders:
     token = environment.get(TOKEN, "")
     if not token:
         parser.error(f"{TOKEN} is not set; without it any client could change where requests go")
-    return Orders(options.plan, options.port, options.control, token, options.keys, options.operator)
+    return RouterPodOptions(options.plan, options.port, options.control, token, options.keys, options.operator)
 
 
 class RouterPod:
     """The router process of a pod."""
 
-    def __init__(self, orders: Orders, limits: Limits) -> None:
+    def __init__(self, orders: RouterPodOptions, limits: RouterLimits) -> None:
         self._orders = orders
         self._ended = asyncio.Event()
-        self._desk = Desk(secrets.token_hex(6), limits, self._wake)
+        self._desk = RouterState(secrets.token_hex(6), limits, self._wake)
         # Clusters collect logs from the output of pods.
         log = RequestLog(1.0, write_to(sys.stdout.fileno()), SystemClock().now, secrets.randbelow(1000) / 1000)
         self._observer = self._desk.observer = ServiceObserver(self._desk, log, tracer_of(os.environ, "fairway-router"))
@@ -87,9 +87,9 @@ class RouterPod:
         self._desk.outcome_token = lambda: token
         self._listener = socket.create_server(("", orders.port), backlog=4096)
         self._listener.setblocking(False)
-        self._control = Control(self._desk, self._listener)
-        self._leaf = Leaf(orders.operator) if orders.operator else None
-        self._acceptor = Acceptor(self._listener, lambda: ClientConnection(self._desk))
+        self._control = RouterControlSocket(self._desk, self._listener)
+        self._leaf = PodCertificate(orders.operator) if orders.operator else None
+        self._acceptor = ConnectionAcceptor(self._listener, lambda: Http1ClientConnection(self._desk))
         self._desk.followed = self._acceptor.follow
 
     async def run(self) -> None:
@@ -166,7 +166,7 @@ def main(arguments: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
     async def serve() -> None:
-        await RouterPod(orders, Limits()).run()
+        await RouterPod(orders, RouterLimits()).run()
 
     uvloop.run(serve())
 

@@ -21,15 +21,15 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from fairway.app.system import SystemClock
-from fairway.serving.router.access.acceptor import Acceptor
-from fairway.serving.router.client import ClientConnection
-from fairway.serving.router.control import Control
-from fairway.serving.router.desk import Desk, Limits
-from fairway.serving.router.home import ACCESS, outcome_token, read_plan
+from fairway.app.system.clock import SystemClock
+from fairway.serving.router.access.connection_acceptor import ConnectionAcceptor
+from fairway.serving.router.control_socket import RouterControlSocket
+from fairway.serving.router.http1_client import Http1ClientConnection
 from fairway.serving.router.observe.access_log import RequestLog, RotatedFile
-from fairway.serving.router.observe.observer import ServiceObserver
-from fairway.serving.spans import tracer_of
+from fairway.serving.router.observe.service_observer import ServiceObserver
+from fairway.serving.router.router_folder import ACCESS, outcome_token, read_plan
+from fairway.serving.router.routing.router_state import RouterLimits, RouterState
+from fairway.serving.span_tracer import tracer_of
 
 _SWEEP_SECONDS = 1.0
 _END_SECONDS = 10.0
@@ -38,22 +38,22 @@ _ENDING_SECONDS = 0.02
 """Interval at which an ending router checks whether the last connection is closed."""
 
 
-class Process:
+class RouterProcess:
     """One router process."""
 
-    def __init__(self, listener: socket.socket, folder: Path, sockets: Path, limits: Limits) -> None:
+    def __init__(self, listener: socket.socket, folder: Path, sockets: Path, limits: RouterLimits) -> None:
         self._folder = folder
         self._sockets = sockets
         self._ended = asyncio.Event()
-        self._control: Control
-        self._desk = Desk(secrets.token_hex(6), limits, self._wake)
+        self._control: RouterControlSocket
+        self._desk = RouterState(secrets.token_hex(6), limits, self._wake)
         log = RequestLog(1.0, RotatedFile(folder / ACCESS).write, SystemClock().now, secrets.randbelow(1000) / 1000)
         self._observer = self._desk.observer = ServiceObserver(self._desk, log, tracer_of(os.environ, "fairway-router"))
         self._desk.at_loopback = True
         self._desk.outcome_token = self._outcome_token
         self._token = ""
-        self._control = Control(self._desk, listener)
-        self._acceptor = Acceptor(listener, self._connection)
+        self._control = RouterControlSocket(self._desk, listener)
+        self._acceptor = ConnectionAcceptor(listener, self._connection)
         self._desk.followed = self._acceptor.follow
 
     async def run(self, ready: int) -> None:
@@ -78,8 +78,8 @@ class Process:
             path.unlink(missing_ok=True)
             await self._observer.close()
 
-    def _connection(self) -> ClientConnection:
-        return ClientConnection(self._desk)
+    def _connection(self) -> Http1ClientConnection:
+        return Http1ClientConnection(self._desk)
 
     def _outcome_token(self) -> str:
         self._token = self._token or outcome_token(self._folder)
@@ -136,10 +136,10 @@ def main(arguments: list[str]) -> None:
     # Every request in flight takes two descriptors; the default limit of 1024 is for programs that use `select`.
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
-    limits = msgspec.json.decode(rest[0], type=Limits) if rest else Limits()
+    limits = msgspec.json.decode(rest[0], type=RouterLimits) if rest else RouterLimits()
 
     async def serve() -> None:
-        await Process(socket.socket(fileno=int(listener)), Path(folder), Path(sockets), limits).run(int(ready))
+        await RouterProcess(socket.socket(fileno=int(listener)), Path(folder), Path(sockets), limits).run(int(ready))
 
     uvloop.run(serve())
 

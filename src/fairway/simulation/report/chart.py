@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
-from fairway.simulation.report.scales import Scale
+from fairway.simulation.report.axis import ChartAxis
 
 WIDTH, HEIGHT = 760.0, 400.0
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 34.0, 42.0, 52.0
@@ -20,7 +20,7 @@ _KEY = 34.0
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """One curve."""
 
     name: str
@@ -28,25 +28,25 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class LineChart:
     """Curves over two axes."""
 
     title: str
     note: str
     """A sentence about what to look for."""
-    x: Scale
-    y: Scale
+    x: ChartAxis
+    y: ChartAxis
     x_title: str
     y_title: str
-    lines: tuple[Line, ...]
+    lines: tuple[ChartLine, ...]
 
 
-def draw(chart: Chart) -> str:
+def draw(chart: LineChart) -> str:
     """Return the chart as one `svg` element."""
     rows = _legend_rows(chart.lines)
     top = TOP + 18.0 * (len(rows) - 1)
     height = HEIGHT + top - TOP
-    frame = _Frame(chart, top, height - BOTTOM)
+    frame = _PlotArea(chart, top, height - BOTTOM)
     drawn = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" role="img"',
         f"  aria-label={quoteattr(chart.title)}>",
@@ -61,10 +61,10 @@ def draw(chart: Chart) -> str:
     return "\n".join(drawn)
 
 
-class _Frame:
+class _PlotArea:
     """Position of the plot within the picture."""
 
-    def __init__(self, chart: Chart, top: float, bottom: float) -> None:
+    def __init__(self, chart: LineChart, top: float, bottom: float) -> None:
         self._chart = chart
         self._top, self._bottom = top, bottom
 
@@ -95,7 +95,7 @@ class _Frame:
             f'<text class="name" x="16" y="{down:g}" text-anchor="middle" {turned}>{escape(self._chart.y_title)}</text>',
         ]
 
-    def curve(self, number: int, line: Line) -> str:
+    def curve(self, number: int, line: ChartLine) -> str:
         points = [(self.x(time), self.y(value)) for time, value in line.points]
         path = " ".join(f"{'L' if index else 'M'}{x:.1f} {y:.1f}" for index, (x, y) in enumerate(_thinned(points)))
         return f'<path class="curve" {_style(number)} d="{path}"><title>{escape(line.name)}</title></path>'
@@ -117,9 +117,9 @@ def _style(number: int) -> str:
     return f'style="stroke: var(--s{number % COLOURS})"' + (f' stroke-dasharray="{dash}"' if dash else "")
 
 
-def _legend_rows(lines: Sequence[Line]) -> list[list[tuple[int, Line, float]]]:
+def _legend_rows(lines: Sequence[ChartLine]) -> list[list[tuple[int, ChartLine, float]]]:
     """Return the legend entries with their position in the row; a new row starts when one is full."""
-    rows: list[list[tuple[int, Line, float]]] = [[]]
+    rows: list[list[tuple[int, ChartLine, float]]] = [[]]
     x = LEFT
     for number, line in enumerate(lines):
         width = _KEY + _LETTER * len(line.name) + 14.0
@@ -131,7 +131,7 @@ def _legend_rows(lines: Sequence[Line]) -> list[list[tuple[int, Line, float]]]:
     return rows
 
 
-def _legend(rows: Sequence[Sequence[tuple[int, Line, float]]]) -> list[str]:
+def _legend(rows: Sequence[Sequence[tuple[int, ChartLine, float]]]) -> list[str]:
     drawn = []
     for row, entries in enumerate(rows):
         y = 18.0 + 18.0 * row

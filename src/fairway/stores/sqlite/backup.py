@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from fairway.app import crash
+from fairway.app.system import crash_point
 from fairway.errors import UnavailableError
-from fairway.state.recovery import Backup
+from fairway.state.database_recovery import DatabaseBackup
 from fairway.stores.sqlite import schema
 
 FOLDER = "backups"
@@ -40,7 +40,7 @@ class InterruptedBackupError(Exception):
     """The process ends: the copy is abandoned."""
 
 
-class Backups:
+class BackupFolder:
     """The backups of one database."""
 
     def __init__(self, database: Path) -> None:
@@ -52,7 +52,7 @@ class Backups:
         """Abandon a copy in progress in another thread."""
         self._stop.set()
 
-    def take(self, now: float) -> Backup:
+    def take(self, now: float) -> DatabaseBackup:
         """Make a backup and remove those that are no longer kept. Other connections may write to the database meanwhile.
 
         Raises `UnavailableError` if there is no space or the copy is damaged; then nothing is removed.
@@ -71,16 +71,16 @@ class Backups:
             stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(whole))
             name = f"fairway-{stamp}.{int(part * 1000):03d}Z-{version}.db"
             _sync(aside)
-            with crash.reach("backup.rename"):
+            with crash_point.reach("backup.rename"):
                 os.replace(aside, self.folder / name)
             _sync(self.folder)
         finally:
             for leftover in self.folder.glob(".making*"):
                 leftover.unlink(missing_ok=True)
         self._rotate(now)
-        return Backup(name, now, (self.folder / name).stat().st_size, version, number)
+        return DatabaseBackup(name, now, (self.folder / name).stat().st_size, version, number)
 
-    def all(self) -> list[Backup]:
+    def all(self) -> list[DatabaseBackup]:
         """Return all backups, newest first. They are not opened: `journal` is 0."""
         backups = []
         for path in self.folder.glob("fairway-*.db"):
@@ -88,17 +88,17 @@ class Backups:
             if match:
                 time_made = calendar.timegm(time.strptime(match["stamp"], "%Y%m%dT%H%M%S")) + int(match["milli"]) / 1000
                 with contextlib.suppress(FileNotFoundError):
-                    backups.append(Backup(path.name, time_made, path.stat().st_size, int(match["format"]), 0))
+                    backups.append(DatabaseBackup(path.name, time_made, path.stat().st_size, int(match["format"]), 0))
         return sorted(backups, key=lambda backup: backup.time, reverse=True)
 
-    def good(self) -> Iterable[Backup]:
+    def good(self) -> Iterable[DatabaseBackup]:
         """Yield intact backups that this program can read, newest first; each is checked when it is yielded."""
         for backup in self.all():
             problem, version, number = examine(self.folder / backup.name)
             if problem or version > schema.VERSION:
                 log.warning("skipping the backup %s: %s", backup.name, problem or f"format {version} is newer")
                 continue
-            yield Backup(backup.name, backup.time, backup.size, version, number)
+            yield DatabaseBackup(backup.name, backup.time, backup.size, version, number)
 
     def floor(self) -> int:
         """Return the last journal entry that all backups contain: earlier entries are no longer needed."""
@@ -110,7 +110,7 @@ class Backups:
                 continue  # It cannot be restored either.
         return min(numbers, default=0)
 
-    def restore(self, backup: Backup) -> None:
+    def restore(self, backup: DatabaseBackup) -> None:
         """Put a copy of a backup in the place of the missing database."""
         aside = self._database.with_name(f".{self._database.name}.restoring")
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -119,7 +119,7 @@ class Backups:
                 target.write(piece)
             target.flush()
             os.fsync(target.fileno())
-        with crash.reach("recovery.rename"):
+        with crash_point.reach("recovery.rename"):
             os.replace(aside, self._database)
         _sync(self._database.parent)
 

@@ -15,12 +15,12 @@ import msgspec
 
 from fairway.spec.job import JobSpec
 from fairway.spec.service import ServiceSpec
-from fairway.state.job import Job
+from fairway.state.job import JobState
+from fairway.state.mlflow_record import KINDS, TrackingRecord
 from fairway.state.queue import Queue
-from fairway.state.receipt import Receipt
+from fairway.state.request_receipt import RequestReceipt
 from fairway.state.service import ServiceRecord
 from fairway.state.task import Task
-from fairway.state.tracking import KINDS, Tracked
 
 
 def plain(value: Any) -> Any:
@@ -83,23 +83,25 @@ class _OlderTask(msgspec.Struct):
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=plain)
-_job_decoder = msgspec.msgpack.Decoder(Job, dec_hook=rich)
+_job_decoder = msgspec.msgpack.Decoder(JobState, dec_hook=rich)
 _task_decoder = msgspec.msgpack.Decoder(Task)
 _older_decoder = msgspec.msgpack.Decoder(_OlderTask)
 _GPUS = msgspec.msgpack.encode("gpus")
-_receipt_decoder = msgspec.msgpack.Decoder(Receipt)
+_receipt_decoder = msgspec.msgpack.Decoder(RequestReceipt)
 _queue_decoder = msgspec.msgpack.Decoder(Queue)
 _service_decoder = msgspec.msgpack.Decoder(ServiceRecord, dec_hook=rich)
-_tracked_decoders: dict[type[Tracked], msgspec.msgpack.Decoder[Any]] = {kind: msgspec.msgpack.Decoder(kind) for kind in KINDS}
-_Kind = TypeVar("_Kind", bound=Tracked)
+_tracked_decoders: dict[type[TrackingRecord], msgspec.msgpack.Decoder[Any]] = {
+    kind: msgspec.msgpack.Decoder(kind) for kind in KINDS
+}
+_Kind = TypeVar("_Kind", bound=TrackingRecord)
 
 
-def pack(value: Job | Task | Queue | ServiceRecord | Tracked | Receipt) -> bytes:
+def pack(value: JobState | Task | Queue | ServiceRecord | TrackingRecord | RequestReceipt) -> bytes:
     """Encode a run, a task, a queue, a service, a tracked record or a receipt."""
     return _encoder.encode(value)
 
 
-def unpack_job(data: bytes) -> Job:
+def unpack_job(data: bytes) -> JobState:
     """Decode a run."""
     return _job_decoder.decode(data)
 
@@ -125,7 +127,7 @@ def unpack_service(data: bytes) -> ServiceRecord:
     return _service_decoder.decode(data)
 
 
-def unpack_receipt(data: bytes) -> Receipt:
+def unpack_receipt(data: bytes) -> RequestReceipt:
     """Decode a receipt."""
     return _receipt_decoder.decode(data)
 

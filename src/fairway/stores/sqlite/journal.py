@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from fairway.app import crash
+from fairway.app.system import crash_point
 
 JOB, QUEUE, SERVICE, TRACKED, NUMBER, FLOOR = "job", "queue", "service", "tracked", "number", "floor"
 LARGE = 8 << 20
@@ -30,7 +30,7 @@ _LARGEST = 64 << 20
 log = logging.getLogger("fairway.store")
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class JournalEntry(msgspec.Struct, frozen=True, array_like=True):
     """One change. Without a body, the object of that key was deleted."""
 
     number: int
@@ -47,11 +47,11 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 Note = tuple[str, tuple[str, ...], bytes | None]
 """The content of an entry: kind, key, body."""
 
-_decoder = msgspec.msgpack.Decoder(Entry)
+_decoder = msgspec.msgpack.Decoder(JournalEntry)
 _encoder = msgspec.msgpack.Encoder()
 
 
-class Journal:
+class StoreJournal:
     """An append-only file of entries. A failed write is reported in `fault` and loses no earlier entry."""
 
     def __init__(self, path: Path) -> None:
@@ -89,7 +89,7 @@ class Journal:
 
     def append(self, notes: Sequence[Note], *, sync: bool = False) -> None:
         """Append entries with the next numbers. `sync`: they are durable when this returns."""
-        entries = [Entry(self.last + offset, *note) for offset, note in enumerate(notes, start=1)]
+        entries = [JournalEntry(self.last + offset, *note) for offset, note in enumerate(notes, start=1)]
         self.last += len(entries)
         try:
             self._write(b"".join(map(_framed, entries)), sync=sync)
@@ -100,7 +100,7 @@ class Journal:
         for entry in entries:
             self._mark(entry)
 
-    def since(self, number: int) -> list[Entry]:
+    def since(self, number: int) -> list[JournalEntry]:
         """Return the entries after a number, oldest first."""
         return [entry for entry in self._entries() if entry.number > number and entry.kind != FLOOR]
 
@@ -132,13 +132,13 @@ class Journal:
         if os.fstat(self._descriptor).st_size > self._size:
             self._move_rest_aside()
 
-    def _mark(self, entry: Entry) -> None:
+    def _mark(self, entry: JournalEntry) -> None:
         if entry.deleted and entry.kind != FLOOR:
             self._deleted.add((entry.kind, entry.key))
         else:
             self._deleted.discard((entry.kind, entry.key))
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[JournalEntry]:
         """Yield all complete entries, from the start; sets `_size` to their end."""
         with open(os.dup(self._descriptor), "rb") as file:
             file.seek(0)
@@ -182,18 +182,18 @@ class Journal:
             raise
         self._size += len(data)
 
-    def _replace(self, entries: Iterable[Entry], floor: int) -> None:
+    def _replace(self, entries: Iterable[JournalEntry], floor: int) -> None:
         """Write a new file and atomically replace the old one."""
         aside = self._path.with_name(f".{self._path.name}")
         descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(os.dup(descriptor), "wb") as file:
-                file.write(_framed(Entry(floor, FLOOR, (), None)))
+                file.write(_framed(JournalEntry(floor, FLOOR, (), None)))
                 for entry in entries:
                     file.write(_framed(entry))
                 size = file.tell()
             os.fsync(descriptor)
-            with crash.reach("backup.rename"):
+            with crash_point.reach("backup.rename"):
                 os.replace(aside, self._path)
         except OSError:
             os.close(descriptor)
@@ -205,6 +205,6 @@ class Journal:
             self._mark(entry)
 
 
-def _framed(entry: Entry) -> bytes:
+def _framed(entry: JournalEntry) -> bytes:
     data = _encoder.encode(entry)
     return _HEADER.pack(len(data), zlib.crc32(data)) + data

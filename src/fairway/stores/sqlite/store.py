@@ -12,25 +12,25 @@ from typing import Any
 
 import msgspec
 
-from fairway.app import crash
-from fairway.app.ports import Changes, JobFilter, JobPage, MetricPoint
-from fairway.app.tracking_ports import Kind
+from fairway.app.port.port import ChangeSet, JobFilter, JobPage, MetricPoint
+from fairway.app.port.tracking import Kind
+from fairway.app.system import crash_point
 from fairway.errors import UnavailableError
 from fairway.plan import retention
-from fairway.state.event import Event
-from fairway.state.job import Job, JobKey
+from fairway.state.database_recovery import UnreadableRecord
+from fairway.state.event import RunEvent
+from fairway.state.job import JobKey, JobState
+from fairway.state.mlflow_record import TrackingRecord
 from fairway.state.phase import JOB_OVER, JobPhase
 from fairway.state.queue import Queue
-from fairway.state.receipt import LIFE, MOST, Receipt
-from fairway.state.recovery import Unreadable
+from fairway.state.request_receipt import LIFE, MOST, RequestReceipt
 from fairway.state.service import ServiceRecord
 from fairway.state.task import Task
-from fairway.state.tracking import Tracked
-from fairway.stores.sqlite import codec, journal, listing, noting, schema
-from fairway.stores.sqlite.curves import Curves
-from fairway.stores.sqlite.decoding import Decoding
-from fairway.stores.sqlite.faults import explain, is_damage
-from fairway.stores.sqlite.journal import Journal, Note
+from fairway.stores.sqlite import codec, job_query, journal, journal_entry, schema
+from fairway.stores.sqlite.error import explain, is_damage
+from fairway.stores.sqlite.journal import Note, StoreJournal
+from fairway.stores.sqlite.metric import MetricCurves
+from fairway.stores.sqlite.row_decoder import RowDecoder
 
 _ACTIVE = tuple(phase.value for phase in JobPhase if phase not in JOB_OVER)
 _BUSY_MILLISECONDS = 5000
@@ -63,19 +63,19 @@ class SqliteStore:
         self._before_migration = before_migration
         self.damaged: Callable[[str], None] = lambda _cause: None
         """Called when damage of the file is detected while it is in use."""
-        self._decoding = Decoding(str(self._path))
-        self._noted = noting.Noted()
+        self._decoding = RowDecoder(str(self._path))
+        self._noted = journal_entry.JournaledRuns()
         self._notes: list[Note] = []
         with self._explained():
             self._connection = _connect(self._path)
             try:
                 self._prepare()
-                self.journal = Journal(journal_of(self._path))
+                self.journal = StoreJournal(journal_of(self._path))
             except BaseException:  # Whatever it was, the file must not stay open.
                 self._connection.close()
                 raise
             self._catch_up_journal()
-        self._curves = Curves(self._connection)
+        self._curves = MetricCurves(self._connection)
 
     @property
     def path(self) -> Path:
@@ -116,19 +116,19 @@ class SqliteStore:
         self._connection.close()
         self.journal.close()
 
-    def replay(self, entries: Sequence[journal.Entry]) -> int:
+    def replay(self, entries: Sequence[journal.JournalEntry]) -> int:
         """Update the file from the journal; return how many entries could be applied."""
         applied = 0
         with self._transaction("store.commit"):
             for entry in entries:
                 if entry.kind == journal.NUMBER:
-                    self._raise_number(entry.key[0], entry.key[1], noting.number_of(entry))
-                applied += noting.take(self._put, entry)
+                    self._raise_number(entry.key[0], entry.key[1], journal_entry.number_of(entry))
+                applied += journal_entry.take(self._put, entry)
             self._connection.execute("UPDATE journal SET last = MAX(last, ?)", (self.journal.last,))
             self._notes = []  # The journal already contains them.
         return applied
 
-    def _put(self, changes: Changes) -> None:
+    def _put(self, changes: ChangeSet) -> None:
         """Write changes within the caller's transaction."""
         for job in changes.jobs:
             self._put_job(job)
@@ -164,7 +164,7 @@ class SqliteStore:
             (namespace, series, number),
         )
 
-    def unreadable(self) -> list[Unreadable]:
+    def unreadable(self) -> list[UnreadableRecord]:
         """Return the records that cannot be decoded."""
         return self._decoding.unreadable()
 
@@ -175,19 +175,19 @@ class SqliteStore:
                 "INSERT INTO series VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET last = last + 1 RETURNING last",
                 (namespace, series),
             ).fetchone()
-            self._notes.append(noting.number(namespace, series, row[0]))
+            self._notes.append(journal_entry.number(namespace, series, row[0]))
             self._number_notes()
         self._write_notes()
         number: int = row[0]
         return number
 
-    def commit(self, changes: Changes) -> None:
+    def commit(self, changes: ChangeSet) -> None:
         """Store all changes, or raise and store nothing.
 
         A delete takes precedence over other changes of the same run, except its events, which record the deletion. Tasks and
         points of a missing run are dropped.
         """
-        if changes == Changes():
+        if changes == ChangeSet():
             return
         with self._transaction("store.commit"):
             for job in changes.jobs:
@@ -228,7 +228,7 @@ class SqliteStore:
         self._noted.forget(key)
         self._notes.append((journal.JOB, (key.namespace, key.name), None))
 
-    def _put_job(self, job: Job) -> None:
+    def _put_job(self, job: JobState) -> None:
         labels = json.dumps(job.labels, sort_keys=True) if job.labels else "{}"
         body = codec.pack(job)
         if self._noted.is_news(job):
@@ -262,7 +262,7 @@ class SqliteStore:
             (key.role, key.index, key.attempt, codec.pack(task), key.namespace, key.job),
         )
 
-    def _put_tracked(self, record: Tracked) -> None:
+    def _put_tracked(self, record: TrackingRecord) -> None:
         body = codec.pack(record)
         self._connection.execute(
             "INSERT INTO tracked (kind, namespace, name, grp, owner, body) VALUES (?, ?, ?, ?, ?, ?)"
@@ -271,7 +271,7 @@ class SqliteStore:
         )
         self._notes.append((journal.TRACKED, (record.kind, record.namespace, record.name), body))
 
-    def _put_queues(self, changes: Changes) -> None:
+    def _put_queues(self, changes: ChangeSet) -> None:
         for queue in changes.queues:
             body = codec.pack(queue)
             self._connection.execute("INSERT OR REPLACE INTO queue VALUES (?, ?)", (queue.name, body))
@@ -283,7 +283,7 @@ class SqliteStore:
         if changes.memory is not None:
             self._connection.execute("INSERT OR REPLACE INTO memory VALUES (1, ?)", (changes.memory,))
 
-    def _put_services(self, changes: Changes) -> None:
+    def _put_services(self, changes: ChangeSet) -> None:
         for record in changes.services:
             key, body = record.service.key, codec.pack(record)
             self._connection.execute("INSERT OR REPLACE INTO service VALUES (?, ?, ?)", (key.namespace, key.name, body))
@@ -293,7 +293,7 @@ class SqliteStore:
             self._decoding.forget(journal.SERVICE, (key.namespace, key.name))
             self._notes.append((journal.SERVICE, (key.namespace, key.name), None))
 
-    def _put_receipts(self, receipts: Sequence[Receipt]) -> None:
+    def _put_receipts(self, receipts: Sequence[RequestReceipt]) -> None:
         for receipt in receipts:
             self._connection.execute(
                 "INSERT INTO receipt (id, time, body) VALUES (?, ?, ?)"
@@ -303,7 +303,7 @@ class SqliteStore:
             self._connection.execute("DELETE FROM receipt WHERE time <= ?", (receipt.time - LIFE,))
             self._connection.execute("DELETE FROM receipt WHERE seq <= (SELECT max(seq) FROM receipt) - ?", (MOST,))
 
-    def receipt(self, id: str) -> Receipt | None:
+    def receipt(self, id: str) -> RequestReceipt | None:
         """Return the receipt of the request with that id; None if it is unknown or has expired."""
         rows = self._rows("SELECT body FROM receipt WHERE id = ?", (id,))
         try:
@@ -312,7 +312,7 @@ class SqliteStore:
             message = f"the record of request {id} in {self._path} cannot be read: {problem}"
             raise UnavailableError(message, fix="send the request with another key") from problem
 
-    def active_jobs(self) -> list[Job]:
+    def active_jobs(self) -> list[JobState]:
         """Return the unfinished runs, oldest first."""
         marks = ", ".join("?" * len(_ACTIVE))
         rows = self._rows(f"SELECT id, namespace, name, body FROM job WHERE phase IN ({marks})", _ACTIVE)
@@ -335,12 +335,12 @@ class SqliteStore:
         """Return whether the run has a record, readable or not."""
         return bool(self._rows("SELECT 1 FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name)))
 
-    def get_job(self, key: JobKey) -> Job | None:
+    def get_job(self, key: JobKey) -> JobState | None:
         """Return one run. Raises `UnavailableError` for a record that cannot be decoded."""
         rows = self._rows("SELECT namespace, name, body FROM job WHERE namespace = ? AND name = ?", (key.namespace, key.name))
         return self._decoding.job(rows[0]) if rows else None
 
-    def newest(self, namespace: str, series: str) -> Job | None:
+    def newest(self, namespace: str, series: str) -> JobState | None:
         """Return the newest run of a series that can be read."""
         numbers = "SELECT number FROM job WHERE namespace = ? AND series = ? AND number < ? ORDER BY number DESC LIMIT 1"
         sql = f"SELECT namespace, name, body, number FROM job WHERE namespace = ? AND series = ? AND number = ({numbers})"
@@ -354,22 +354,22 @@ class SqliteStore:
 
     def list_jobs(self, filter: JobFilter) -> JobPage:
         """List runs, newest first."""
-        page = listing.page(filter)
+        page = job_query.page(filter)
         rows = self._rows(*page)
         jobs = tuple(self._decoding.jobs(row[1:] for row in rows[: filter.limit]))
         following = str(rows[filter.limit - 1][0]) if len(rows) > filter.limit > 0 else ""
-        total = self._rows(*listing.total(filter))[0][0]
+        total = self._rows(*job_query.total(filter))[0][0]
         return JobPage(jobs, following, total)
 
-    def events_of(self, subject: str, limit: int = 1000) -> list[Event]:
+    def events_of(self, subject: str, limit: int = 1000) -> list[RunEvent]:
         """Return events of a run and its tasks, or of everything if the subject is empty; oldest first, the newest `limit`."""
         where, values = _events_where(subject)
         rows = self._rows(
             f"SELECT time, subject, reason, message FROM event {where} ORDER BY id DESC LIMIT ?", (*values, max(0, limit))
         )
-        return [Event(*row) for row in reversed(rows)]
+        return [RunEvent(*row) for row in reversed(rows)]
 
-    def events_in(self, namespace: str, limit: int = 1000) -> list[Event]:
+    def events_in(self, namespace: str, limit: int = 1000) -> list[RunEvent]:
         """Return events of the runs, tasks and services of a namespace; oldest first, the newest `limit`."""
         limit = max(0, limit)
         values = (f"{namespace}/", f"{namespace}0", f"service:{namespace}/", f"service:{namespace}0")  # '0' follows '/'.
@@ -377,7 +377,7 @@ class SqliteStore:
         rows = self._rows(_NEWEST_IN, (*values, limit))
         if len(rows) < limit:
             rows = self._rows(_ALL_IN, (*values, limit))
-        return [Event(*row) for row in reversed(rows)]
+        return [RunEvent(*row) for row in reversed(rows)]
 
     def points_of(self, key: JobKey, metric: str = "", limit: int = 2000) -> list[MetricPoint]:
         """Return metric points of a run in order of time; thinned evenly to at most `limit`.
@@ -387,7 +387,7 @@ class SqliteStore:
         with self._explained():
             return self._curves.read(key, metric, limit)
 
-    def expired(self, now: float, limit: int) -> tuple[list[Job], list[Job]]:
+    def expired(self, now: float, limit: int) -> tuple[list[JobState], list[JobState]]:
         """Return runs whose logs have expired, and runs that have expired completely; at most `limit` of each."""
         logs = self._rows("SELECT namespace, name, body FROM job WHERE logs_until <= ? LIMIT ?", (now, limit))
         records = self._rows("SELECT namespace, name, body FROM job WHERE record_until <= ? LIMIT ?", (now, limit))
@@ -437,7 +437,7 @@ class SqliteStore:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
-                with crash.reach(point):
+                with crash_point.reach(point):
                     self._connection.execute("COMMIT")
             except BaseException:  # All or nothing, also when the caller is cancelled.
                 self._notes = []

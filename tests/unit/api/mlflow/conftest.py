@@ -16,22 +16,22 @@ import pytest
 from fairway.api.mlflow.asgi import make_mlflow
 from fairway.api.mlflow.token import token_of
 from fairway.app.application import Application
-from fairway.app.ports import Changes
+from fairway.app.port.port import ChangeSet
 from fairway.app.submission import Submission
-from fairway.app.tracking import Speaker, Tracking
-from fairway.app.tracking_models import TrackedModels
-from fairway.engines.local.artifacts import LocalArtifacts
-from fairway.engines.local.folders import Home
-from fairway.registry.blobs import Blobs
-from fairway.registry.dataset import Datasets
-from fairway.registry.model import Models
-from fairway.spec.document import read_documents
+from fairway.app.tracking.model import TrackedModelUseCases
+from fairway.app.tracking.run import TokenCaller, TrackingUseCases
+from fairway.engines.local.artifact import LocalArtifacts
+from fairway.engines.local.home import EngineHome
+from fairway.registry.blob import BlobStore
+from fairway.registry.dataset import DatasetRegistry
+from fairway.registry.model import ModelRegistry
 from fairway.spec.job import TrainingJob
-from fairway.state.job import Job, JobKey, Origin
-from fairway.state.node import Node
+from fairway.spec.text.document import read_documents
+from fairway.state.job import JobKey, JobState, SubmissionOrigin
+from fairway.state.node import ClusterNode
 from fairway.state.phase import JobPhase
-from fairway.testing.fake_engine import FakeEngine, FakeMachine
-from fairway.testing.fakes import MemoryStore
+from fairway.testing.fake.fake_engine import FakeEngine, FakeMachine
+from fairway.testing.fake.memory_store import MemoryStore
 
 SECRET = b"0" * 32
 
@@ -50,13 +50,13 @@ class NoSecrets:
 
 
 class Keeper:
-    async def receive(self, submission: Submission) -> Origin:
+    async def receive(self, submission: Submission) -> SubmissionOrigin:
         return submission.origin
 
     def keep(self, key: JobKey, submission: Submission) -> None:
         pass
 
-    async def fingerprint(self, job: Job) -> str:
+    async def fingerprint(self, job: JobState) -> str:
         return "c0de"
 
 
@@ -131,27 +131,29 @@ class Place:
     def __init__(self, app: Application, engine: FakeEngine, clock: ManualClock, home: Path) -> None:
         self.app, self.engine, self.clock, self.home = app, engine, clock, home
         ids = count(1)
-        tracking = Tracking(app.loop, lambda: f"{next(ids):032x}")
-        self.models = TrackedModels(tracking, LocalArtifacts(Home.open(home)), app.models, lambda: f"{next(ids):032x}")
+        tracking = TrackingUseCases(app.loop, lambda: f"{next(ids):032x}")
+        self.models = TrackedModelUseCases(
+            tracking, LocalArtifacts(EngineHome.open(home)), app.models, lambda: f"{next(ids):032x}"
+        )
 
-        def is_there(speaker: Speaker) -> bool:
+        def is_there(speaker: TokenCaller) -> bool:
             return not speaker.run or app.store.get_job(JobKey(speaker.namespace, speaker.run)) is not None
 
         self.api = make_mlflow(self.models, SECRET, is_there)
 
     def speak(self, run: str = "", namespace: str = "default") -> Caller:
-        return Caller(self.api, token_of(SECRET, Speaker(namespace, run)))
+        return Caller(self.api, token_of(SECRET, TokenCaller(namespace, run)))
 
-    def speaker(self, run: str = "") -> Speaker:
+    def speaker(self, run: str = "") -> TokenCaller:
         """Return the speaker that the token of that run identifies."""
-        return Speaker("default", run)
+        return TokenCaller("default", run)
 
-    async def submit(self, name: str = "mnist", **spec: Any) -> Job:
+    async def submit(self, name: str = "mnist", **spec: Any) -> JobState:
         """Submit a run and return it running."""
         document = json.dumps({"kind": "TrainingJob", "name": name, "command": "stay", **spec})
         (read,) = read_documents(document)
         assert isinstance(read, TrainingJob)
-        job = await self.app.submit(Submission(read, Origin(user="ana")))
+        job = await self.app.submit(Submission(read, SubmissionOrigin(user="ana")))
         await self.turn()
         return self.job(job)
 
@@ -159,27 +161,27 @@ class Place:
         async with self.app.loop.lock:
             await self.app.loop.turn()
 
-    def job(self, job: Job) -> Job:
+    def job(self, job: JobState) -> JobState:
         return self.app.find(job.key.namespace, job.key.name)
 
-    def end(self, job: Job, phase: JobPhase) -> None:
+    def end(self, job: JobState, phase: JobPhase) -> None:
         """Put the run into the state after the end of its last task."""
-        self.app.store.commit(Changes(jobs=(replace(self.job(job), phase=phase, finished=self.clock.now()),)))
+        self.app.store.commit(ChangeSet(jobs=(replace(self.job(job), phase=phase, finished=self.clock.now()),)))
         self.app.loop.snapshot.forget(job.key)
 
-    def start_again(self, job: Job) -> None:
+    def start_again(self, job: JobState) -> None:
         """Put the run into the state after a failure that led to a restart."""
         again = replace(self.job(job), attempt=job.attempt + 1)
-        self.app.store.commit(Changes(jobs=(again,)))
+        self.app.store.commit(ChangeSet(jobs=(again,)))
         self.app.loop.snapshot.put_job(again)
 
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     clock = ManualClock()
-    engine = FakeEngine(FakeMachine(Node("here", cpu=16.0, memory=8 << 30)), clock)
-    blobs = Blobs(tmp_path / "home" / "blobs")
-    datasets, models = Datasets(tmp_path / "home", blobs), Models(tmp_path / "home", blobs)
+    engine = FakeEngine(FakeMachine(ClusterNode("here", cpu=16.0, memory=8 << 30)), clock)
+    blobs = BlobStore(tmp_path / "home" / "blobs")
+    datasets, models = DatasetRegistry(tmp_path / "home", blobs), ModelRegistry(tmp_path / "home", blobs)
     app = Application(MemoryStore(), engine, clock, NoSecrets(), Keeper(), datasets, models=models)  # type: ignore[arg-type]
     await app.loop.start()
     yield Place(app, engine, clock, tmp_path / "home")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairway.app.tracking_models import TrackedModels
-from fairway.testing.model_files import onnx_file
+from fairway.app.tracking.model import TrackedModelUseCases
+from fairway.testing.builder.model_file import onnx_file
 
 
 async def two_versions(place: Any, name: str = "net", run: str = "") -> Any:
@@ -233,17 +233,17 @@ async def test_what_changes_while_a_stage_changes_stays(place: Any, monkeypatch:
     call = await two_versions(place)
     await call.post("model-versions/transition-stage", name="net", version="1", stage="Archived")
     entered, go = asyncio.Event(), asyncio.Event()
-    own = TrackedModels.versions
+    own = TrackedModelUseCases.versions
     waits = iter([True])
 
-    async def slow(models: TrackedModels, known: Any) -> Any:
+    async def slow(models: TrackedModelUseCases, known: Any) -> Any:
         found = await own(models, known)
         if next(waits, False):
             entered.set()
             await go.wait()
         return found
 
-    monkeypatch.setattr(TrackedModels, "versions", slow)
+    monkeypatch.setattr(TrackedModelUseCases, "versions", slow)
     body = {"name": "net", "version": "2", "stage": "Production"}
     first = asyncio.create_task(call("POST", "model-versions/transition-stage", body))
     await entered.wait()

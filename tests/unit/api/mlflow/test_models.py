@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairway.state.tracking import TrackedRun
-from fairway.testing.model_files import exported_file, onnx_file, pickled_file
+from fairway.state.mlflow_record import TrackedRun
+from fairway.testing.builder.model_file import exported_file, onnx_file, pickled_file
 from fairway.units.names import model_name
 
 MY_NET = model_name("My Net")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairway.app.ports import Changes
-from fairway.state.tracking import RegisteredName
-from fairway.testing.model_files import onnx_file
+from fairway.app.port.port import ChangeSet
+from fairway.state.mlflow_record import RegisteredModelName
+from fairway.testing.builder.model_file import onnx_file
 from fairway.units.names import model_name
 
 ALIKE = ["ResNet50", "ResNet18", "resnet50", "resnet", "ResNet", "My Net", "my net", "my-net", "模型", "модель", "3D", "é",
@@ -24,7 +24,9 @@ async def a_version(call: Any, name: str, weight: str) -> Any:
 
 def old_name(place: Any, name: str, model: str) -> None:
     """Store a name as an earlier version of Fairway wrote it."""
-    place.app.store.commit(Changes(tracked=(RegisteredName("default", name, model=model, created=1.0, description="old"),)))
+    place.app.store.commit(
+        ChangeSet(tracked=(RegisteredModelName("default", name, model=model, created=1.0, description="old"),))
+    )
 
 
 async def test_every_name_is_a_model_of_its_own(place: Any) -> None:

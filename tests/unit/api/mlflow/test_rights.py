@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fairway.api.mlflow.asgi import all_routes
-from fairway.state.tracking import KINDS, TrackedRun
-from fairway.testing.model_files import onnx_file
+from fairway.state.mlflow_record import KINDS, TrackedRun
+from fairway.testing.builder.model_file import onnx_file
 
 OWN, CHILD, FOREIGN, OUTSIDE = "own", "child", "foreign", "outside"
 """Owners of an object: the run itself, a nested run, another job, the namespace's owner outside of any job."""

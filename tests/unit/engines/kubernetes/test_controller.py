@@ -2,12 +2,12 @@ import asyncio
 import logging
 
 from fairway.engines.kubernetes.client import errors
-from fairway.engines.kubernetes.controller import Controller
+from fairway.engines.kubernetes.controller import KeyController
 
 
 async def run(work, keys, until, hands=4):
     """Run a controller over the keys until the event is set."""
-    controller = Controller("test", work, hands)
+    controller = KeyController("test", work, hands)
     running = asyncio.create_task(controller.run())
     for key in keys:
         controller.add(key)
@@ -30,7 +30,7 @@ async def test_one_at_a_time_per_key_and_several_keys_at_once():
         if len(seen) == 6:
             done.set()
 
-    controller = Controller("test", work, 3)
+    controller = KeyController("test", work, 3)
     running = asyncio.create_task(controller.run())
     for key in ("a", "b", "c", "d", "e", "f", "a"):
         controller.add(key)
@@ -100,7 +100,7 @@ async def test_what_fails_for_a_key_is_announced_until_it_succeeds():
         if key == "bad":
             done.set()
 
-    controller = Controller(
+    controller = KeyController(
         "test",
         work,
         failed=lambda key, error: told.append((key, str(error))),

@@ -1,6 +1,14 @@
 import msgspec
 
-from fairway.engines.kubernetes.objects import CsiNode, Custom, Definition, Pod, condition, key_of, owner_of
+from fairway.engines.kubernetes.objects import (
+    CsiNode,
+    CustomObject,
+    CustomResourceDefinition,
+    Pod,
+    condition,
+    key_of,
+    owner_of,
+)
 
 POD = b"""{"kind": "Pod", "metadata": {"name": "a", "namespace": "t", "creationTimestamp": null, "managedFields": [{"x": 1}],
  "ownerReferences": [{"kind": "X", "name": "x", "uid": "1"}, {"kind": "Y", "name": "y", "uid": "2", "controller": true}]},
@@ -23,15 +31,17 @@ def test_a_pod():
 
 
 def test_ours_keep_the_spec_as_it_came():
-    ours = msgspec.json.decode(b'{"metadata": {"name": "q"}, "spec": {"weight": "2"}, "status": {"running": 1}}', type=Custom)
+    ours = msgspec.json.decode(
+        b'{"metadata": {"name": "q"}, "spec": {"weight": "2"}, "status": {"running": 1}}', type=CustomObject
+    )
     assert (key_of(ours), ours.spec_data(), ours.status) == ("q", {"weight": "2"}, {"running": 1})
     assert bytes(ours.spec) == b'{"weight": "2"}'
 
 
 def test_a_definition_without_conditions_is_not_there_yet():
-    assert not msgspec.json.decode(b'{"status": {"conditions": null}}', type=Definition).established
+    assert not msgspec.json.decode(b'{"status": {"conditions": null}}', type=CustomResourceDefinition).established
     there = b'{"status": {"conditions": [{"type": "Established", "status": "True"}]}}'
-    assert msgspec.json.decode(there, type=Definition).established
+    assert msgspec.json.decode(there, type=CustomResourceDefinition).established
 
 
 def test_a_node_without_drivers_of_volumes_says_null_and_not_an_empty_list():

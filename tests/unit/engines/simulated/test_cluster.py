@@ -5,37 +5,37 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.app.ports import LogQuery
-from fairway.engines.simulated.behaviour import Behaviour
+from fairway.app.port.port import LogQuery
 from fairway.engines.simulated.cluster import SimulatedCluster
 from fairway.engines.simulated.engine import SimulatedEngine
+from fairway.engines.simulated.task_behaviour import TaskBehaviour
 from fairway.errors import ConflictError
 from fairway.plan.action import BindGang, CreateTask, EvictTask, ForgetLogs, NudgeTask
-from fairway.spec.job import Restart, RestartScope
-from fairway.state.job import Job
-from fairway.state.node import Device, Node
+from fairway.spec.job import RestartPolicy, RestartScope
+from fairway.state.job import JobState
+from fairway.state.node import ClusterNode, NodeDevice
 from fairway.state.phase import TaskPhase
-from fairway.state.task import Need, Task
-from fairway.testing.builders import a_job, the_tasks
+from fairway.state.task import Task, TaskNeed
+from fairway.testing.builder.job_builder import a_job, the_tasks
 
-NODE = Node(
-    "here", cpu=4.0, memory=8 << 30, devices=(Device("g0", 0, memory=16 << 30), Device("g1", 1, memory=16 << 30)), tasks=6
+NODE = ClusterNode(
+    "here", cpu=4.0, memory=8 << 30, devices=(NodeDevice("g0", 0, memory=16 << 30), NodeDevice("g1", 1, memory=16 << 30)), tasks=6
 )
 
 
-def a_stage(behaviour: Behaviour, node: Node = NODE) -> tuple[SimulatedCluster, SimulatedEngine]:
+def a_stage(behaviour: TaskBehaviour, node: ClusterNode = NODE) -> tuple[SimulatedCluster, SimulatedEngine]:
     cluster = SimulatedCluster([node], lambda _job, _key: behaviour)
     return cluster, SimulatedEngine(cluster)
 
 
-async def started(engine: SimulatedEngine, job: Job, tasks: tuple[Task, ...] | None = None) -> tuple[Task, ...]:
+async def started(engine: SimulatedEngine, job: JobState, tasks: tuple[Task, ...] | None = None) -> tuple[Task, ...]:
     tasks = the_tasks(job) if tasks is None else tasks
     await engine.perform([*(CreateTask(job, task) for task in tasks), BindGang(job, tasks)])
     return tasks
 
 
 async def test_a_task_lasts_as_long_as_its_work() -> None:
-    cluster, engine = a_stage(Behaviour(work=100.0, startup=20.0))
+    cluster, engine = a_stage(TaskBehaviour(work=100.0, startup=20.0))
     (task,) = await started(engine, a_job())
     assert cluster.next_change() == 120.0
     cluster.pass_to(119.0)
@@ -47,14 +47,14 @@ async def test_a_task_lasts_as_long_as_its_work() -> None:
 
 
 async def test_a_larger_gang_is_faster() -> None:
-    cluster, engine = a_stage(Behaviour(work=100.0))
+    cluster, engine = a_stage(TaskBehaviour(work=100.0))
     await started(engine, replace(a_job(), sizes={"worker": 4}))
     assert cluster.next_change() == 25.0
 
 
 async def test_preparing_takes_its_time_and_wakes_whoever_waits() -> None:
     woken: list[float] = []
-    cluster, engine = a_stage(Behaviour(preparing=5.0))
+    cluster, engine = a_stage(TaskBehaviour(preparing=5.0))
     await engine.start(lambda: woken.append(cluster.clock.now()))
     job = a_job()
     (task,) = the_tasks(job)
@@ -74,12 +74,12 @@ async def test_preparing_takes_its_time_and_wakes_whoever_waits() -> None:
 @pytest.mark.parametrize(
     ("behaviour", "grace", "ends", "signal"),
     [
-        (Behaviour(leaves_after=3.0), 10.0, 13.0, 15),
-        (Behaviour(leaves_after=30.0), 10.0, 20.0, 9),
-        (Behaviour(leaves_after=0.0), 0.0, 10.0, 9),
+        (TaskBehaviour(leaves_after=3.0), 10.0, 13.0, 15),
+        (TaskBehaviour(leaves_after=30.0), 10.0, 20.0, 9),
+        (TaskBehaviour(leaves_after=0.0), 0.0, 10.0, 9),
     ],
 )
-async def test_an_eviction_takes_its_grace_and_no_more(behaviour: Behaviour, grace: float, ends: float, signal: int) -> None:
+async def test_an_eviction_takes_its_grace_and_no_more(behaviour: TaskBehaviour, grace: float, ends: float, signal: int) -> None:
     cluster, engine = a_stage(behaviour)
     (task,) = await started(engine, a_job())
     cluster.pass_to(10.0)
@@ -91,7 +91,7 @@ async def test_an_eviction_takes_its_grace_and_no_more(behaviour: Behaviour, gra
 
 
 async def test_a_second_eviction_may_shorten_the_grace_and_never_lengthens_it() -> None:
-    cluster, engine = a_stage(Behaviour(leaves_after=float("inf")))
+    cluster, engine = a_stage(TaskBehaviour(leaves_after=float("inf")))
     (task,) = await started(engine, a_job())
     for grace in (60.0, 90.0, 5.0):
         await engine.perform([EvictTask(task.key, grace, "test")])
@@ -99,7 +99,7 @@ async def test_a_second_eviction_may_shorten_the_grace_and_never_lengthens_it() 
 
 
 async def test_the_next_attempt_goes_on_from_the_last_checkpoint() -> None:
-    cluster, engine = a_stage(Behaviour(work=1000.0, checkpoint_every=100.0))
+    cluster, engine = a_stage(TaskBehaviour(work=1000.0, checkpoint_every=100.0))
     job = a_job()
     (task,) = await started(engine, job)
     cluster.pass_to(250.0)
@@ -114,7 +114,7 @@ async def test_the_next_attempt_goes_on_from_the_last_checkpoint() -> None:
 
 
 async def test_a_task_that_saves_on_leaving_loses_nothing_when_it_gets_the_time() -> None:
-    cluster, engine = a_stage(Behaviour(work=1000.0, checkpoint_every=100.0, leaves_after=5.0, saves_on_leaving=True))
+    cluster, engine = a_stage(TaskBehaviour(work=1000.0, checkpoint_every=100.0, leaves_after=5.0, saves_on_leaving=True))
     job = a_job()
     for attempt, grace in enumerate((10.0, 2.0)):
         (task,) = await started(engine, replace(job, attempt=attempt))
@@ -125,7 +125,9 @@ async def test_a_task_that_saves_on_leaving_loses_nothing_when_it_gets_the_time(
 
 
 async def test_the_rest_of_a_broken_gang_waits_until_it_is_told_to_leave() -> None:
-    cluster = SimulatedCluster([NODE], lambda _job, key: Behaviour(work=50.0, fails_after=20.0 if key.index else float("inf")))
+    cluster = SimulatedCluster(
+        [NODE], lambda _job, key: TaskBehaviour(work=50.0, fails_after=20.0 if key.index else float("inf"))
+    )
     engine = SimulatedEngine(cluster)
     first, second = await started(engine, a_job(replicas=2))
     cluster.pass_to(1000.0)
@@ -133,15 +135,17 @@ async def test_the_rest_of_a_broken_gang_waits_until_it_is_told_to_leave() -> No
 
 
 async def test_tasks_that_start_again_alone_do_not_wait_for_each_other() -> None:
-    cluster = SimulatedCluster([NODE], lambda _job, key: Behaviour(work=50.0, fails_after=20.0 if key.index else float("inf")))
+    cluster = SimulatedCluster(
+        [NODE], lambda _job, key: TaskBehaviour(work=50.0, fails_after=20.0 if key.index else float("inf"))
+    )
     engine = SimulatedEngine(cluster)
-    first, second = await started(engine, a_job(replicas=2, restart=Restart(scope=RestartScope.TASK)))
+    first, second = await started(engine, a_job(replicas=2, restart=RestartPolicy(scope=RestartScope.TASK)))
     cluster.pass_to(1000.0)
     assert [cluster.look(task.key).phase for task in (first, second)] == [TaskPhase.SUCCEEDED, TaskPhase.FAILED]
 
 
 async def test_a_lost_task_is_reported_as_lost() -> None:
-    cluster, engine = a_stage(Behaviour(lost_after=7.0))
+    cluster, engine = a_stage(TaskBehaviour(lost_after=7.0))
     (task,) = await started(engine, a_job())
     cluster.pass_to(7.0)
     report = cluster.look(task.key)
@@ -149,7 +153,7 @@ async def test_a_lost_task_is_reported_as_lost() -> None:
 
 
 async def test_a_nudged_task_ends_well() -> None:
-    cluster, engine = a_stage(Behaviour(leaves_after=2.0))
+    cluster, engine = a_stage(TaskBehaviour(leaves_after=2.0))
     (task,) = await started(engine, a_job())
     await engine.perform([NudgeTask(task.key, "enough")])
     cluster.pass_to(2.0)
@@ -159,22 +163,22 @@ async def test_a_nudged_task_ends_well() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"need": Need(cpu=5.0)}, "here has 4000 of cpu milli left, and 5000 are needed"),
-        ({"need": Need(memory=9 << 30)}, "of memory MiB left"),
-        ({"need": Need(other={"rdma": 1})}, "here has 0 of rdma left"),
-        ({"need": Need(gpus=1, gpu_milli=600), "devices": ("g1",)}, "g1 has 500 of milli left, and 600 are needed"),
+        ({"need": TaskNeed(cpu=5.0)}, "here has 4000 of cpu milli left, and 5000 are needed"),
+        ({"need": TaskNeed(memory=9 << 30)}, "of memory MiB left"),
+        ({"need": TaskNeed(other={"rdma": 1})}, "here has 0 of rdma left"),
+        ({"need": TaskNeed(gpus=1, gpu_milli=600), "devices": ("g1",)}, "g1 has 500 of milli left, and 600 are needed"),
         (
-            {"need": Need(gpus=1, gpu_milli=1, gpu_memory=9 << 30), "devices": ("g1",)},
+            {"need": TaskNeed(gpus=1, gpu_milli=1, gpu_memory=9 << 30), "devices": ("g1",)},
             "g1 has 500 of milli left, and 563 are needed",
         ),
         ({"node": "there"}, "there is no node there"),
     ],
 )
 async def test_nothing_is_handed_out_twice(changes: dict[str, object], said: str) -> None:
-    cluster, engine = a_stage(Behaviour())
+    cluster, engine = a_stage(TaskBehaviour())
     holder = a_job(name="holder-1")
     (held,) = the_tasks(holder)
-    await started(engine, holder, (replace(held, need=Need(gpus=1, gpu_milli=500), devices=("g1",)),))
+    await started(engine, holder, (replace(held, need=TaskNeed(gpus=1, gpu_milli=500), devices=("g1",)),))
     job = a_job(name="other-1")
     (task,) = the_tasks(job)
     await started(engine, job, (replace(task, **changes),))
@@ -183,7 +187,7 @@ async def test_nothing_is_handed_out_twice(changes: dict[str, object], said: str
 
 
 async def test_a_node_takes_so_many_tasks() -> None:
-    cluster, engine = a_stage(Behaviour(), replace(NODE, cpu=100.0))
+    cluster, engine = a_stage(TaskBehaviour(), replace(NODE, cpu=100.0))
     await started(engine, a_job(replicas=7))
     assert cluster.refusals == ["here has 6 of tasks left, and 7 are needed"]
     await started(engine, a_job(name="b-1", replicas=6))
@@ -191,7 +195,7 @@ async def test_a_node_takes_so_many_tasks() -> None:
 
 
 async def test_logs_are_chosen_and_forgotten() -> None:
-    _, engine = a_stage(Behaviour(prints="one\ntwo\nthree\n"))
+    _, engine = a_stage(TaskBehaviour(prints="one\ntwo\nthree\n"))
     job = a_job(replicas=2)
     await started(engine, job)
 
@@ -206,7 +210,7 @@ async def test_logs_are_chosen_and_forgotten() -> None:
 
 
 async def test_following_ends_when_the_run_does() -> None:
-    cluster, engine = a_stage(Behaviour(work=10.0, prints="hello\n"))
+    cluster, engine = a_stage(TaskBehaviour(work=10.0, prints="hello\n"))
     job = a_job()
     await started(engine, job)
 
@@ -222,7 +226,7 @@ async def test_following_ends_when_the_run_does() -> None:
 
 
 async def test_only_what_runs_can_be_looked_into() -> None:
-    cluster, engine = a_stage(Behaviour(work=10.0))
+    cluster, engine = a_stage(TaskBehaviour(work=10.0))
     job = a_job()
     (task,) = await started(engine, job)
     assert (await engine.inside(task.key)).environment == {"FAIRWAY_TASK": "worker-0"}

@@ -9,22 +9,22 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from fairway.app import loop as loops
-from fairway.app.loop import Loop
-from fairway.app.ports import Changes
-from fairway.engines.simulated.behaviour import Behaviour
+from fairway.app.loop import loop as loops
+from fairway.app.loop.loop import ReconcileLoop
+from fairway.app.port.port import ChangeSet
 from fairway.engines.simulated.cluster import SimulatedCluster
 from fairway.engines.simulated.engine import SimulatedEngine
+from fairway.engines.simulated.task_behaviour import TaskBehaviour
 from fairway.plan.action import Action, EvictTask
-from fairway.spec.job import Replicas, Role
-from fairway.spec.resources import Resources
-from fairway.state.job import Job, JobKey
-from fairway.state.node import Device, Node
+from fairway.spec.job import RoleReplicas, TaskRole
+from fairway.spec.resource import ResourceAmounts
+from fairway.state.job import JobKey, JobState
+from fairway.state.node import ClusterNode, NodeDevice
 from fairway.state.phase import JobPhase
 from fairway.state.queue import Queue
 from fairway.state.task import TaskKey, TaskReport
-from fairway.testing.builders import a_job, a_queue
-from fairway.testing.fakes import MemoryStore
+from fairway.testing.builder.job_builder import a_job, a_queue
+from fairway.testing.fake.memory_store import MemoryStore
 
 HOUR = 3600.0
 INTERVAL = 300.0
@@ -36,9 +36,11 @@ TICK = 0.001
 """Least number of seconds by which the clock advances between turns."""
 
 
-def some_nodes(count: int = 4, gpus: int = 8) -> list[Node]:
+def some_nodes(count: int = 4, gpus: int = 8) -> list[ClusterNode]:
     return [
-        Node(f"n{number}", cpu=64.0, memory=256 << 30, devices=tuple(Device(f"n{number}/{at}", at) for at in range(gpus)))
+        ClusterNode(
+            f"n{number}", cpu=64.0, memory=256 << 30, devices=tuple(NodeDevice(f"n{number}/{at}", at) for at in range(gpus))
+        )
         for number in range(count)
     ]
 
@@ -64,12 +66,12 @@ class Theatre:
     def __post_init__(self) -> None:
         engine = Watched(self.cluster)
         self.causes = engine.causes = Counter()
-        self.loop = Loop(self.store, engine, self.cluster.clock)
-        self.to_come: list[Job] = []
+        self.loop = ReconcileLoop(self.store, engine, self.cluster.clock)
+        self.to_come: list[JobState] = []
 
-    async def play(self, jobs: list[Job], queues: list[Queue], until: float) -> None:
+    async def play(self, jobs: list[JobState], queues: list[Queue], until: float) -> None:
         """Submit each job at its creation time, and continue until all have finished."""
-        self.store.commit(Changes(queues=tuple(queues)))
+        self.store.commit(ChangeSet(queues=tuple(queues)))
         self.to_come = sorted(jobs, key=lambda job: job.created, reverse=True)
         await self.loop.start()
         await self.go_on(until)
@@ -89,10 +91,10 @@ class Theatre:
                 return
             while self.to_come and self.to_come[-1].created <= self.cluster.clock.now():
                 job = self.to_come.pop()
-                self.store.commit(Changes(jobs=(job,)))
+                self.store.commit(ChangeSet(jobs=(job,)))
                 self.loop.snapshot.put_job(job)
 
-    def job(self, key: JobKey) -> Job:
+    def job(self, key: JobKey) -> JobState:
         found = self.store.get_job(key)
         assert found is not None
         return found
@@ -105,15 +107,15 @@ def slow_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "NODES_EVERY", LOOK_EVERY)
 
 
-def worker(gpus: int = 1, least: int = 1, most: int = 1) -> dict[str, Role]:
-    resources = Resources(gpu=str(gpus), cpu="1")
-    return {"worker": Role(command=("train",), replicas=Replicas(min=least, max=most), resources=resources)}
+def worker(gpus: int = 1, least: int = 1, most: int = 1) -> dict[str, TaskRole]:
+    resources = ResourceAmounts(gpu=str(gpus), cpu="1")
+    return {"worker": TaskRole(command=("train",), replicas=RoleReplicas(min=least, max=most), resources=resources)}
 
 
-def a_day(chance: random.Random, count: int) -> tuple[list[Job], dict[JobKey, Behaviour]]:
+def a_day(chance: random.Random, count: int) -> tuple[list[JobState], dict[JobKey, TaskBehaviour]]:
     """Return jobs of all kinds, and the behaviour of each."""
-    jobs: list[Job] = []
-    behaviours: dict[JobKey, Behaviour] = {}
+    jobs: list[JobState] = []
+    behaviours: dict[JobKey, TaskBehaviour] = {}
     for number in range(1, count + 1):
         kind = chance.choices(("single", "gang", "elastic", "urgent", "owner"), (50, 15, 15, 8, 12))[0]
         roles = {
@@ -131,7 +133,7 @@ def a_day(chance: random.Random, count: int) -> tuple[list[Job], dict[JobKey, Be
             grace="30s",
         )
         jobs.append(replace(job, created=chance.uniform(0.0, 20 * HOUR)))
-        behaviours[job.key] = Behaviour(
+        behaviours[job.key] = TaskBehaviour(
             work=chance.lognormvariate(7.2, 1.0),
             checkpoint_every=INTERVAL,
             leaves_after=chance.choice((0.0, 5.0, 60.0)),
@@ -147,7 +149,7 @@ async def test_a_day_ends_and_nothing_is_lost() -> None:
     failing = {job.key for job in jobs if chance.random() < 0.05}
     losing = {job.key for job in jobs if chance.random() < 0.03} - failing
 
-    def script(job: Job, key: TaskKey) -> Behaviour:
+    def script(job: JobState, key: TaskKey) -> TaskBehaviour:
         own = behaviours[job.key]
         if key.attempt == 0 and key.index == 0 and job.key in failing:
             return replace(own, fails_after=own.work / 2)
@@ -172,7 +174,7 @@ async def test_a_day_ends_and_nothing_is_lost() -> None:
 
 async def test_a_lost_node_costs_one_checkpoint_interval_at_most() -> None:
     jobs = [replace(a_job(name=f"train-{number}", roles=worker(gpus=4)), created=0.0) for number in range(1, 7)]
-    cluster = SimulatedCluster(some_nodes(2), lambda _job, _key: Behaviour(work=2 * HOUR, checkpoint_every=INTERVAL))
+    cluster = SimulatedCluster(some_nodes(2), lambda _job, _key: TaskBehaviour(work=2 * HOUR, checkpoint_every=INTERVAL))
     theatre = Theatre(cluster)
     await theatre.play(jobs, [], until=HOUR + 100.0)
     cluster.lose_node("n1")
@@ -187,7 +189,9 @@ async def test_a_lost_node_costs_one_checkpoint_interval_at_most() -> None:
 
 async def test_a_gang_that_fails_forever_ends_as_failed() -> None:
     job = replace(a_job(name="broken-1", replicas=3), created=0.0)
-    cluster = SimulatedCluster(some_nodes(1), lambda _job, key: Behaviour(fails_after=5.0 if key.index == 1 else float("inf")))
+    cluster = SimulatedCluster(
+        some_nodes(1), lambda _job, key: TaskBehaviour(fails_after=5.0 if key.index == 1 else float("inf"))
+    )
     theatre = Theatre(cluster)
     await theatre.play([job], [], until=HOUR)
     ended = theatre.job(job.key)
@@ -197,7 +201,7 @@ async def test_a_gang_that_fails_forever_ends_as_failed() -> None:
 
 async def test_a_restarted_loop_goes_on() -> None:
     job = replace(a_job(name="train-1", roles=worker()), created=0.0)
-    cluster = SimulatedCluster(some_nodes(1), lambda _job, _key: Behaviour(work=HOUR))
+    cluster = SimulatedCluster(some_nodes(1), lambda _job, _key: TaskBehaviour(work=HOUR))
     first = Theatre(cluster)
     await first.play([job], [], until=600.0)
     second = Theatre(cluster, first.store)

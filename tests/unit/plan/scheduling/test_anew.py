@@ -7,10 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.plan.scheduling import backfill, fill, lessons, preempt, reservation
-from fairway.plan.scheduling.shape import Gang, Part, Shape
+from fairway.plan.scheduling import queue_fill, seat_reservation
+from fairway.plan.scheduling.gang import GangRole, GangShape, TaskShape
+from fairway.plan.scheduling.placement import mix_learner
+from fairway.plan.scheduling.preemption import preemption
+from fairway.plan.scheduling.reservation import backfill
 from fairway.state.queue import Queue
-from fairway.testing.fake_floor import FakeFloor, gang, machine
+from fairway.testing.fake.fake_cluster import FakeCluster, gang, machine
 
 KINDS = ["T4", "A100"]
 PLAIN_GANGS = [gang(1), gang(1), gang(2), gang(4), gang(2, 2), gang(1, kind="A100"), gang(1, 4), gang(4, 2)]
@@ -22,8 +25,15 @@ ODD_GANGS = [
     gang(1, 1, 4),
     gang(1, 2, 5, kind="T4"),
     gang(1, 3, apart=True),
-    Gang((Part("worker", Shape(cpu=1000, gpus=1), 2, 2), Part("server", Shape(cpu=8000, memory=2048), 1, 1))),
-    Gang((Part("worker", Shape(cpu=1000, gpus=2), 1, 2), Part("scorer", Shape(cpu=1000, gpus=1, gpu_milli=500), 2, 3))),
+    GangShape(
+        (GangRole("worker", TaskShape(cpu=1000, gpus=1), 2, 2), GangRole("server", TaskShape(cpu=8000, memory=2048), 1, 1))
+    ),
+    GangShape(
+        (
+            GangRole("worker", TaskShape(cpu=1000, gpus=2), 1, 2),
+            GangRole("scorer", TaskShape(cpu=1000, gpus=1, gpu_milli=500), 2, 3),
+        )
+    ),
 ]
 QUEUES = [
     Queue("plain"),
@@ -46,7 +56,7 @@ class History:
         self.gangs = [*PLAIN_GANGS, *ODD_GANGS] if odd else PLAIN_GANGS
         self.queues = [*QUEUES, TURNS] if odd else QUEUES
         nodes = [machine(f"n{number}", 4, self.draw.choice(KINDS)) for number in range(5)]
-        self.floor = FakeFloor(nodes, self.queues, "fairway" if odd else "best-fit")
+        self.floor = FakeCluster(nodes, self.queues, "fairway" if odd else "best-fit")
 
     def step(self) -> None:
         """Play a random event."""
@@ -121,13 +131,13 @@ def play(seed: int, rounds: int, *, odd: bool) -> None:
 
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower every limit so far that small histories reach it."""
-    monkeypatch.setattr(fill, "RESERVED_A_QUEUE", 2)
+    monkeypatch.setattr(queue_fill, "RESERVED_A_QUEUE", 2)
     monkeypatch.setattr(backfill, "DEPTH", 3)
     monkeypatch.setattr(backfill, "MOST_LOOKS", 4)
-    monkeypatch.setattr(preempt, "MOST_PREEMPTORS", 3)
-    monkeypatch.setattr(preempt, "MANY", 6)
-    monkeypatch.setattr(reservation, "MOST_PLAYED", 6)
-    monkeypatch.setattr(lessons, "FIRST_LESSON", 10)
+    monkeypatch.setattr(preemption, "MOST_PREEMPTORS", 3)
+    monkeypatch.setattr(preemption, "MANY", 6)
+    monkeypatch.setattr(seat_reservation, "MOST_PLAYED", 6)
+    monkeypatch.setattr(mix_learner, "FIRST_LESSON", 10)
 
 
 @pytest.mark.parametrize("seed", range(7))

@@ -9,13 +9,13 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairway.plan.scheduling import memory
-from fairway.plan.scheduling.cluster import Cluster
-from fairway.plan.scheduling.decision import Cause, Evict
-from fairway.plan.scheduling.shape import Gang, Part, Shape, Shortfall, Where
+from fairway.plan.scheduling import scheduler_memory
+from fairway.plan.scheduling.cluster import ClusterModel
+from fairway.plan.scheduling.decision import EvictDecision, EvictionCause
+from fairway.plan.scheduling.gang import CapacityShortfall, GangRole, GangShape, TaskNodeSelector, TaskShape
 from fairway.state.job import JobKey
 from fairway.state.queue import Queue
-from fairway.testing.fake_floor import GRACE, FakeFloor, machine
+from fairway.testing.fake.fake_cluster import GRACE, FakeCluster, machine
 
 QUEUES = ["a", "b", "default"]
 KINDS = ["T4", "A100"]
@@ -24,7 +24,7 @@ POLICIES = ["best-fit", "fairway"]
 quick = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 shapes = st.builds(
-    Shape,
+    TaskShape,
     cpu=st.sampled_from([1000, 1000, 4000]),
     memory=st.sampled_from([0, 1024]),
     gpus=st.sampled_from([0, 1, 1, 1, 2]),
@@ -35,7 +35,7 @@ shapes = st.builds(
 
 
 @st.composite
-def gangs(draw: st.DrawFn) -> Gang:
+def gangs(draw: st.DrawFn) -> GangShape:
     parts = []
     for role in ["worker", "server"][: draw(st.sampled_from([1, 1, 1, 2]))]:
         shape = draw(shapes)
@@ -43,8 +43,8 @@ def gangs(draw: st.DrawFn) -> Gang:
         together = "" if shape.shares and shape.gpus > 1 else "together"
         spread = draw(st.sampled_from(["", "", "", "", "apart", together]))
         most = least + draw(st.sampled_from([0, 0, 1, 3]))
-        parts.append(Part(role, shape, least, most, together=spread == "together", apart=spread == "apart"))
-    return Gang(tuple(parts), draw(st.sampled_from([False, False, False, False, True])))
+        parts.append(GangRole(role, shape, least, most, together=spread == "together", apart=spread == "apart"))
+    return GangShape(tuple(parts), draw(st.sampled_from([False, False, False, False, True])))
 
 
 queues = st.builds(
@@ -66,11 +66,11 @@ nodes = st.builds(
     st.sampled_from([0, 0, 0, 1]),
     st.integers(0, 2),
 )
-Step = Callable[[FakeFloor], object]
+Step = Callable[[FakeCluster], object]
 
 
-def _asks(asked: Gang, queue: str, user: str, priority: int, limit: float | None, resumes: bool) -> Step:
-    def step(floor: FakeFloor) -> None:
+def _asks(asked: GangShape, queue: str, user: str, priority: int, limit: float | None, resumes: bool) -> Step:
+    def step(floor: FakeCluster) -> None:
         floor.ask(
             f"r{floor.submitted:02}", asked, queue=queue, user=user, name=user, priority=priority, limit=limit, resumes=resumes
         )
@@ -101,7 +101,7 @@ def _queue_goes(number: int) -> Step:
 def _sickens(number: int) -> Step:
     """Return a step that makes an idle device unhealthy."""
 
-    def step(floor: FakeFloor) -> None:
+    def step(floor: FakeCluster) -> None:
         used = {uuid for running in floor.running.values() for seat in running.seats for uuid in seat.devices}
         idle = [(node, device) for node in floor.nodes.values() for device in node.devices if device.uuid not in used]
         if idle:
@@ -115,7 +115,7 @@ def _sickens(number: int) -> Step:
 def _node_comes(node: object) -> Step:
     """Return a step that adds a node, or an earlier one unchanged: no run is placed on missing devices."""
 
-    def step(floor: FakeFloor) -> None:
+    def step(floor: FakeCluster) -> None:
         if node.name not in floor.nodes:  # type: ignore[attr-defined]
             floor.put_node(node)  # type: ignore[arg-type]
 
@@ -151,7 +151,9 @@ some_queues = st.lists(queues, max_size=3, unique_by=lambda queue: queue.name)
 policies = st.sampled_from(POLICIES)
 
 
-def play(floor: FakeFloor, history: list[tuple[Step, float]], after: Callable[[FakeFloor], object] = FakeFloor.check) -> None:
+def play(
+    floor: FakeCluster, history: list[tuple[Step, float]], after: Callable[[FakeCluster], object] = FakeCluster.check
+) -> None:
     for step, seconds in history:
         step(floor)
         floor.settle()
@@ -163,16 +165,16 @@ def play(floor: FakeFloor, history: list[tuple[Step, float]], after: Callable[[F
 @quick
 @given(fleets, some_queues, histories, policies)
 def test_nothing_is_over_committed_and_no_gang_half_placed(fleet: list, described: list, history: list, policy: str) -> None:
-    play(FakeFloor(fleet, described, policy), history)
+    play(FakeCluster(fleet, described, policy), history)
 
 
 @quick
 @given(fleets, some_queues, histories)
 def test_quotas_and_limits_hold_at_every_start(fleet: list, described: list, history: list) -> None:
     """Queues do not change during the history, since runs that are already running would be allowed to stay."""
-    floor = FakeFloor(fleet, described)
+    floor = FakeCluster(fleet, described)
     floor.put_queue = floor.drop_queue = lambda _: None  # type: ignore[method-assign]
-    play(floor, history, FakeFloor.check_rules)
+    play(floor, history, FakeCluster.check_rules)
 
 
 @quick
@@ -180,7 +182,7 @@ def test_quotas_and_limits_hold_at_every_start(fleet: list, described: list, his
 def test_one_that_was_made_anew_decides_the_same(
     fleet: list, described: list, history: list, policy: str, backwards: bool
 ) -> None:
-    floor = FakeFloor(fleet, described, policy)
+    floor = FakeCluster(fleet, described, policy)
     for number, (step, seconds) in enumerate(history):
         step(floor)
         floor.look_on(backwards=backwards)
@@ -191,22 +193,22 @@ def test_one_that_was_made_anew_decides_the_same(
     assert all(each == kept[0] for each in kept)
 
 
-def free_places(cluster: Cluster, names: list[str]) -> list[tuple[int, ...]]:
+def free_places(cluster: ClusterModel, names: list[str]) -> list[tuple[int, ...]]:
     """Return the free resources, as the answers to many small queries."""
     probes = [
-        Shape(cpu=1000),
-        Shape(memory=1024),
-        Shape(gpus=1),
-        Shape(gpus=1, gpu_milli=100),
-        Shape(gpus=2, gpu_milli=200),
-        Shape(other=(("nic", 1),)),
+        TaskShape(cpu=1000),
+        TaskShape(memory=1024),
+        TaskShape(gpus=1),
+        TaskShape(gpus=1, gpu_milli=100),
+        TaskShape(gpus=2, gpu_milli=200),
+        TaskShape(other=(("nic", 1),)),
     ]
-    return [tuple(cluster.room(replace(probe, where=Where(nodes=(name,)))) for probe in probes) for name in names]
+    return [tuple(cluster.room(replace(probe, where=TaskNodeSelector(nodes=(name,)))) for probe in probes) for name in names]
 
 
-def check_places(floor: FakeFloor) -> None:
+def check_places(floor: FakeCluster) -> None:
     """Check that exactly the running gangs and the reservations are placed: nothing else is left over."""
-    anew = Cluster(floor.nodes.values(), "best-fit")
+    anew = ClusterModel(floor.nodes.values(), "best-fit")
     for running in floor.running.values():
         anew.take(running.seats)
     for reservation in floor.scheduler.ledger.memory.reservations.values():
@@ -218,13 +220,13 @@ def check_places(floor: FakeFloor) -> None:
 @quick
 @given(fleets, some_queues, histories, policies)
 def test_every_what_if_is_undone(fleet: list, described: list, history: list, policy: str) -> None:
-    play(FakeFloor(fleet, described, policy), history, check_places)
+    play(FakeCluster(fleet, described, policy), history, check_places)
 
 
 @quick
 @given(fleets, some_queues, histories)
 def test_what_is_counted_is_what_is_held(fleet: list, described: list, history: list) -> None:
-    def check(floor: FakeFloor) -> None:
+    def check(floor: FakeCluster) -> None:
         ledger = floor.scheduler.ledger
         assert {key: run.seats for key, run in ledger.running.items()} == {key: run.seats for key, run in floor.running.items()}
         assert set(ledger.room.keys()) == set(floor.waiting)
@@ -236,27 +238,27 @@ def test_what_is_counted_is_what_is_held(fleet: list, described: list, history: 
         assert other.accounts.totals == ledger.accounts.totals
         assert other.active() == ledger.active()
 
-    play(FakeFloor(fleet, described), history, check)
+    play(FakeCluster(fleet, described), history, check)
 
 
 @quick
 @given(fleets, some_queues, histories, policies)
 def test_with_nothing_new_there_is_an_end_of_evictions(fleet: list, described: list, history: list, policy: str) -> None:
-    floor = FakeFloor(fleet, described, policy)
+    floor = FakeCluster(fleet, described, policy)
     play(floor, history, lambda _: None)
     floor.pass_time(3600)
     before = len(floor.evictions)
-    slices = sum(evict.cause is Cause.SLICE for _, evict in floor.evictions)
+    slices = sum(evict.cause is EvictionCause.SLICE for _, evict in floor.evictions)
     floor.pass_time(6 * 3600)
     told = Counter(evict.cause for _, evict in floor.evictions[before:])
-    assert sum(told.values()) - told[Cause.SLICE] <= 2 * len(floor.requests), told
+    assert sum(told.values()) - told[EvictionCause.SLICE] <= 2 * len(floor.requests), told
     # Time-shared runs climb through levels that grow by a factor of four: few time slices even in many hours.
-    assert told[Cause.SLICE] + slices <= 25 * len(floor.requests) + 50
+    assert told[EvictionCause.SLICE] + slices <= 25 * len(floor.requests) + 50
 
 
-def would_start(floor: FakeFloor, whom: JobKey, gone: set[JobKey], shrunk: dict[JobKey, tuple[tuple[str, int], ...]]) -> bool:
+def would_start(floor: FakeCluster, whom: JobKey, gone: set[JobKey], shrunk: dict[JobKey, tuple[tuple[str, int], ...]]) -> bool:
     """Return whether the run could be placed without the `gone` runs and with the others shrunk to these sizes."""
-    cluster = Cluster(floor.nodes.values(), floor.policy)
+    cluster = ClusterModel(floor.nodes.values(), floor.policy)
     for key, running in floor.running.items():
         sizes = dict(shrunk.get(key, ()))
         if key not in gone:
@@ -264,16 +266,16 @@ def would_start(floor: FakeFloor, whom: JobKey, gone: set[JobKey], shrunk: dict[
     for name, reservation in floor.scheduler.ledger.memory.reservations.items():
         if name not in (str(whom), *reservation.claims):
             cluster.take(reservation.seats)
-    return not isinstance(cluster.place(floor.waiting[whom].gang), Shortfall)
+    return not isinstance(cluster.place(floor.waiting[whom].gang), CapacityShortfall)
 
 
-def check_evictions(floor: FakeFloor, evictions: list[Evict]) -> None:
+def check_evictions(floor: FakeCluster, evictions: list[EvictDecision]) -> None:
     """Check that the evictions for a run suffice, and that each of them is necessary."""
     for whom in {evict.to_whom for evict in evictions if evict.to_whom is not None}:
         own = [evict for evict in evictions if evict.to_whom == whom]
         others = {key for key, running in floor.running.items() if running.leaving} - {evict.key for evict in own}
-        whole = {evict.key for evict in own if evict.cause is not Cause.SHRINK} | others
-        shrunk = {evict.key: evict.sizes for evict in own if evict.cause is Cause.SHRINK}
+        whole = {evict.key for evict in own if evict.cause is not EvictionCause.SHRINK} | others
+        shrunk = {evict.key: evict.sizes for evict in own if evict.cause is EvictionCause.SHRINK}
         assert would_start(floor, whom, whole, shrunk), (whom, own)
         queue = floor.scheduler.ledger.queue(floor.waiting[whom].queue)
         if queue.quota or queue.per_user or len(floor.waiting[whom].gang.parts) > 1:
@@ -286,7 +288,7 @@ def check_evictions(floor: FakeFloor, evictions: list[Evict]) -> None:
 @quick
 @given(fleets, some_queues, histories)
 def test_nobody_is_evicted_for_nothing(fleet: list, described: list, history: list) -> None:
-    floor = FakeFloor(fleet, described)
+    floor = FakeCluster(fleet, described)
     for step, seconds in history:
         step(floor)
         for decision in floor.settle():
@@ -297,7 +299,7 @@ def test_nobody_is_evicted_for_nothing(fleet: list, described: list, history: li
 @quick
 @given(fleets, some_queues, histories, asks)
 def test_whoever_others_leave_for_starts_when_they_have_left(fleet: list, described: list, history: list, last: Step) -> None:
-    floor = FakeFloor(fleet, described)
+    floor = FakeCluster(fleet, described)
     play(floor, history, lambda _: None)
     floor.pass_time(4000)
     before = len(floor.evictions)
@@ -314,8 +316,8 @@ def test_whoever_others_leave_for_starts_when_they_have_left(fleet: list, descri
 @quick
 @given(fleets, some_queues, histories)
 def test_memory_survives_being_written_down(fleet: list, described: list, history: list) -> None:
-    floor = FakeFloor(fleet, described)
+    floor = FakeCluster(fleet, described)
     play(floor, history, lambda _: None)
     kept = floor.scheduler.ledger.memory.encode()
-    assert memory.decode(kept).encode() == kept
-    assert memory.decode(kept) == floor.scheduler.ledger.memory
+    assert scheduler_memory.decode(kept).encode() == kept
+    assert scheduler_memory.decode(kept) == floor.scheduler.ledger.memory

@@ -9,30 +9,30 @@ from itertools import combinations
 
 import pytest
 
-from fairway.plan.scheduling.cluster import Cluster
-from fairway.plan.scheduling.decision import Cause
-from fairway.plan.scheduling.delta import Asked, Sits
-from fairway.plan.scheduling.request import Running
-from fairway.plan.scheduling.shape import WHOLE, Gang, Part, Shape, Shortfall
-from fairway.plan.scheduling.victims import leaving_cost
+from fairway.plan.scheduling.cluster import ClusterModel
+from fairway.plan.scheduling.decision import EvictionCause
+from fairway.plan.scheduling.delta import RunPlaced, RunWaiting
+from fairway.plan.scheduling.gang import WHOLE, CapacityShortfall, GangRole, GangShape, TaskShape
+from fairway.plan.scheduling.gang_request import RunningGang
+from fairway.plan.scheduling.preemption.victim import leaving_cost
 from fairway.state.job import JobKey
 from fairway.state.queue import Queue
-from fairway.testing.fake_floor import GRACE, FakeFloor, gang, machine
+from fairway.testing.fake.fake_cluster import GRACE, FakeCluster, gang, machine
 
 HOUR = 3600.0
 
 
-def names(floor: FakeFloor) -> list[str]:
+def names(floor: FakeCluster) -> list[str]:
     """Return the running runs, in the order of their starts."""
     return [start.key.name for _, start in floor.started if start.key in floor.running]
 
 
-def causes(floor: FakeFloor) -> list[tuple[str, Cause]]:
+def causes(floor: FakeCluster) -> list[tuple[str, EvictionCause]]:
     return [(evict.key.name, evict.cause) for _, evict in floor.evictions]
 
 
 def test_the_most_urgent_goes_first_and_then_the_oldest() -> None:
-    floor = FakeFloor([machine("n", 1)])
+    floor = FakeCluster([machine("n", 1)])
     first = floor.ask("first", gang())
     floor.settle()
     for number, priority in enumerate([0, 5, 0, 9]):
@@ -56,7 +56,7 @@ def test_the_most_urgent_goes_first_and_then_the_oldest() -> None:
     ],
 )
 def test_queues_share_the_gpus(queues: list[Queue], expected: dict[str, int]) -> None:
-    floor = FakeFloor([machine("n1"), machine("n2")], queues)
+    floor = FakeCluster([machine("n1"), machine("n2")], queues)
     for number in range(8):
         for queue in queues:
             floor.ask(f"{queue.name}{number}", gang(), queue=queue.name, user="ann")
@@ -67,7 +67,7 @@ def test_queues_share_the_gpus(queues: list[Queue], expected: dict[str, int]) ->
 
 def test_the_dominant_resource_counts() -> None:
     """One queue needs cores and the other GPUs: each gets nearly all of the resource that it needs most."""
-    floor = FakeFloor([machine("n", 8, cpu=72)], [Queue("cores"), Queue("gpus")])
+    floor = FakeCluster([machine("n", 8, cpu=72)], [Queue("cores"), Queue("gpus")])
     for number in range(16):
         floor.ask(f"c{number}", gang(0, cpu=8000), queue="cores")
         floor.ask(f"g{number}", gang(1, cpu=1000), queue="gpus")
@@ -77,7 +77,7 @@ def test_the_dominant_resource_counts() -> None:
 
 
 def test_what_was_used_long_ago_counts_less() -> None:
-    floor = FakeFloor([machine("n", 1)], [Queue("a"), Queue("b")])
+    floor = FakeCluster([machine("n", 1)], [Queue("a"), Queue("b")])
     floor.ask("a1", gang(), queue="a", lasts=HOUR)
     floor.settle()
     floor.pass_time(HOUR)
@@ -96,7 +96,7 @@ def test_what_was_used_long_ago_counts_less() -> None:
 
 
 def test_a_greedy_queue_and_a_modest_one_get_equal_shares_over_a_day() -> None:
-    floor = FakeFloor([machine(f"n{number}") for number in range(2)], [Queue("greedy"), Queue("modest")])
+    floor = FakeCluster([machine(f"n{number}") for number in range(2)], [Queue("greedy"), Queue("modest")])
     for number in range(400):
         floor.ask(f"g{number:03}", gang(1 + number % 3), queue="greedy", lasts=HOUR * (1 + number % 4) / 2, resumes=True)
     for number in range(120):
@@ -110,7 +110,7 @@ def test_a_greedy_queue_and_a_modest_one_get_equal_shares_over_a_day() -> None:
 
 
 def test_a_borrowed_share_is_back_within_one_grace() -> None:
-    floor = FakeFloor([machine(f"n{number}") for number in range(2)], [Queue("greedy"), Queue("modest")])
+    floor = FakeCluster([machine(f"n{number}") for number in range(2)], [Queue("greedy"), Queue("modest")])
     for number in range(40):
         floor.ask(f"g{number:02}", gang(), queue="greedy", resumes=True)
     floor.settle()
@@ -120,14 +120,14 @@ def test_a_borrowed_share_is_back_within_one_grace() -> None:
     floor.settle()
     floor.pass_time(GRACE)
     assert sum(running.request.queue == "modest" for running in floor.running.values()) == 4
-    assert [cause for _, cause in causes(floor)] == [Cause.RECLAIM] * 4
+    assert [cause for _, cause in causes(floor)] == [EvictionCause.RECLAIM] * 4
     floor.pass_time(HOUR)
     assert len(floor.evictions) == 4
 
 
 def test_a_quota_for_a_type_is_lent_and_taken_back() -> None:
     owner = Queue("owner", quota={"gpu:A100": 2000})
-    floor = FakeFloor([machine("a", 2, "A100"), machine("t", 2, "T4")], [owner, Queue("other")])
+    floor = FakeCluster([machine("a", 2, "A100"), machine("t", 2, "T4")], [owner, Queue("other")])
     for number in range(4):
         floor.ask(f"o{number}", gang(), queue="other", resumes=True)
     floor.settle()
@@ -140,11 +140,11 @@ def test_a_quota_for_a_type_is_lent_and_taken_back() -> None:
     mine = [running for running in floor.running.values() if running.request.queue == "owner"]
     assert len(mine) == 2
     assert {seat.node for running in mine for seat in running.seats} == {"a"}
-    assert [cause for _, cause in causes(floor)] == [Cause.RECLAIM] * 2
+    assert [cause for _, cause in causes(floor)] == [EvictionCause.RECLAIM] * 2
 
 
 def test_where_a_type_is_used_up_another_is_taken() -> None:
-    floor = FakeFloor([machine("a", 4, "A100"), machine("t", 4, "T4")], [Queue("q", quota={"gpu:A100": 1000}, borrow=False)])
+    floor = FakeCluster([machine("a", 4, "A100"), machine("t", 4, "T4")], [Queue("q", quota={"gpu:A100": 1000}, borrow=False)])
     for number in range(6):
         floor.ask(f"w{number}", gang(), queue="q")
     floor.settle()
@@ -153,7 +153,7 @@ def test_where_a_type_is_used_up_another_is_taken() -> None:
 
 
 def test_an_elastic_gang_grows_no_further_than_its_queue_may() -> None:
-    floor = FakeFloor([machine("n", 8)], [Queue("q", quota={"gpu": 3000}, borrow=False)])
+    floor = FakeCluster([machine("n", 8)], [Queue("q", quota={"gpu": 3000}, borrow=False)])
     floor.ask("e", gang(1, 1, 8), queue="q", resumes=True)
     floor.settle()
     floor.check_rules()
@@ -163,7 +163,7 @@ def test_an_elastic_gang_grows_no_further_than_its_queue_may() -> None:
 
 
 def test_a_large_gang_is_not_starved_by_small_ones() -> None:
-    floor = FakeFloor([machine("n", 8)])
+    floor = FakeCluster([machine("n", 8)])
     for number in range(16):
         floor.ask(f"s{number:03}", gang(), lasts=600 + 60 * (number % 7), limit=1200.0)
     floor.settle()
@@ -183,7 +183,7 @@ def test_a_large_gang_is_not_starved_by_small_ones() -> None:
 
 
 def test_small_ones_slip_by_when_they_are_over_in_time() -> None:
-    floor = FakeFloor([machine("n", 4)])
+    floor = FakeCluster([machine("n", 4)])
     floor.ask("long", gang(2), lasts=4 * HOUR, limit=8 * HOUR)
     floor.settle()
     floor.pass_time(1)
@@ -201,7 +201,7 @@ def test_small_ones_slip_by_when_they_are_over_in_time() -> None:
 
 
 def test_the_shortest_of_equal_ones_slips_by_though_it_came_last() -> None:
-    floor = FakeFloor([machine("n", 4)])
+    floor = FakeCluster([machine("n", 4)])
     floor.ask("long", gang(2), lasts=4 * HOUR, limit=8 * HOUR)
     floor.settle()
     floor.pass_time(1)
@@ -214,7 +214,7 @@ def test_the_shortest_of_equal_ones_slips_by_though_it_came_last() -> None:
 
 
 def test_what_needs_nothing_of_it_goes_past() -> None:
-    floor = FakeFloor([machine("a", 4, "A100"), machine("t", 4, "T4")])
+    floor = FakeCluster([machine("a", 4, "A100"), machine("t", 4, "T4")])
     floor.ask("busy", gang(2, kind="A100"))
     floor.settle()
     floor.ask("large", gang(4, kind="A100"))
@@ -226,7 +226,7 @@ def test_what_needs_nothing_of_it_goes_past() -> None:
 
 def test_the_more_urgent_take_what_is_kept_for_the_less_urgent() -> None:
     """No run is evicted while idle places are reserved for a run of a lower priority."""
-    floor = FakeFloor([machine("n", 4)])
+    floor = FakeCluster([machine("n", 4)])
     floor.ask("busy", gang(2))
     floor.settle()
     floor.ask("large", gang(4))
@@ -239,7 +239,7 @@ def test_the_more_urgent_take_what_is_kept_for_the_less_urgent() -> None:
 
 
 def test_urgent_ones_get_places_that_are_kept_for_others_and_taken() -> None:
-    floor = FakeFloor([machine("n", 4)])
+    floor = FakeCluster([machine("n", 4)])
     floor.ask("busy", gang(4))
     floor.settle()
     floor.ask("next", gang(4))
@@ -248,12 +248,12 @@ def test_urgent_ones_get_places_that_are_kept_for_others_and_taken() -> None:
     floor.settle()
     floor.pass_time(GRACE)
     assert names(floor) == ["urgent"]
-    assert causes(floor) == [("busy", Cause.PRIORITY)]
+    assert causes(floor) == [("busy", EvictionCause.PRIORITY)]
     assert urgent in floor.running
 
 
 def test_elastic_gangs_shrink_before_anybody_is_evicted_and_grow_again() -> None:
-    floor = FakeFloor([machine("n", 8)])
+    floor = FakeCluster([machine("n", 8)])
     elastic = floor.ask("elastic", gang(1, 2, 6), resumes=True)
     floor.ask("rigid", gang(2), resumes=True)
     floor.settle()
@@ -262,16 +262,16 @@ def test_elastic_gangs_shrink_before_anybody_is_evicted_and_grow_again() -> None
     urgent = floor.ask("urgent", gang(3), priority=5, lasts=HOUR)
     floor.settle()
     floor.pass_time(GRACE)
-    assert causes(floor) == [("elastic", Cause.SHRINK)]
+    assert causes(floor) == [("elastic", EvictionCause.SHRINK)]
     assert urgent in floor.running
     assert len(floor.running[elastic].seats) == 3
     floor.pass_time(HOUR + 2 * GRACE)
-    assert causes(floor)[1:] == [("elastic", Cause.GROW)]
+    assert causes(floor)[1:] == [("elastic", EvictionCause.GROW)]
     assert len(floor.running[elastic].seats) == 6
 
 
 def test_an_elastic_gang_starts_with_what_nobody_else_can_use() -> None:
-    floor = FakeFloor([machine("n", 8)])
+    floor = FakeCluster([machine("n", 8)])
     busy = floor.ask("busy", gang(8))
     floor.settle()
     elastic = floor.ask("elastic", gang(1, 1, 8))
@@ -285,7 +285,7 @@ def test_an_elastic_gang_starts_with_what_nobody_else_can_use() -> None:
 
 def test_what_goes_on_with_fewer_tasks_goes_on_where_it_was() -> None:
     """Waiting runs do not take the places of a gang that only shrinks."""
-    floor = FakeFloor([machine("n", 8)])
+    floor = FakeCluster([machine("n", 8)])
     elastic = floor.ask("elastic", gang(1, 2, 8), resumes=True)
     floor.settle()
     floor.pass_time(600)
@@ -300,7 +300,7 @@ def test_what_goes_on_with_fewer_tasks_goes_on_where_it_was() -> None:
 
 
 def test_runs_that_can_resume_take_turns_and_others_do_not() -> None:
-    floor = FakeFloor([machine("n", 2)], [Queue("q", time_slice=600.0)])
+    floor = FakeCluster([machine("n", 2)], [Queue("q", time_slice=600.0)])
     floor.ask("resumes", gang(), queue="q", resumes=True)
     floor.ask("cannot", gang(), queue="q")
     floor.settle()
@@ -309,11 +309,11 @@ def test_runs_that_can_resume_take_turns_and_others_do_not() -> None:
     floor.settle()
     floor.pass_time(7200 + GRACE)
     assert late in floor.running
-    assert causes(floor) == [("resumes", Cause.SLICE)]
+    assert causes(floor) == [("resumes", EvictionCause.SLICE)]
 
 
 def test_turns_are_taken_within_a_quota_too() -> None:
-    floor = FakeFloor([machine("n", 4)], [Queue("q", time_slice=600.0, quota={"gpu": 1000}, borrow=False)])
+    floor = FakeCluster([machine("n", 4)], [Queue("q", time_slice=600.0, quota={"gpu": 1000}, borrow=False)])
     floor.ask("first", gang(), queue="q", resumes=True)
     floor.settle()
     late = floor.ask("late", gang(), queue="q", resumes=True)
@@ -324,7 +324,7 @@ def test_turns_are_taken_within_a_quota_too() -> None:
 
 
 def test_the_more_urgent_of_a_queue_gets_its_quota() -> None:
-    floor = FakeFloor([machine("n", 4)], [Queue("q", quota={"gpu": 1000}, borrow=False)])
+    floor = FakeCluster([machine("n", 4)], [Queue("q", quota={"gpu": 1000}, borrow=False)])
     floor.ask("low", gang(), queue="q")
     floor.settle()
     urgent = floor.ask("urgent", gang(), queue="q", priority=5)
@@ -337,7 +337,7 @@ def test_the_more_urgent_of_a_queue_gets_its_quota() -> None:
 
 def test_nobody_is_reclaimed_who_is_more_urgent() -> None:
     """Otherwise the two runs would evict each other again and again."""
-    floor = FakeFloor([machine("n", 4)], [Queue("a"), Queue("b")])
+    floor = FakeCluster([machine("n", 4)], [Queue("a"), Queue("b")])
     for number in range(4):
         floor.ask(f"b{number}", gang(), queue="b", priority=5)
     floor.settle()
@@ -350,7 +350,7 @@ def test_nobody_is_reclaimed_who_is_more_urgent() -> None:
 
 def test_those_on_the_way_out_are_enough() -> None:
     """A run that can start when current evictions have finished causes no further evictions."""
-    floor = FakeFloor([machine("n", 2)])
+    floor = FakeCluster([machine("n", 2)])
     floor.ask("a", gang())
     floor.ask("b", gang())
     floor.settle()
@@ -370,13 +370,13 @@ def test_those_on_the_way_out_are_enough() -> None:
 
 def test_one_task_more_beside_those_that_sit_gets_one_place() -> None:
     """This also holds when the indexes of the placed tasks have gaps."""
-    floor = FakeFloor([machine("n", 8)])
+    floor = FakeCluster([machine("n", 8)])
     key = floor.ask("r", gang(1, 8))
     floor.settle()
     running = floor.running[key]
     kept = tuple(seat for seat in running.seats if seat.index in (4, 6, 7))
-    floor.tell(Sits(replace(running, seats=kept)))
-    floor.tell(Asked(replace(floor.requests[key], gang=gang(1, 1))))
+    floor.tell(RunPlaced(replace(running, seats=kept)))
+    floor.tell(RunWaiting(replace(floor.requests[key], gang=gang(1, 1))))
     decision = floor.scheduler.decide(floor.now)
     assert [len(start.seats) for start in decision.starts] == [1]
     assert len(floor.scheduler.ledger.running[key].seats) == 4
@@ -384,16 +384,16 @@ def test_one_task_more_beside_those_that_sit_gets_one_place() -> None:
 
 def test_places_that_were_told_twice_and_then_once_are_held_once() -> None:
     """A task that restarts beside the one it replaces has the same index, and may have the same place."""
-    floor = FakeFloor([machine("n", 8)])
-    shape = Shape(cpu=1000)
+    floor = FakeCluster([machine("n", 8)])
+    shape = TaskShape(cpu=1000)
     room = floor.scheduler.ledger.cluster.room
     free = room(shape)
-    key = floor.ask("r", Gang((Part("worker", shape, 1, 1),)))
+    key = floor.ask("r", GangShape((GangRole("worker", shape, 1, 1),)))
     floor.settle()
     running = floor.running[key]
-    floor.tell(Sits(replace(running, seats=(*running.seats, *running.seats))))
+    floor.tell(RunPlaced(replace(running, seats=(*running.seats, *running.seats))))
     assert room(shape) == free - 2
-    floor.tell(Sits(running))
+    floor.tell(RunPlaced(running))
     assert room(shape) == free - 1
 
 
@@ -401,7 +401,7 @@ def test_places_that_were_told_twice_and_then_once_are_held_once() -> None:
 def test_victims_are_the_cheapest_there_are(seed: int) -> None:
     """The victims are compared with every possible choice, on clusters small enough to try all."""
     draw = random.Random(seed)
-    floor = FakeFloor([machine(f"n{number}") for number in range(3)])
+    floor = FakeCluster([machine(f"n{number}") for number in range(3)])
     for number in range(draw.randint(4, 8)):
         asked = gang(draw.choice([1, 1, 2, 3]), draw.choice([1, 1, 2]))
         floor.ask(f"r{number}", asked, resumes=draw.random() < 0.5, priority=draw.randint(0, 2))
@@ -420,7 +420,7 @@ def test_victims_are_the_cheapest_there_are(seed: int) -> None:
 def test_of_many_candidates_the_victims_are_nearly_the_cheapest(seed: int) -> None:
     """With too many candidates for an exhaustive search, the victims have the best priority, and rarely cost much more."""
     draw = random.Random(seed)
-    floor = FakeFloor([machine(f"n{number}") for number in range(3)])
+    floor = FakeCluster([machine(f"n{number}") for number in range(3)])
     for number in range(11):
         floor.ask(f"r{number:02}", gang(1, draw.choice([1, 1, 1, 2])), priority=draw.randint(0, 1))
         floor.settle()
@@ -439,28 +439,28 @@ def test_of_many_candidates_the_victims_are_nearly_the_cheapest(seed: int) -> No
     assert found[1] <= 1.5 * best[1]
 
 
-def _price(floor: FakeFloor, before: dict[JobKey, Running], keys: Iterable[JobKey]) -> tuple[int, float]:
+def _price(floor: FakeCluster, before: dict[JobKey, RunningGang], keys: Iterable[JobKey]) -> tuple[int, float]:
     victims = [before[key] for key in keys]
     return max(victim.request.priority for victim in victims), sum(leaving_cost(victim, floor.now) for victim in victims)
 
 
-def _best(floor: FakeFloor, before: dict[JobKey, Running], asked: Gang) -> tuple[int, float] | None:
+def _best(floor: FakeCluster, before: dict[JobKey, RunningGang], asked: GangShape) -> tuple[int, float] | None:
     prices = []
     for size in range(1, len(before) + 1):
         for keys in combinations(sorted(before), size):
-            cluster = Cluster(floor.nodes.values(), "best-fit")
+            cluster = ClusterModel(floor.nodes.values(), "best-fit")
             for key, running in before.items():
                 if key not in keys:
                     cluster.take(running.seats)
-            if not isinstance(cluster.place(asked), Shortfall):
+            if not isinstance(cluster.place(asked), CapacityShortfall):
                 prices.append(_price(floor, before, keys))
     return min(prices, default=None)
 
 
 def test_a_share_of_a_gpu_is_counted_in_thousandths() -> None:
-    shape = Shape(cpu=1000, gpus=1, gpu_milli=250)
-    floor = FakeFloor([machine("n", 1)], [Queue("q", quota={"gpu": WHOLE // 2}, borrow=False)])
+    shape = TaskShape(cpu=1000, gpus=1, gpu_milli=250)
+    floor = FakeCluster([machine("n", 1)], [Queue("q", quota={"gpu": WHOLE // 2}, borrow=False)])
     for number in range(4):
-        floor.ask(f"s{number}", Gang((Part("worker", shape),)), queue="q")
+        floor.ask(f"s{number}", GangShape((GangRole("worker", shape),)), queue="q")
     floor.settle()
     assert len(floor.running) == 2

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.plan.scheduling import explain, preempt
-from fairway.plan.scheduling.decision import Cause, Evict
-from fairway.plan.scheduling.request import HEAD_START
+from fairway.plan.scheduling.decision import EvictDecision, EvictionCause
+from fairway.plan.scheduling.explanation import wait_explanation
+from fairway.plan.scheduling.gang_request import HEAD_START
+from fairway.plan.scheduling.preemption import preemption
 from fairway.state.job import JobKey
 from fairway.state.queue import Queue
-from fairway.testing.fake_floor import FakeFloor, gang, machine
+from fairway.testing.fake.fake_cluster import FakeCluster, gang, machine
 
 
-def a_floor(*queues: Queue) -> FakeFloor:
-    return FakeFloor([machine("n", 4)], queues or [Queue("default")])
+def a_floor(*queues: Queue) -> FakeCluster:
+    return FakeCluster([machine("n", 4)], queues or [Queue("default")])
 
 
-def evicted(floor: FakeFloor) -> list[Evict]:
+def evicted(floor: FakeCluster) -> list[EvictDecision]:
     return [eviction for decision in floor.settle() for eviction in decision.evictions]
 
 
-def serve(floor: FakeFloor, run: str = "web-r1-1", gpus: int = 2, priority: int = HEAD_START, **more: object) -> JobKey:
+def serve(floor: FakeCluster, run: str = "web-r1-1", gpus: int = 2, priority: int = HEAD_START, **more: object) -> JobKey:
     return floor.ask(run, gang(gpus), priority=priority, service="web", **more)
 
 
@@ -31,12 +32,12 @@ def test_a_run_that_has_saved_nothing_stays_until_it_saves() -> None:
     floor.now += 3600
     replica = serve(floor)
     assert evicted(floor) == []
-    assert preempt.spared(floor.scheduler.ledger, floor.requests[replica], floor.now) == [run]
+    assert preemption.spared(floor.scheduler.ledger, floor.requests[replica], floor.now) == [run]
     floor.now += 60
     floor.save(run)
     (leaves,) = evicted(floor)
-    assert (leaves.key, leaves.cause, leaves.to_whom, leaves.service) == (run, Cause.PRIORITY, replica, "web")
-    assert explain.eviction(leaves) == "makes room for service web, which is more urgent"
+    assert (leaves.key, leaves.cause, leaves.to_whom, leaves.service) == (run, EvictionCause.PRIORITY, replica, "web")
+    assert wait_explanation.eviction(leaves) == "makes room for service web, which is more urgent"
 
 
 def test_and_the_replica_starts_as_soon_as_the_run_ends() -> None:
@@ -103,7 +104,7 @@ def test_what_belongs_to_its_queue_is_given_back_to_a_replica_as_to_a_job() -> N
         floor.settle()
         floor.ask("web-r1-1", gang(2), queue="online", **more)
         (leaves,) = evicted(floor)
-        assert (leaves.key, leaves.cause) == (run, Cause.RECLAIM)
+        assert (leaves.key, leaves.cause) == (run, EvictionCause.RECLAIM)
 
 
 def test_a_job_of_the_same_shape_and_priority_is_not_held_up_by_a_replica() -> None:
@@ -123,14 +124,14 @@ def test_why_it_waits_names_the_runs_that_stay_and_what_would_help() -> None:
     replica = serve(floor)
     floor.settle()
     ledger, request = floor.scheduler.ledger, floor.requests[replica]
-    obstacle = explain.obstacles(ledger, [request], floor.now)[ledger.line_key(request, floor.now)]
-    hold = explain.hold(request, obstacle, ledger.nodes, preempt.spared(ledger, request, floor.now))
+    obstacle = wait_explanation.obstacles(ledger, [request], floor.now)[ledger.line_key(request, floor.now)]
+    hold = wait_explanation.hold(request, obstacle, ledger.nodes, preemption.spared(ledger, request, floor.now))
     assert hold.message.endswith("; long has saved nothing and is not evicted")
     assert hold.what_would_help == (
         "wait until it saves or ends, or fairway stop long, or give the service a `priority` of more than 100"
     )
     many = [JobKey("default", f"r{number}") for number in range(6)]
-    assert "r0, r1, r2, r3 and others have saved nothing and are" in explain.hold(request, obstacle, None, many).message
+    assert "r0, r1, r2, r3 and others have saved nothing and are" in wait_explanation.hold(request, obstacle, None, many).message
 
 
 def test_where_others_leave_nobody_is_spared() -> None:
@@ -139,6 +140,6 @@ def test_where_others_leave_nobody_is_spared() -> None:
     floor.settle()
     floor.save(run)
     replica = serve(floor)
-    assert preempt.spared(floor.scheduler.ledger, floor.requests[replica], floor.now) == []
+    assert preemption.spared(floor.scheduler.ledger, floor.requests[replica], floor.now) == []
     job = floor.ask("other", gang(4))
-    assert preempt.spared(floor.scheduler.ledger, floor.requests[job], floor.now) == [], "of jobs nothing is said"
+    assert preemption.spared(floor.scheduler.ledger, floor.requests[job], floor.now) == [], "of jobs nothing is said"

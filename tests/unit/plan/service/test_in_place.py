@@ -3,14 +3,14 @@
 import pytest
 from pydantic import ValidationError
 
-from fairway.plan.service import commands
-from fairway.simulation.service import traffic
-from fairway.simulation.service.version import Version
-from fairway.simulation.service.world import World
+from fairway.plan.service import service_command
+from fairway.simulation.service import load_shape
+from fairway.simulation.service.simulated_service import SimulatedService
+from fairway.simulation.service.version_behaviour import VersionBehaviour
 from fairway.spec.service import RolloutPolicy, ServiceSpec
 from fairway.state.service import ReplicaPhase, RolloutPhase
 
-GOOD = Version(errors=0.001)
+GOOD = VersionBehaviour(errors=0.001)
 STEPS = {"rolling": {}, "canary": {"steps": [{"to": "10%", "for": "20s"}, {"to": "75%", "for": "20s"}]}, "blue-green": {}}
 
 
@@ -25,7 +25,7 @@ class Machine:
 
     def __init__(self, count, strategy="rolling", *, in_place=True):
         self.count, self.strategy, self.in_place = count, strategy, in_place
-        self.world = World(traffic.steady(4.0 * count), seed=1, tick=1.0, room=count)
+        self.world = SimulatedService(load_shape.steady(4.0 * count), seed=1, tick=1.0, room=count)
         self.release(1, GOOD, 60)
         assert self.ready == {1: count}
         self.least = count
@@ -68,14 +68,14 @@ def test_requests_to_the_only_replica_wait_until_the_new_one_is_ready():
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_made_way_for_a_version_that_never_gets_ready_is_put_back(count, fault):
     machine = Machine(count)
-    assert machine.release(2, Version(**{fault: True}), 150).phase is RolloutPhase.ROLLED_BACK
+    assert machine.release(2, VersionBehaviour(**{fault: True}), 150).phase is RolloutPhase.ROLLED_BACK
     assert machine.ready == {1: count}
     assert machine.least >= count - 1
 
 
 def test_on_the_way_back_a_bad_replica_makes_way_for_each_good_one():
     machine = Machine(4, "canary")
-    rollout = machine.release(2, Version(errors=0.3), 240)
+    rollout = machine.release(2, VersionBehaviour(errors=0.3), 240)
     assert rollout.reason.startswith("errors: ")
     assert machine.ready == {1: 4}
     assert machine.least >= 2
@@ -105,7 +105,7 @@ def test_what_was_sent_back_does_not_keep_the_good_revision_out_when_others_took
     machine.release(2, GOOD, 46)
     assert machine.ready[2] == 3
     world.room = 4
-    world.change(lambda service: commands.undone(service, world.now))
+    world.change(lambda service: service_command.undone(service, world.now))
     world.run(100)
     assert machine.ready == {1: 4}
     assert machine.least >= 3

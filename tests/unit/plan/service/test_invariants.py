@@ -7,16 +7,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairway.errors import FairwayError
-from fairway.plan.service import autoscale, commands, fleet, rollout
-from fairway.plan.service.plan import advance
-from fairway.simulation.service.version import Version
-from fairway.simulation.service.world import World
+from fairway.plan.service import autoscaler, replica_fleet, rollout, service_command
+from fairway.plan.service.service_plan import advance
+from fairway.simulation.service.simulated_service import SimulatedService
+from fairway.simulation.service.version_behaviour import VersionBehaviour
 from fairway.spec.service import ServiceSpec
-from fairway.state.route import WHOLE
 from fairway.state.service import ReplicaPhase, RolloutPhase
+from fairway.state.serving.route import WHOLE
 
 RATE = 10.0
-GOOD = Version(rate=RATE, errors=0.001)
+GOOD = VersionBehaviour(rate=RATE, errors=0.001)
 VERSIONS = {
     "good": GOOD,
     "slow start": replace(GOOD, cold_start=12.0),
@@ -97,7 +97,7 @@ class Judge:
             assert len(backends) >= min(len(known & set(ready)), wanted - 1), "more than one made way"
             return
         assert now >= min(there, load) - 1e-6, "capacity was given away"
-        if not any(fleet.is_bad(plan.service, one.revision) for one in ready.values()):
+        if not any(replica_fleet.is_bad(plan.service, one.revision) for one in ready.values()):
             # Beside a version that was rolled back, the good replicas may be busier for a moment.
             assert now >= min(there, ROOM * load) - 1e-6, "what was running went before something else was ready"
         self.parts_fit(world, plan, speed, load)
@@ -110,7 +110,7 @@ class Judge:
             # At the document's maximum a slower version keeps its share until a guard fails; the old version stays beside it.
             return
         # The plan does not consider more load than it can tell apart from chance yet.
-        arrivals = autoscale.signals(plan.service, {}, {}, world.measured).arrivals
+        arrivals = autoscaler.signals(plan.service, {}, {}, world.measured).arrivals
         load = load if arrivals is None else min(load, arrivals)
         for number, weight in plan.routes.weights:
             names = [backend.name for backend in plan.routes.backends if backend.revision == number]
@@ -166,7 +166,7 @@ class Story:
 
     def __init__(self, seed, least, *, in_place=False):
         self.rate, self.number, self.least, self.in_place = 20.0, 1, least, in_place
-        self.world = World(lambda _: self.rate, seed=seed, tick=1.0, watch=Judge())
+        self.world = SimulatedService(lambda _: self.rate, seed=seed, tick=1.0, watch=Judge())
         self.world.apply(document(1, least=least), GOOD)
         self.world.run(30)
 
@@ -189,10 +189,10 @@ class Story:
 
     def verb(self, what, *more):
         verbs = {
-            "scale": lambda service: commands.scaled(service, more[0]),
-            "pause": lambda service: commands.paused(service, self.world.now),
-            "resume": lambda service: commands.resumed(service, self.world.now),
-            "undo": lambda service: commands.undone(service, self.world.now),
+            "scale": lambda service: service_command.scaled(service, more[0]),
+            "pause": lambda service: service_command.paused(service, self.world.now),
+            "resume": lambda service: service_command.resumed(service, self.world.now),
+            "undo": lambda service: service_command.undone(service, self.world.now),
         }
         with contextlib.suppress(FairwayError):
             self.world.change(verbs[what])

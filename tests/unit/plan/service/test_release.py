@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from fairway.errors import ConflictError, RefusedError
-from fairway.plan.service import commands, rollout, route, split
-from fairway.plan.service.plan import Measured, Sample, advance
+from fairway.plan.service import replica_split, rollout, route, service_command
+from fairway.plan.service.service_plan import ServiceMeasurements, ServiceSample, advance
 from fairway.state.service import ReplicaPhase, RevisionPhase, RolloutPhase
-from fairway.testing.service_builders import KEY, a_replica, a_service, apply_version
+from fairway.testing.builder.service_builder import KEY, a_replica, a_service, apply_version
 
 
 class Fleet:
@@ -24,7 +24,7 @@ class Fleet:
     def turn(self, seconds=2.0):
         self.now += seconds
         self.replicas = [self._lived(replica) for replica in self.replicas]
-        self.plan = advance(self.service, self.replicas, Measured(), self.now)
+        self.plan = advance(self.service, self.replicas, ServiceMeasurements(), self.now)
         first = self.plan.service.replicas_made - len(self.plan.start) + 1
         self.service = self.plan.service
         phases = {**dict.fromkeys(self.plan.drain, ReplicaPhase.DRAINING), **dict.fromkeys(self.plan.stop, ReplicaPhase.GONE)}
@@ -330,10 +330,10 @@ def test_time_stands_still_for_the_guards_while_a_release_is_held():
     fleet.never_ready = (2,)
     release(fleet)
     fleet.turns(5)
-    fleet.service = commands.paused(fleet.service, fleet.now)
+    fleet.service = service_command.paused(fleet.service, fleet.now)
     fleet.turns(60)
     assert fleet.service.rollout.phase is RolloutPhase.PAUSED
-    fleet.service = commands.resumed(fleet.service, fleet.now)
+    fleet.service = service_command.resumed(fleet.service, fleet.now)
     fleet.turns(20)
     assert fleet.service.rollout.phase is RolloutPhase.STARTING
     fleet.turns(10)
@@ -344,33 +344,33 @@ def test_pause_holds_it_and_resume_gives_the_step_its_whole_time():
     fleet = fleet_of(2, rollout={"strategy": "canary", "requests": 0, "steps": [{"to": "50%", "for": "30s"}]})
     release(fleet)
     fleet.turns(5)
-    fleet.service = commands.paused(fleet.service, fleet.now)
-    assert commands.paused(fleet.service, fleet.now) == fleet.service
+    fleet.service = service_command.paused(fleet.service, fleet.now)
+    assert service_command.paused(fleet.service, fleet.now) == fleet.service
     fleet.turns(60)
     assert fleet.weights == {1: 5000, 2: 5000}
-    fleet.service = commands.resumed(fleet.service, fleet.now)
+    fleet.service = service_command.resumed(fleet.service, fleet.now)
     fleet.turns(8)
     assert fleet.weights == {1: 5000, 2: 5000}
     fleet.turns(60)
     assert fleet.service.rollout.phase is RolloutPhase.DONE
     with pytest.raises(ConflictError, match="no release under way to pause"):
-        commands.paused(fleet.service, fleet.now)
+        service_command.paused(fleet.service, fleet.now)
 
 
 def test_undo_in_the_middle_goes_back_and_undo_at_the_end_releases_the_one_before():
     fleet = fleet_of(2)
     release(fleet)
     fleet.turns(6)
-    fleet.service = commands.undone(fleet.service, fleet.now)
+    fleet.service = service_command.undone(fleet.service, fleet.now)
     fleet.turns(10)
     assert (fleet.service.rollout.reason, fleet.live) == ("undone by user request", {1: 2})
     assert fleet.service.spec.model == "mnist@1"
     with pytest.raises(RefusedError, match="no release that could be undone"):
-        commands.undone(fleet.service, fleet.now)
+        service_command.undone(fleet.service, fleet.now)
     release(fleet, 3)
     fleet.turns(60)
     assert fleet.live == {3: 2}
-    fleet.service = commands.undone(fleet.service, fleet.now)
+    fleet.service = service_command.undone(fleet.service, fleet.now)
     fleet.turns(60)
     assert (fleet.service.stable, fleet.live) == (1, {1: 2})
 
@@ -381,7 +381,7 @@ def test_undo_after_a_finished_canary_moves_all_traffic_at_once():
     release(fleet)
     fleet.turns(700)
     assert (fleet.service.rollout.phase, fleet.live) == (RolloutPhase.DONE, {2: 4})
-    fleet.service = commands.undone(fleet.service, fleet.now)
+    fleet.service = service_command.undone(fleet.service, fleet.now)
     assert fleet.turn().start == (1, 1, 1, 1)
     assert fleet.weights == {2: 10_000}, "what serves stays until the other is ready"
     plan = fleet.turn()
@@ -399,11 +399,11 @@ def test_undo_after_a_finished_release_keeps_what_serves_while_the_other_does_no
     fleet.turns(60)
     assert fleet.live == {2: 2}
     fleet.crashing = (1,)
-    fleet.service = commands.undone(fleet.service, fleet.now)
+    fleet.service = service_command.undone(fleet.service, fleet.now)
     for plan in fleet.turns(10):
         assert plan.routes.weights == ((2, 10_000),)
     assert "exit 1: no model" in fleet.service.message
-    fleet.service = commands.undone(fleet.service, fleet.now)
+    fleet.service = service_command.undone(fleet.service, fleet.now)
     fleet.turns(2)
     assert (fleet.service.stable, fleet.live) == (2, {2: 2})
 
@@ -415,13 +415,13 @@ def test_only_what_is_served_makes_a_release():
     assert (changed.rollout.source, changed.rollout.target) == (1, 2)
     assert apply_version(changed, 1, batching={"max": 8}).rollout == changed.rollout
     with pytest.raises(ConflictError, match="is being deleted"):
-        apply_version(commands.deleted(service), 2)
+        apply_version(service_command.deleted(service), 2)
 
 
 def test_the_floor_keeps_to_what_the_document_allows():
-    assert commands.scaled(a_service(), 4).floor == 4
+    assert service_command.scaled(a_service(), 4).floor == 4
     with pytest.raises(RefusedError, match="11 replicas are not allowed; the document allows 0 to 10") as caught:
-        commands.scaled(a_service(), 11)
+        service_command.scaled(a_service(), 11)
     assert "replicas.max" in caught.value.fix
 
 
@@ -429,15 +429,15 @@ def test_old_revisions_and_releases_are_forgotten_but_never_those_in_use():
     service = a_service(1)
     for version in range(2, 60):
         service = apply_version(service, version, float(version))
-    assert len(service.history) == commands.HISTORY
-    assert len(service.revisions) == commands.REVISIONS + 1
+    assert len(service.history) == service_command.HISTORY
+    assert len(service.revisions) == service_command.REVISIONS + 1
     assert service.revision(1) is not None
     assert [revision.number for revision in service.revisions[-2:]] == [58, 59]
 
 
 def test_deleting_drains_everything_and_then_nothing_is_left():
     fleet = fleet_of(2)
-    fleet.service = commands.deleted(fleet.service)
+    fleet.service = service_command.deleted(fleet.service)
     plan = fleet.turn()
     assert set(plan.drain) == {"r1-1", "r1-2"}
     assert plan.routes.backends == ()
@@ -448,9 +448,9 @@ def test_deleting_drains_everything_and_then_nothing_is_left():
 
 
 def test_deleting_a_service_that_never_listened_waits_for_no_answer_of_a_router():
-    service = commands.deleted(a_service(1))
+    service = service_command.deleted(a_service(1))
     draining = a_replica(1, 1, ReplicaPhase.DRAINING, 100.0)
-    unseen = Measured((Sample(101.0, None),))
+    unseen = ServiceMeasurements((ServiceSample(101.0, None),))
     assert advance(service, [draining], unseen, 101.0).stop == ("r1-1",)
     assert advance(replace(service, port=8000), [draining], unseen, 101.0).stop == ()
 
@@ -469,7 +469,7 @@ def test_a_release_of_a_service_at_zero_tries_one_replica():
 def test_a_slower_version_gets_more_replicas_for_its_part():
     service = a_service(8)
     service = replace(service, scale=replace(service.scale, service_rate={1: 10.0, 2: 5.0}))
-    parts = split.parts(service, split.Shares({1: 0.5, 2: 0.5}, {1: 0.5, 2: 0.5}))
+    parts = replica_split.parts(service, replica_split.TrafficShares({1: 0.5, 2: 0.5}, {1: 0.5, 2: 0.5}))
     assert (parts[1].wanted, parts[2].wanted) == (3, 6)
 
 
@@ -515,6 +515,6 @@ def test_what_no_revision_can_carry_is_shared_by_all():
     """During a rollback, one good replica beside eight slow ones gets no more than its share of the total capacity."""
     service = a_service(8)
     service = replace(service, scale=replace(service.scale, service_rate={1: 10.0, 2: 3.3}))
-    shares = split.Shares({1: 1.0}, {1: 1.0})
-    found = dict(route.weights(service, {1: 1, 2: 8}, shares, split.parts(service, shares)))
+    shares = replica_split.TrafficShares({1: 1.0}, {1: 1.0})
+    found = dict(route.weights(service, {1: 1, 2: 8}, shares, replica_split.parts(service, shares)))
     assert found[1] == pytest.approx(10_000 * 10.0 / (10.0 + 8 * 3.3), rel=0.01)

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.plan.service import fleet
-from fairway.plan.service.measured import Measured, Sample
+from fairway.plan.service import replica_fleet
+from fairway.plan.service.measurement import ServiceMeasurements, ServiceSample
 from fairway.plan.service.replica import ROLE, highest_number, new_replica, replica_key, replica_run
-from fairway.spec.service import Batching
-from fairway.state.batching import BatchingBasis, BatchingVerdict
+from fairway.spec.service import BatchingPolicy
 from fairway.state.job import JobKey
-from fairway.state.load import ReplicaLoad
-from fairway.state.service import Service, ServiceKey
-from fairway.testing.service_conformance import a_service
+from fairway.state.service import ServiceKey, ServiceState
+from fairway.state.serving.batching_verdict import BatchingBasis, BatchingVerdict
+from fairway.state.serving.load import ReplicaLoad
+from fairway.testing.conformance.service_conformance import a_service
 
 KEY = ServiceKey("default", "mnist")
 
@@ -36,7 +36,7 @@ def test_numbers_go_on_after_every_run_of_the_name_and_of_no_other() -> None:
 @pytest.mark.parametrize(("batching", "words"), [({}, []), ({"mode": "always"}, ["always"]), ({"mode": "never"}, ["never"])])
 def test_a_server_gets_the_flag_only_where_batching_is_declared(batching: dict[str, str], words: list[str]) -> None:
     service = a_service()
-    spec = service.spec.model_copy(update={"batching": Batching.model_validate(batching)})
+    spec = service.spec.model_copy(update={"batching": BatchingPolicy.model_validate(batching)})
     run = replica_run(service, replace(service.revisions[0], spec=spec), new_replica(service, 1, 1, 0.0), "python")
     command = list(run.spec.roles[ROLE].command)
     assert [command[at + 1] for at, word in enumerate(command) if word == "--batching"] == words
@@ -46,11 +46,11 @@ PROVEN = BatchingVerdict(True, BatchingBasis.PROVEN, rows=64)
 SLOW = BatchingVerdict(False, BatchingBasis.UNKNOWN, "took too long")
 
 
-def learnt(service: Service, **told: BatchingVerdict | None) -> Service:
+def learnt(service: ServiceState, **told: BatchingVerdict | None) -> ServiceState:
     """Return the service after replicas of revision 1 have reported these verdicts: `r1_2=PROVEN`."""
     loads = {name.replace("_", "-"): ReplicaLoad(1.0, batching=verdict) for name, verdict in told.items()}
     replicas = [new_replica(service, 1, number, 0.0) for number in (1, 2, 3)]
-    return fleet.learn_batching(service, replicas, Measured((Sample(1.0, None, loads),)))
+    return replica_fleet.learn_batching(service, replicas, ServiceMeasurements((ServiceSample(1.0, None, loads),)))
 
 
 def test_a_revision_learns_from_its_replicas_whether_it_is_batched() -> None:

@@ -4,21 +4,21 @@ import pytest
 
 from fairway.errors import RefusedError
 from fairway.plan.service import signature
-from fairway.state.model import Signature, TensorSpec
+from fairway.state.model import ModelSignature, TensorSpec
 
 IMAGE = TensorSpec("image", "FP32", (-1, 1, 28, 28))
 LOGITS = TensorSpec("logits", "FP32", (-1, 10))
-OLD = Signature((IMAGE,), (LOGITS,))
+OLD = ModelSignature((IMAGE,), (LOGITS,))
 
 
 def changed(inputs=(IMAGE,), outputs=(LOGITS,), old=OLD):
-    return [(change.text, change.breaks) for change in signature.changes(old, Signature(tuple(inputs), tuple(outputs)))]
+    return [(change.text, change.breaks) for change in signature.changes(old, ModelSignature(tuple(inputs), tuple(outputs)))]
 
 
 def test_the_same_is_no_change_whatever_the_order():
     other = TensorSpec("mask", "BOOL", (-1,))
     assert changed() == []
-    assert changed((other, IMAGE), old=Signature((IMAGE, other), (LOGITS,))) == []
+    assert changed((other, IMAGE), old=ModelSignature((IMAGE, other), (LOGITS,))) == []
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_outputs_may_come_but_not_go_or_change():
 
 def test_what_is_not_known_is_no_change():
     assert changed((), ()) == []
-    assert changed(old=Signature()) == []
+    assert changed(old=ModelSignature()) == []
     assert changed([TensorSpec("image", "", ())], [TensorSpec("logits", "FP32", ())]) == []
 
 
 def test_a_change_that_breaks_clients_is_refused_with_the_way_to_consent():
-    new = Signature((TensorSpec("pixels", "FP32", (-1, 784)),), (LOGITS,))
+    new = ModelSignature((TensorSpec("pixels", "FP32", (-1, 784)),), (LOGITS,))
     with pytest.raises(
         RefusedError, match=r"mnist@8 would break clients of mnist@7: input image: .* -> gone; input pixels"
     ) as caught:

@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairway.simulation.service.recording import Recording
-from fairway.simulation.service.version import Version
-from fairway.simulation.service.world import World
+from fairway.simulation.service.simulated_service import SimulatedService
+from fairway.simulation.service.traffic_recording import TrafficRecording
+from fairway.simulation.service.version_behaviour import VersionBehaviour
 from fairway.state.service import RolloutPhase
-from fairway.testing.service_builders import a_service_spec
+from fairway.testing.builder.service_builder import a_service_spec
 
-GOOD = Version(rate=40.0, memory=0.3, good=0.95, cold_start=2.0, differs=0.002)
+GOOD = VersionBehaviour(rate=40.0, memory=0.3, good=0.95, cold_start=2.0, differs=0.002)
 STRATEGIES = {
     "canary": {"steps": [{"to": "5%", "for": "10m"}, {"to": "50%", "for": "5m"}]},
     "ab": {"steps": [{"to": "20%", "for": "15m"}]},
@@ -38,8 +38,8 @@ EQUAL = 200
 
 
 @cache
-def recorded() -> Recording:
-    return Recording.read((Path(__file__).parent / "recorded_traffic.json").read_text())
+def recorded() -> TrafficRecording:
+    return TrafficRecording.read((Path(__file__).parent / "recorded_traffic.json").read_text())
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Broken:
     """A version that must be rolled back."""
 
     kind: str
-    version: Version
+    version: VersionBehaviour
     guards: tuple[str, ...]
     """The guards that may name the cause."""
     words: str = ""
@@ -103,10 +103,10 @@ def traffic(seed: int) -> tuple[Callable[[float], float], float]:
     return at, begins
 
 
-def released(old: Version, new: Version, strategy: str, seed: int) -> tuple[World, float]:
+def released(old: VersionBehaviour, new: VersionBehaviour, strategy: str, seed: int) -> tuple[SimulatedService, float]:
     """Return a world with a completed release, and the largest share of the traffic that the new version received in it."""
     rate, begins = traffic(seed)
-    world = World(rate, seed=seed, tick=1.0, recording=recorded(), begins=begins)
+    world = SimulatedService(rate, seed=seed, tick=1.0, recording=recorded(), begins=begins)
     guard = {**(PAIRED if strategy == "shadow" else GUARD), "ready": "3m"}
     rollout = {"strategy": strategy, **STRATEGIES[strategy], "guard": guard}
     world.apply(a_service_spec(1, rollout=rollout, replicas={"min": 1, "max": 20}), old)
@@ -135,14 +135,14 @@ def missed(case: Broken, strategy: str, seed: int) -> str:
     return ""
 
 
-def alike(seed: int) -> Version:
+def alike(seed: int) -> VersionBehaviour:
     """Return a version that is no worse: a little faster or slower, with its own cache, and differences within tolerance."""
     chance = np.random.default_rng((seed, 3))
     cache = (chance.uniform(0.0, 0.25), chance.uniform(50.0, 2000.0))
     return replace(GOOD, rate=GOOD.rate * chance.uniform(0.9, 1.2), memory=chance.uniform(0.25, 0.35), cache=cache)
 
 
-def with_old(seed: int) -> Version:
+def with_old(seed: int) -> VersionBehaviour:
     """Return the serving version, with its own errors, non-finite answers and bad clients, which its successor shares."""
     chance = np.random.default_rng((seed, 4))
     parts = {name: float(chance.choice([0.0, 0.0, 0.002, 0.01, 0.04])) for name in ("errors", "refused", "non_finite")}

@@ -2,22 +2,22 @@
 
 import pytest
 
-from fairway.plan.service import commands
-from fairway.simulation.service import traffic
-from fairway.simulation.service.version import Version
-from fairway.simulation.service.world import World
+from fairway.plan.service import service_command
+from fairway.simulation.service import load_shape
+from fairway.simulation.service.simulated_service import SimulatedService
+from fairway.simulation.service.version_behaviour import VersionBehaviour
 from fairway.state.service import RolloutPhase
-from fairway.testing.service_builders import a_service_spec
+from fairway.testing.builder.service_builder import a_service_spec
 
-GOOD = Version(rate=20.0)
-RENAMED_INPUT = Version(rate=200.0, refused=0.83)
+GOOD = VersionBehaviour(rate=20.0)
+RENAMED_INPUT = VersionBehaviour(rate=200.0, refused=0.83)
 """Most requests name an input that this version lacks; they are refused at once."""
 STEPS = [{"to": "5%", "for": "1m"}, {"to": "50%", "for": "1m"}]
 
 
 def released(old, new, strategy="canary", seed=0, **policy):
     """Return a world in which the new version was released after the old one, and the largest share of the new one."""
-    world = World(traffic.steady(20.0), seed=seed)
+    world = SimulatedService(load_shape.steady(20.0), seed=seed)
     rollout = {"strategy": strategy, "steps": STEPS, **policy}
     world.apply(a_service_spec(1, rollout=rollout), old)
     world.run(120.0)
@@ -31,7 +31,7 @@ def released(old, new, strategy="canary", seed=0, **policy):
 @pytest.mark.parametrize("strategy", ["canary", "ab", "shadow"])
 @pytest.mark.parametrize("refused", [0.8, 0.1])
 def test_a_version_that_refuses_requests_is_sent_back_before_half_of_the_traffic(strategy, refused):
-    world, part = released(GOOD, Version(rate=200.0, refused=refused), strategy)
+    world, part = released(GOOD, VersionBehaviour(rate=200.0, refused=refused), strategy)
     assert world.service.rollout.phase is RolloutPhase.ROLLED_BACK
     assert world.service.rollout.reason.startswith("client_errors: ")
     assert "of r2's answers were client errors (4xx)" in world.service.rollout.reason
@@ -40,7 +40,7 @@ def test_a_version_that_refuses_requests_is_sent_back_before_half_of_the_traffic
 
 @pytest.mark.parametrize("strategy", ["canary", "shadow"])
 def test_client_errors_that_both_versions_have_stop_no_release(strategy):
-    bad_clients = Version(rate=20.0, refused=0.3)
+    bad_clients = VersionBehaviour(rate=20.0, refused=0.3)
     for seed in range(3):
         world, part = released(bad_clients, bad_clients, strategy, seed)
         assert (world.service.rollout.phase, part) == (RolloutPhase.DONE, 1.0)
@@ -52,7 +52,7 @@ def test_a_good_successor_of_a_broken_fast_version_is_not_slower():
 
 
 def test_a_slower_version_is_still_sent_back():
-    world, _ = released(GOOD, Version(rate=5.0))
+    world, _ = released(GOOD, VersionBehaviour(rate=5.0))
     assert world.service.rollout.reason.startswith("slower: ")
 
 
@@ -68,7 +68,7 @@ def test_undo_of_a_finished_canary_is_done_within_a_start_of_the_replicas():
     world, _ = released(GOOD, GOOD)
     assert world.service.rollout.phase is RolloutPhase.DONE
     began = len(world.plans)
-    world.change(lambda service: commands.undone(service, world.now))
+    world.change(lambda service: service_command.undone(service, world.now))
     world.run(10.0)
     assert world.plans[-1][1].routes.weights == ((1, 10_000),)
     assert all(plan.routes.weights for _, plan in world.plans[began:])

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from fairway.errors import RefusedError
-from fairway.registry.blobs import Blobs
-from fairway.registry.formats.examine import Examined, examine
-from fairway.registry.model import Models
+from fairway.registry.blob import BlobStore
+from fairway.registry.formats.model_examination import ModelExamination, examine
+from fairway.registry.model import ModelRegistry
 from fairway.state.model import ModelFacts
-from fairway.testing.model_files import archive
+from fairway.testing.builder.model_file import archive
 
 SAFETENSORS = (2).to_bytes(8, "little") + b"{}"
 BERT = {"model_type": "bert", "architectures": ["BertModel"]}
@@ -23,7 +23,7 @@ NUMBERS = (2**63, 10**30, -(2**63), 1e308, float("inf"), float("nan"), "abc", "9
 ABOUT_ONE = {"flavors": {"onnx": {}}}
 
 
-def look(folder: Path, files: dict[str, Any], *, allow_pickle: bool = False) -> Examined:
+def look(folder: Path, files: dict[str, Any], *, allow_pickle: bool = False) -> ModelExamination:
     places = {}
     for name, written in files.items():
         places[name] = folder / name
@@ -90,9 +90,9 @@ def test_any_value_is_refused_or_read_as_a_signature_that_can_be_kept(tmp_path: 
         look(folder, folders_with(value)[kind], allow_pickle=True)
     except RefusedError:
         return
-    models = Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
+    models = ModelRegistry(tmp_path / "home", BlobStore(tmp_path / "home" / "blobs"))
     version = models.register("m", str(folder), ModelFacts(allow_pickle=True), 1.0)
-    again = Models(tmp_path / "home", Blobs(tmp_path / "home" / "blobs"))
+    again = ModelRegistry(tmp_path / "home", BlobStore(tmp_path / "home" / "blobs"))
     assert again.get("m").signature == version.signature
     assert all(-1 <= length < 2**63 for spec in version.signature.inputs for length in spec.shape)
 

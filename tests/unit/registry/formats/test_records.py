@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from fairway.errors import RefusedError
 from fairway.registry.formats import ubjson
-from fairway.registry.formats.examine import Examined, examine
-from fairway.registry.formats.protobuf import DamagedError
+from fairway.registry.formats.format_table import TABLE
+from fairway.registry.formats.model_examination import ModelExamination, examine
+from fairway.registry.formats.protobuf import BadMessageError
 from fairway.registry.formats.records import skops
-from fairway.registry.formats.table import TABLE
-from fairway.state.model import Signature, TensorSpec
-from fairway.testing.model_files import archive, pickled_file
+from fairway.state.model import ModelSignature, TensorSpec
+from fairway.testing.builder.model_file import archive, pickled_file
 
 SAFETENSORS = (2).to_bytes(8, "little") + b"{}"
 LOADERS = Path(ubjson.__file__).parents[2] / "serving" / "replica" / "loaders"
 
 
-def look(folder: Path, files: dict[str, bytes], *, allow_pickle: bool = False, made_here: bool = False) -> Examined:
+def look(folder: Path, files: dict[str, bytes], *, allow_pickle: bool = False, made_here: bool = False) -> ModelExamination:
     places = {}
     for name, written in files.items():
         places[name] = folder / name
@@ -89,7 +89,7 @@ FUNCTION = node("function", "builtins", {"module_path": "os", "function": "syste
 )
 def test_skops_files_of_trusted_types_need_no_consent(tmp_path: Path, schema: Any, inputs: tuple[TensorSpec, ...]) -> None:
     examined = look(tmp_path, {"model.skops": skops_file(schema)})
-    assert (examined.format, examined.signature) == ("skops", Signature(inputs))
+    assert (examined.format, examined.signature) == ("skops", ModelSignature(inputs))
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_xgboost_tells_its_signature(tmp_path: Path, document: dict[str, Any], o
         place = tmp_path / name.replace(".", "-")
         examined = look(place, {name: content})
         assert (examined.format, examined.entry) == ("xgboost", name)
-        assert examined.signature == Signature((TensorSpec("input", "FP32", (-1, 4)),), outputs)
+        assert examined.signature == ModelSignature((TensorSpec("input", "FP32", (-1, 4)),), outputs)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_any_bytes_are_refused_or_read_as_ubjson(data: bytes) -> None:
     for content in (data, b"{L" + struct.pack(">q", 1) + b"a" + data):
         try:
             ubjson.decode(memoryview(content))
-        except DamagedError:
+        except BadMessageError:
             continue
 
 
@@ -256,7 +256,9 @@ def test_lightgbm_tells_its_signature(tmp_path: Path) -> None:
     header = b"tree\nversion=v4\nnum_class=3\nnum_tree_per_iteration=3\nmax_feature_idx=4\nfeature_names=a b c d e\n\nTree=0\n"
     examined = look(tmp_path, {"model.txt": header, "notes.txt": b"tree of life"})
     assert (examined.format, examined.entry) == ("lightgbm", "model.txt")
-    assert examined.signature == Signature((TensorSpec("input", "FP64", (-1, 5)),), (TensorSpec("predict", "FP64", (-1, 3)),))
+    assert examined.signature == ModelSignature(
+        (TensorSpec("input", "FP64", (-1, 5)),), (TensorSpec("predict", "FP64", (-1, 3)),)
+    )
     assert "its header lacks" in refused(tmp_path, {"model.txt": b"tree\nversion=v4\n"})
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairway.runtime.failure.cause import REACH, Cause, find
+from fairway.runtime.failure.cause import REACH, FailureCause, find
 
 PRINTED = Path(__file__).parent / "printed"
 
@@ -43,7 +43,7 @@ subprocess.CalledProcessError: Command '['/venv/bin/python', 'train.py']' return
 """
 
 
-def printed(name: str) -> Cause:
+def printed(name: str) -> FailureCause:
     return find((PRINTED / f"{name}.log").read_text(encoding="utf-8"))
 
 

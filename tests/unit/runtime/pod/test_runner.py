@@ -9,17 +9,17 @@ import sys
 from pathlib import Path
 
 import fairway
-from fairway.runtime.pod import ending
-from fairway.runtime.pod.order import VARIABLE, PodOrder, Start
+from fairway.runtime.pod import termination_message
+from fairway.runtime.pod.pod_order import VARIABLE, PodOrder, ProcessStart
 
 SOURCE = str(Path(fairway.__file__).parent.parent)
 
 
-def python(code: str, **env: str) -> Start:
-    return Start([sys.executable, "-c", code], env, [])
+def python(code: str, **env: str) -> ProcessStart:
+    return ProcessStart([sys.executable, "-c", code], env, [])
 
 
-def order(folder: Path, *starts: Start, grace: float = 30.0) -> PodOrder:
+def order(folder: Path, *starts: ProcessStart, grace: float = 30.0) -> PodOrder:
     return PodOrder("worker-0", str(folder), str(folder / "attempt"), list(starts), grace=grace)
 
 
@@ -118,7 +118,7 @@ def test_children_begin_with_signals_as_usual(tmp_path: Path) -> None:
 
 
 def test_a_missing_program_is_said_with_the_place_to_look(tmp_path: Path) -> None:
-    code, printed = finish(order(tmp_path, Start(["no-such-program"], {}, [])))
+    code, printed = finish(order(tmp_path, ProcessStart(["no-such-program"], {}, [])))
     assert code == 127
     assert "worker-0 could not start 'no-such-program': No such file or directory; is it in the image?" in printed
 
@@ -131,7 +131,7 @@ def test_files_and_folders_are_there_before_the_start(tmp_path: Path) -> None:
 
 
 def test_defaults_give_way_and_the_python_path_is_joined(tmp_path: Path) -> None:
-    shows = Start(
+    shows = ProcessStart(
         [sys.executable, "-c", "import os; print(os.environ['A'], os.environ['B'], os.environ['PYTHONPATH'].split(':')[0])"],
         {"A": "ours", "B": "ours", "PYTHONPATH": "/in/front"},
         ["A"],
@@ -140,18 +140,18 @@ def test_defaults_give_way_and_the_python_path_is_joined(tmp_path: Path) -> None
 
 
 def test_an_order_and_an_end_survive_being_text() -> None:
-    order = PodOrder("worker-1", "/code", "/a", [Start(["x", "é"], {"K": "V"}, ["K"])], {"f": "t"}, ["/d"], 4.5)
+    order = PodOrder("worker-1", "/code", "/a", [ProcessStart(["x", "é"], {"K": "V"}, ["K"])], {"f": "t"}, ["/d"], 4.5)
     again = PodOrder.decode(order.encode())
     assert again.encode() == order.encode()
-    assert ending.decode(ending.encode("worker-1", 2, None, 9, "w")) == {
+    assert termination_message.decode(termination_message.encode("worker-1", 2, None, 9, "w")) == {
         "task": "worker-1",
         "rank": 2,
         "code": None,
         "signal": 9,
         "words": "w",
     }
-    assert ending.decode("something a program wrote") is None
-    assert ending.decode('{"code": 1}') is None
+    assert termination_message.decode("something a program wrote") is None
+    assert termination_message.decode('{"code": 1}') is None
 
 
 def test_a_program_that_asks_should_stop_saves_before_sigterm_comes(tmp_path: Path) -> None:

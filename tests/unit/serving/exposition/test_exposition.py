@@ -8,21 +8,21 @@ from hypothesis import strategies as some
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from fairway.serving.exposition.family import Family, accepts_openmetrics, render
-from fairway.serving.exposition.merge import Accumulator
-from fairway.serving.exposition.text import read
+from fairway.serving.exposition.metric_accumulator import MetricAccumulator
+from fairway.serving.exposition.metric_family import MetricFamily, accepts_openmetrics, render
+from fairway.serving.exposition.text_parser import read
 
 ODD = 'a"b\\c\nd,e}f é'
 
 
-def page() -> list[Family]:
-    total = Family("fairway_requests_total", "counter", 'Answers "by" status\\.\nTwo lines.')
+def page() -> list[MetricFamily]:
+    total = MetricFamily("fairway_requests_total", "counter", 'Answers "by" status\\.\nTwo lines.')
     total.add(3, ("code", "200"), ("path", ODD))
-    foreign = Family("nv_inference_request_success", "counter", "Triton's name.")
+    foreign = MetricFamily("nv_inference_request_success", "counter", "Triton's name.")
     foreign.add(3.0, ("model", "m"))
-    seconds = Family("request_predict_seconds", "histogram", "Time.")
+    seconds = MetricFamily("request_predict_seconds", "histogram", "Time.")
     seconds.add_histogram(("0.1", "1"), (1, 2, 3), 4.5, ("model_name", "m"))
-    gauge = Family("fairway_queue_requests", "gauge", "Waiting.")
+    gauge = MetricFamily("fairway_queue_requests", "gauge", "Waiting.")
     gauge.add(float("nan"))
     return [total, foreign, seconds, gauge]
 
@@ -53,7 +53,7 @@ def test_what_is_rendered_is_read_again() -> None:
     some.text(max_size=30).filter(lambda text: "\r" not in text and all(ord(each) not in range(0xD800, 0xE000) for each in text))
 )
 def test_any_label_comes_through(value: str) -> None:
-    family = Family("a", "gauge")
+    family = MetricFamily("a", "gauge")
     family.add(1, ("label", value))
     assert read(render([family], openmetrics=False))[0].samples == family.samples
 
@@ -71,18 +71,18 @@ def test_a_page_that_is_too_long_is_refused() -> None:
         read(b"#" * (4 * 1024 * 1024 + 1))
 
 
-def counted(value: float, name: str = "c_total", kind: str = "counter") -> list[Family]:
-    family = Family(name, kind)
+def counted(value: float, name: str = "c_total", kind: str = "counter") -> list[MetricFamily]:
+    family = MetricFamily(name, kind)
     family.add(value)
     return [family]
 
 
-def total(of: Accumulator, name: str = "c_total") -> float:
+def total(of: MetricAccumulator, name: str = "c_total") -> float:
     return sum(value for family in of.families() if family.name == name for _, _, value in family.samples)
 
 
 def test_counters_are_added_and_never_fall() -> None:
-    both = Accumulator()
+    both = MetricAccumulator()
     both.observe("a", (("revision", "1"),), counted(5))
     both.observe("b", (("revision", "1"),), counted(7))
     assert total(both) == 12
@@ -96,7 +96,7 @@ def test_counters_are_added_and_never_fall() -> None:
 
 
 def test_a_replica_that_counted_before_adds_only_what_comes() -> None:
-    accumulator = Accumulator()
+    accumulator = MetricAccumulator()
     accumulator.observe("a", (), counted(1000), baseline=True)
     assert total(accumulator) == 0
     accumulator.observe("a", (), counted(1003), baseline=True)
@@ -104,7 +104,7 @@ def test_a_replica_that_counted_before_adds_only_what_comes() -> None:
 
 
 def test_gauges_are_those_of_the_replicas_that_answer() -> None:
-    accumulator = Accumulator()
+    accumulator = MetricAccumulator()
     for name in ("a", "b"):
         accumulator.observe(name, (), [*counted(2, "waiting", "gauge"), *counted(0.5, "nv_gpu_utilization", "gauge")])
     assert (total(accumulator, "waiting"), total(accumulator, "nv_gpu_utilization")) == (4, 0.5)
@@ -113,8 +113,8 @@ def test_gauges_are_those_of_the_replicas_that_answer() -> None:
 
 
 def test_a_replica_cannot_pass_for_another_and_bad_numbers_add_nothing() -> None:
-    accumulator = Accumulator()
-    family = Family("c_total", "counter")
+    accumulator = MetricAccumulator()
+    family = MetricFamily("c_total", "counter")
     family.add(1, ("revision", "9"))
     family.add(float("nan"), ("x", "y"))
     family.add(-3, ("x", "z"))
@@ -124,7 +124,7 @@ def test_a_replica_cannot_pass_for_another_and_bad_numbers_add_nothing() -> None
 
 
 def test_the_first_meaning_of_a_name_stays() -> None:
-    accumulator = Accumulator()
+    accumulator = MetricAccumulator()
     accumulator.observe("a", (), counted(5))
     accumulator.observe("b", (), counted(7, kind="gauge"))
     assert total(accumulator) == 5

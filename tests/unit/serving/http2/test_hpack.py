@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairway.serving.http2.errors import HeaderCompressionError
-from fairway.serving.http2.hpack import STATIC, TABLE_SIZE, Decoder, TooManyHeadersError, encode
+from fairway.serving.http2.hpack import STATIC, TABLE_SIZE, HpackDecoder, TooManyHeadersError, encode
+from fairway.serving.http2.http2_error import HeaderCompressionError
 
 NAMES = st.sampled_from([b":path", b":method", b"content-type", b"grpc-timeout", b"x-a", b"x-" + b"b" * 300])
 VALUES = st.one_of(st.binary(max_size=40), st.sampled_from([b"POST", b"/a.B/C", b"application/grpc", b"v" * 5000]))
@@ -19,7 +19,7 @@ LISTS = st.lists(st.tuples(NAMES, VALUES), max_size=8)
 @settings(max_examples=200, deadline=None)
 @given(st.lists(LISTS, min_size=1, max_size=12), st.booleans())
 def test_what_another_encoder_writes_is_read(blocks, huffman: bool) -> None:
-    theirs, ours = other.Encoder(), Decoder(1 << 20, 1000)
+    theirs, ours = other.Encoder(), HpackDecoder(1 << 20, 1000)
     for number, headers in enumerate(blocks):
         if number == 3:
             theirs.header_table_size = 100
@@ -40,7 +40,7 @@ def test_the_static_table_is_that_of_the_standard() -> None:
 @settings(max_examples=500, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=6))
 def test_any_bytes_are_read_or_refused(blocks) -> None:
-    decoder = Decoder(1000, 20)
+    decoder = HpackDecoder(1000, 20)
     for block in blocks:
         try:
             decoder.decode(block)
@@ -49,7 +49,7 @@ def test_any_bytes_are_read_or_refused(blocks) -> None:
 
 
 def test_a_block_that_repeats_a_large_entry_is_refused_and_keeps_nothing() -> None:
-    decoder = Decoder(32 * 1024, 128)
+    decoder = HpackDecoder(32 * 1024, 128)
     decoder.decode(b"\x40\x01a" + b"\x7f\xa1\x1e" + b"v" * 4000)  # one entry of about 4,000 bytes
     with pytest.raises(TooManyHeadersError):
         decoder.decode(b"\xbe" * 16_000)  # 64 MB, if they were kept
@@ -57,14 +57,14 @@ def test_a_block_that_repeats_a_large_entry_is_refused_and_keeps_nothing() -> No
 
 
 def test_the_table_stays_within_its_size() -> None:
-    decoder = Decoder(1 << 20, 1000)
+    decoder = HpackDecoder(1 << 20, 1000)
     for number in range(500):
         decoder.decode(b"\x40\x02" + number.to_bytes(2, "big") + b"\x7f\x80\x01" + b"v" * 255)
     assert sum(len(name) + len(value) + 32 for name, value in decoder._table) <= TABLE_SIZE
 
 
 def test_a_remembered_block_is_read_anew_when_the_table_has_changed() -> None:
-    decoder = Decoder(1000, 20)
+    decoder = HpackDecoder(1000, 20)
     decoder.decode(b"\x40\x01a\x01b")
     assert decoder.decode(b"\xbe") == decoder.decode(b"\xbe") == ((b"a", b"b"),)
     decoder.decode(b"\x40\x01c\x01d")
@@ -78,4 +78,4 @@ def test_a_remembered_block_is_read_anew_when_the_table_has_changed() -> None:
 )
 def test_what_is_wrong_is_refused(block: bytes) -> None:
     with pytest.raises(HeaderCompressionError):
-        Decoder(1000, 20).decode(block)
+        HpackDecoder(1000, 20).decode(block)

@@ -14,14 +14,14 @@ from pyarrow import parquet, table
 
 from fairway.errors import NotFoundError, UsageError
 from fairway.serving.predict.__main__ import arranged, form_of, main
-from fairway.serving.predict.image import Rules, layout_of
-from fairway.serving.predict.parts import Parts
-from fairway.serving.predict.rows import open_rows
-from fairway.state.model import Signature, TensorSpec
+from fairway.serving.predict.dataset_row import open_rows
+from fairway.serving.predict.image_row import ImageRules, layout_of
+from fairway.serving.predict.prediction_part import PredictionFolder
+from fairway.state.model import ModelSignature, TensorSpec
 
 
-def taking(*shape: int, datatype: str = "FP32") -> Signature:
-    return Signature((TensorSpec("x", datatype, (-1, *shape)),), (TensorSpec("y", "FP32", (-1,)),))
+def taking(*shape: int, datatype: str = "FP32") -> ModelSignature:
+    return ModelSignature((TensorSpec("x", datatype, (-1, *shape)),), (TensorSpec("y", "FP32", (-1,)),))
 
 
 def requests(path: Path, *inputs: Any) -> Path:
@@ -156,7 +156,7 @@ def paint(path: Path, *size: int, colour: Any = (255, 0, 51), mode: str = "RGB")
     Image.new(mode, size, colour).save(path)
 
 
-def fitted(folder: Path, spec: TensorSpec, rules: Rules = Rules()) -> Any:
+def fitted(folder: Path, spec: TensorSpec, rules: ImageRules = ImageRules()) -> Any:
     rows = open_rows(folder)
     for images in rows.images:
         images.fit([spec], rules)
@@ -178,25 +178,25 @@ def test_the_input_says_order_size_and_range(tmp_path: Path) -> None:
 def test_the_card_says_the_rest(tmp_path: Path) -> None:
     paint(tmp_path / "a.png", 4, 2)
     free = TensorSpec("x", "FP32", (-1, 3, -1, -1))
-    rules = Rules((4, 4), "pad", "BGR", 1.0, (51.0, 0.0, 155.0), (1.0, 1.0, 100.0))
+    rules = ImageRules((4, 4), "pad", "BGR", 1.0, (51.0, 0.0, 155.0), (1.0, 1.0, 100.0))
     found = fitted(tmp_path, free, rules)
     assert found.shape == (1, 3, 4, 4)
     assert found[0, :, 2, 0].tolist() == [0.0, 0.0, 1.0]
     assert found[0, :, 0, 0] == pytest.approx([-51.0, 0.0, -1.55]), "black above"
-    stretched = fitted(tmp_path, free, Rules((4, 4), "stretch"))
+    stretched = fitted(tmp_path, free, ImageRules((4, 4), "stretch"))
     assert stretched[0, 0].tolist() == [[1.0] * 4] * 4
 
 
 @pytest.mark.parametrize(
     ("shape", "rules", "words"),
     [
-        ((-1, 784), Rules(), "is not an image"),
-        ((-1, 7, 4, 4), Rules(), "is not an image"),
-        ((-1, 3, -1, -1), Rules(), "does not define the size"),
-        ((-1, 3, 4, 4), Rules(mean=(1.0, 2.0)), "an image has 3 channels"),
+        ((-1, 784), ImageRules(), "is not an image"),
+        ((-1, 7, 4, 4), ImageRules(), "is not an image"),
+        ((-1, 3, -1, -1), ImageRules(), "does not define the size"),
+        ((-1, 3, 4, 4), ImageRules(mean=(1.0, 2.0)), "an image has 3 channels"),
     ],
 )
-def test_an_input_that_takes_no_image(shape: tuple[int, ...], rules: Rules, words: str) -> None:
+def test_an_input_that_takes_no_image(shape: tuple[int, ...], rules: ImageRules, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         layout_of(TensorSpec("x", "FP32", shape), rules)
 
@@ -222,14 +222,14 @@ OUTPUTS = {"p": np.array([[0.5, 1.5], [2.5, 3.5]], np.float32), "label": np.arra
 
 
 def test_predictions_as_csv_and_parquet(tmp_path: Path) -> None:
-    Parts(tmp_path, "csv").write(10, OUTPUTS, ["a.png", "b.png"])
+    PredictionFolder(tmp_path, "csv").write(10, OUTPUTS, ["a.png", "b.png"])
     with (tmp_path / "part-000000000010.csv").open(newline="") as file:
         assert list(csv.reader(file)) == [
             ["row", "file", "p.0", "p.1", "label"],
             ["10", "a.png", "0.5", "1.5", "cat"],
             ["11", "b.png", "2.5", "3.5", "dog"],
         ]
-    Parts(tmp_path, "parquet").write(10, OUTPUTS)
+    PredictionFolder(tmp_path, "parquet").write(10, OUTPUTS)
     assert parquet.read_table(tmp_path / "part-000000000010.parquet").to_pylist() == [
         {"row": 10, "p": [0.5, 1.5], "label": "cat"},
         {"row": 11, "p": [2.5, 3.5], "label": "dog"},
@@ -238,12 +238,12 @@ def test_predictions_as_csv_and_parquet(tmp_path: Path) -> None:
 
 def test_outputs_called_like_the_columns_that_say_which_row_it_is_keep_both(tmp_path: Path) -> None:
     outputs = {"row": np.array([7.0, 8.0]), "file": np.array([b"x", b"y"], object)}
-    Parts(tmp_path, "jsonl").write(10, outputs, ["a.png", "b.png"])
+    PredictionFolder(tmp_path, "jsonl").write(10, outputs, ["a.png", "b.png"])
     first = json.loads((tmp_path / "part-000000000010.jsonl").read_text().splitlines()[0])
     assert first == {"row": 10, "file": "a.png", "output.row": 7.0, "output.file": "x"}
-    Parts(tmp_path, "csv").write(10, outputs)
+    PredictionFolder(tmp_path, "csv").write(10, outputs)
     assert (tmp_path / "part-000000000010.csv").read_text().splitlines()[0] == "row,output.row,file"
-    Parts(tmp_path, "parquet").write(10, outputs)
+    PredictionFolder(tmp_path, "parquet").write(10, outputs)
     assert parquet.read_table(tmp_path / "part-000000000010.parquet").column("row").to_pylist() == [10, 11]
 
 
@@ -262,11 +262,11 @@ def test_what_was_done_before_is_said_at_once(tmp_path: Path, capsys: pytest.Cap
     doubler(tmp_path / "model")
     np.save(tmp_path / "rows.npy", np.arange(30, dtype=np.float32).reshape(10, 3))
     out = tmp_path / "out"
-    Parts(out, "npz").write(0, {"y": np.zeros((4, 3), np.float32)})
-    assert Parts(out, "npz").rows(10, 4) == 4
+    PredictionFolder(out, "npz").write(0, {"y": np.zeros((4, 3), np.float32)})
+    assert PredictionFolder(out, "npz").rows(10, 4) == 4
     words = ["--folder", str(tmp_path / "model"), "--data", str(tmp_path / "rows.npy"), "--out", str(out), "--shard", "4"]
     assert main(words) == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "0: 10 rows, 4 of them already predicted"
     assert lines[-1] == "0: rows 8 to 10 of 10; 100% done"
-    assert Parts(out, "npz").rows(10, 4) == 10
+    assert PredictionFolder(out, "npz").rows(10, 4) == 10

@@ -12,7 +12,7 @@ from small_prediction import made
 
 from fairway.errors import UsageError
 from fairway.serving.predict.__main__ import arranged, main
-from fairway.state.model import Signature, TensorSpec
+from fairway.state.model import ModelSignature, TensorSpec
 
 ROWS = np.arange(1, 31, dtype=np.float32).reshape(10, 3)
 
@@ -89,7 +89,7 @@ def test_outputs_that_are_not_of_rows_are_refused(tmp_path: Path, capsys: pytest
     ],
 )
 def test_a_value_that_the_input_cannot_hold_is_refused(datatype: str, values: list[Any]) -> None:
-    signature = Signature((TensorSpec("x", datatype, (-1,)),), (TensorSpec("y", "FP32", (-1,)),))
+    signature = ModelSignature((TensorSpec("x", datatype, (-1,)),), (TensorSpec("y", "FP32", (-1,)),))
     with pytest.raises(UsageError, match=f"input 'x' takes {datatype}"):
         arranged(signature, {"x": np.asarray(values)})
 
@@ -99,5 +99,5 @@ def test_a_value_that_the_input_cannot_hold_is_refused(datatype: str, values: li
     [("INT64", [1.0, -2.0], [1, -2]), ("UINT8", [255], [255]), ("FP32", [1, 2], [1.0, 2.0]), ("BOOL", [0, 1], [False, True])],
 )
 def test_a_value_of_another_type_that_fits_is_taken(datatype: str, values: list[Any], expected: list[Any]) -> None:
-    signature = Signature((TensorSpec("x", datatype, (-1,)),), (TensorSpec("y", "FP32", (-1,)),))
+    signature = ModelSignature((TensorSpec("x", datatype, (-1,)),), (TensorSpec("y", "FP32", (-1,)),))
     assert arranged(signature, {"x": np.asarray(values)})[0].tolist() == expected

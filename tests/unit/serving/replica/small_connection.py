@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from fairway.serving.http2 import frames
-from fairway.serving.http2.frames import HEAD, HEAD_SIZE, PREFACE
-from fairway.serving.http2.hpack import Decoder
-from fairway.serving.replica.streams.connection import StreamsConnection
+from fairway.serving.http2 import frame
+from fairway.serving.http2.frame import HEAD, HEAD_SIZE, PREFACE
+from fairway.serving.http2.hpack import HpackDecoder
+from fairway.serving.replica.http.http2.http2_connection import ReplicaHttp2Connection
 
 
 class Transport:
@@ -27,8 +27,8 @@ class Transport:
 
     def headers(self) -> list[dict[bytes, bytes]]:
         """Return every block of headers, in order."""
-        decoder = Decoder(1 << 16, 128)
-        return [dict(decoder.decode(content)) for kind, _, content in self.frames() if kind == frames.HEADERS]
+        decoder = HpackDecoder(1 << 16, 128)
+        return [dict(decoder.decode(content)) for kind, _, content in self.frames() if kind == frame.HEADERS]
 
     def frames(self) -> list[tuple[int, int, bytes]]:
         """Return the kind, flags and content of every frame, in order."""
@@ -41,8 +41,8 @@ class Transport:
         return parsed
 
 
-def connected(app: Any) -> tuple[StreamsConnection, Transport]:
-    connection, transport = StreamsConnection(app, SimpleNamespace(connections=set())), Transport()
+def connected(app: Any) -> tuple[ReplicaHttp2Connection, Transport]:
+    connection, transport = ReplicaHttp2Connection(app, SimpleNamespace(connections=set())), Transport()
     connection.connection_made(transport)  # type: ignore[arg-type]
-    connection.data_received(PREFACE + frames.settings({}))
+    connection.data_received(PREFACE + frame.settings({}))
     return connection, transport

@@ -12,14 +12,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from fairway.serving.replica.asgi import App
-from fairway.serving.replica.batching import Batcher, Limits
-from fairway.serving.replica.bodies import BodyLimits
-from fairway.serving.replica.metrics import Metrics
-from fairway.serving.replica.model import ServedModel
+from fairway.serving.replica.batching.batcher import Batcher, BatchLimits
+from fairway.serving.replica.http.application import ReplicaApplication
+from fairway.serving.replica.http.request_body import BodyLimits
+from fairway.serving.replica.model.served_model import ServedModel
 from fairway.serving.replica.runtimes.runtime import takes_batches
-from fairway.state.batching import BatchingBasis, BatchingVerdict
-from fairway.state.model import Signature, TensorSpec
+from fairway.serving.replica.telemetry.replica_metrics import ReplicaMetrics
+from fairway.state.model import ModelSignature, TensorSpec
+from fairway.state.serving.batching_verdict import BatchingBasis, BatchingVerdict
 
 DECLARED = BatchingVerdict(True, BatchingBasis.DECLARED, "by the test")
 
@@ -56,7 +56,7 @@ class Told:
     platform = "told"
     quick = True
 
-    def __init__(self, signature: Signature, work: Callable[[list[Any]], list[Any]]) -> None:
+    def __init__(self, signature: ModelSignature, work: Callable[[list[Any]], list[Any]]) -> None:
         self.signature = signature
         self.batches = takes_batches(signature)
         self.work = work
@@ -70,27 +70,29 @@ class Told:
         pass
 
 
-def signature(**tensors: tuple[str, list[int]]) -> Signature:
+def signature(**tensors: tuple[str, list[int]]) -> ModelSignature:
     """Return a signature: in `signature(x=("FP32", [-1, 3]), out_y=("FP32", [-1]))`, names that begin with `out_` are outputs."""
     inputs = tuple(TensorSpec(name, word, tuple(shape)) for name, (word, shape) in tensors.items() if not name.startswith("out_"))
     outputs = tuple(
         TensorSpec(name[4:], word, tuple(shape)) for name, (word, shape) in tensors.items() if name.startswith("out_")
     )
-    return Signature(inputs, outputs)
+    return ModelSignature(inputs, outputs)
 
 
-def served(of: Signature, **more: Any) -> ServedModel:
+def served(of: ModelSignature, **more: Any) -> ServedModel:
     return ServedModel("m", "7", "told", of, takes_batches(of), **more)
 
 
-def app_of(runtime: Any, limits: Limits = Limits(), bodies: BodyLimits = BodyLimits(), **more: Any) -> App:
-    metrics = Metrics()
+def app_of(
+    runtime: Any, limits: BatchLimits = BatchLimits(), bodies: BodyLimits = BodyLimits(), **more: Any
+) -> ReplicaApplication:
+    metrics = ReplicaMetrics()
     model = ServedModel("m", "7", runtime.platform, runtime.signature, runtime.batches, **more)
-    return App(model, Batcher(runtime, limits, metrics, DECLARED), metrics, bodies, time.monotonic)
+    return ReplicaApplication(model, Batcher(runtime, limits, metrics, DECLARED), metrics, bodies, time.monotonic)
 
 
 async def ask(
-    app: App, method: str, path: str, body: Any = b"", headers: dict[str, str] | None = None
+    app: ReplicaApplication, method: str, path: str, body: Any = b"", headers: dict[str, str] | None = None
 ) -> tuple[int, Any, dict[str, str]]:
     """Send a request; return its status, its JSON or bytes, and its headers."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -11,10 +11,10 @@ import pytest
 from small_connection import connected
 from small_models import Told, app_of, signature
 
-from fairway.serving.http2 import frames
+from fairway.serving.http2 import frame
 from fairway.serving.http2.hpack import encode
-from fairway.serving.replica.bodies import BodyLimits
-from fairway.serving.replica.protocols.grpc.definitions import definitions
+from fairway.serving.replica.http.request_body import BodyLimits
+from fairway.serving.replica.protocols.grpc.proto_definition import definitions
 
 SERVICE = b"/inference.GRPCInferenceService/"
 WIDE = signature(x=("FP32", [-1, 1000]), out_y=("FP32", [-1]))
@@ -22,7 +22,7 @@ WIDE = signature(x=("FP32", [-1, 1000]), out_y=("FP32", [-1]))
 
 def begins(number: int, method: bytes, *, ended: bool = False) -> bytes:
     lines = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", SERVICE + method), (b":authority", b"localhost")]
-    return frames.header_frames(number, encode([*lines, (b"content-type", b"application/grpc")]), ended=ended)
+    return frame.header_frames(number, encode([*lines, (b"content-type", b"application/grpc")]), ended=ended)
 
 
 def question(rows: int) -> bytes:
@@ -40,7 +40,7 @@ def question(rows: int) -> bytes:
 )
 async def test_a_stream_that_fails_ends_with_trailers_alone(piece: bytes, code: bytes) -> None:
     connection, transport = connected(app_of(Told(WIDE, lambda inputs: [inputs[0][:, 0]])))
-    connection.data_received(begins(1, b"ModelStreamInfer") + frames.frame(frames.DATA, frames.END_STREAM, 1, piece))
+    connection.data_received(begins(1, b"ModelStreamInfer") + frame.frame(frame.DATA, frame.END_STREAM, 1, piece))
     head, trailers = transport.headers()
     assert head[b":status"] == b"200"
     assert trailers[b"grpc-status"] == code
@@ -64,7 +64,7 @@ async def test_what_compressed_messages_become_is_bounded_together(method: bytes
     body = question(1000)
     assert len(body) < 10_000
     for number in range(1, 41, 2):
-        connection.data_received(begins(number, method) + frames.frame(frames.DATA, frames.END_STREAM, number, body))
+        connection.data_received(begins(number, method) + frame.frame(frame.DATA, frame.END_STREAM, number, body))
         await asyncio.sleep(0)
     assert 4_000_000 < most <= 16 << 20
     assert held.total <= 16 << 20

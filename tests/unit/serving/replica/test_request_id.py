@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from small_models import Told, app_of, signature
 
-from fairway.serving.replica.problem import ModelError
+from fairway.serving.replica.request_error import ModelError
 from fairway.serving.replica.request_id import FailureLog, echoed, id_of
 
 ROUTED = [(b"host", b"x"), (b"x-forwarded-for", b"1"), (b"x-forwarded-proto", b"http"), (b"x-forwarded-host", b"x")]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from fairway.serving.router.client import ClientConnection
-from fairway.serving.router.desk import Desk, Limits
-from fairway.state.route import WHOLE, Backend, RoutePlan
-from fairway.testing.fake_replica import FakeReplica
+from fairway.serving.router.http1_client import Http1ClientConnection
+from fairway.serving.router.routing.router_state import RouterLimits, RouterState
+from fairway.state.serving.route import WHOLE, RouteBackend, RoutePlan
+from fairway.testing.fake.fake_replica import FakeReplica
 
 Play = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -29,15 +29,15 @@ class Stage:
 
     def __init__(self) -> None:
         self.wakes = 0
-        self.desk: Desk
+        self.desk: RouterState
         self.port = 0
         self._servers: list[asyncio.Server] = []
         self._writers: list[asyncio.StreamWriter] = []
         self._replicas: list[FakeReplica] = []
 
-    async def start(self, limits: Limits = Limits()) -> None:
-        self.desk = Desk("epoch", limits, self._wake)
-        server = await asyncio.get_running_loop().create_server(lambda: ClientConnection(self.desk), "127.0.0.1", 0)
+    async def start(self, limits: RouterLimits = RouterLimits()) -> None:
+        self.desk = RouterState("epoch", limits, self._wake)
+        server = await asyncio.get_running_loop().create_server(lambda: Http1ClientConnection(self.desk), "127.0.0.1", 0)
         self._servers.append(server)
         self.port = server.sockets[0].getsockname()[1]
         self.plan()
@@ -60,7 +60,7 @@ class Stage:
     def _wake(self) -> None:
         self.wakes += 1
 
-    def plan(self, *backends: Backend, **more: object) -> None:
+    def plan(self, *backends: RouteBackend, **more: object) -> None:
         weights = more.pop("weights", tuple((backend.revision, WHOLE) for backend in backends))
         self.desk.put(RoutePlan("a/b", backends, weights, **more))  # type: ignore[arg-type]
 
@@ -76,7 +76,7 @@ class Stage:
         self.plan(replica.backend, **more)
         return replica
 
-    async def play(self, play: Play, name: str = "raw", revision: int = 1) -> Backend:
+    async def play(self, play: Play, name: str = "raw", revision: int = 1) -> RouteBackend:
         """Start a backend whose connections are handled by a function of the test."""
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -89,7 +89,7 @@ class Stage:
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         self._servers.append(server)
-        return Backend(name, revision, f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        return RouteBackend(name, revision, f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from router_stage import Stage, until
 
-from fairway.serving.router.observation import RequestRecord
+from fairway.serving.router.observation_port import RequestRecord
 from fairway.serving.router.observe import access_log
 from fairway.serving.router.observe.access_log import RequestLog, RotatedFile, files
-from fairway.serving.router.observe.observer import ServiceObserver
-from fairway.state.route import WHOLE, RouteObservation
+from fairway.serving.router.observe.service_observer import ServiceObserver
+from fairway.state.serving.route import WHOLE, RouteObservation
 
 NOW = 1_795_000_000.0
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -10,8 +10,8 @@ from test_access_log import logged
 from test_revoked import KEY, RULE, with_key
 from test_streams import UPGRADE, call, echo
 
-from fairway.state.access import Access
-from fairway.state.route import WHOLE, Backend, RouteObservation
+from fairway.state.serving.access import AccessRules
+from fairway.state.serving.route import WHOLE, RouteBackend, RouteObservation
 
 
 @pytest.mark.parametrize(("status", "counts_as", "code"), [(200, 502, 2), (400, 400, 3), (429, 429, 8), (500, 500, 13)])
@@ -52,8 +52,8 @@ async def test_a_call_that_no_replica_takes(stage: Stage) -> None:
 
 async def test_a_websocket_has_a_line_at_its_end(stage: Stage) -> None:
     sink, log = await logged(stage)
-    backend = Backend("ws", 1, (await stage.play(echo)).address, "http")
-    access = Access(keys_required=True, keys=(RULE,))
+    backend = RouteBackend("ws", 1, (await stage.play(echo)).address, "http")
+    access = AccessRules(keys_required=True, keys=(RULE,))
     stage.plan(backend, access=access, observed=RouteObservation(access=WHOLE))
     reader, writer = await stage.open()
     writer.write(with_key(UPGRADE))

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from router_stage import Stage, until
 
-from fairway.serving.router.comparison import frame, pairs
-from fairway.serving.router.comparison.difference import Difference, compare
-from fairway.serving.router.comparison.tensors import IncomparableError, OutputlessError, outputs_of
+from fairway.serving.router.comparison import frame, response_comparer
+from fairway.serving.router.comparison.output_difference import OutputDifference, compare
+from fairway.serving.router.comparison.response_output import IncomparableError, NoOutputError, outputs_of
 from fairway.serving.router.comparison.worker import found_of, serve
-from fairway.serving.router.wire import add_loads, decode_load, encode_load
-from fairway.state.load import OutputComparison
-from fairway.state.route import WHOLE, Backend, Mirror
+from fairway.serving.router.wire_format import add_loads, decode_load, encode_load
+from fairway.state.serving.load import OutputComparison
+from fairway.state.serving.route import WHOLE, RouteBackend, RouteMirror
 
 JSON = [b"content-type: application/json"]
 
@@ -45,7 +45,7 @@ def between(mine, copy, tolerance=0.001, lines=JSON):
 
 
 def test_equal_answers_and_those_within_the_tolerance_are_the_same():
-    assert between(v2(0.1, 0.9), v2(0.1, 0.9)) == Difference(classified=True)
+    assert between(v2(0.1, 0.9), v2(0.1, 0.9)) == OutputDifference(classified=True)
     near = between(v2(0.1, 0.9), v2(0.1004, 0.9))
     assert (near.differs, near.reclassified) == (False, False)
     assert near.largest == pytest.approx(0.0004 / 0.9)
@@ -57,18 +57,18 @@ def test_a_wrong_sign_and_a_missing_class():
     wrong = between(v2(-2.0, 3.0), v2(2.0, -3.0))
     assert (wrong.differs, wrong.reclassified, wrong.largest) == (True, True, 2.0)
     assert between(v2(0.1, 0.2, 0.7), v2(0.33, 0.67, 0.0)).reclassified is True
-    assert between(v2(5.0), v2(-5.0)) == Difference(differs=True, largest=2.0)
+    assert between(v2(5.0), v2(-5.0)) == OutputDifference(differs=True, largest=2.0)
     tie = between(v2(0.5, 0.5), v2(0.4999, 0.5001))
     assert (tie.classified, tie.reclassified, tie.differs) == (True, False, False)
 
 
 def test_names_types_and_shapes():
-    assert between(v2(1.0), v2(1.0, name="z")) == Difference(differs=True, relaid=True)
-    assert between(v2(1.0), v2(1.0, datatype="FP64")) == Difference(differs=True, relaid=True)
-    assert between(v2(1.0, 2.0), v2(1.0, 2.0, shape=[2, 1])) == Difference(differs=True, relaid=True)
+    assert between(v2(1.0), v2(1.0, name="z")) == OutputDifference(differs=True, relaid=True)
+    assert between(v2(1.0), v2(1.0, datatype="FP64")) == OutputDifference(differs=True, relaid=True)
+    assert between(v2(1.0, 2.0), v2(1.0, 2.0, shape=[2, 1])) == OutputDifference(differs=True, relaid=True)
     more = json.loads(v2(1.0))
     more["outputs"].append({"name": "extra", "datatype": "INT64", "shape": [1], "data": [1]})
-    assert between(v2(1.0), json.dumps(more).encode()) == Difference()
+    assert between(v2(1.0), json.dumps(more).encode()) == OutputDifference()
     assert between(json.dumps(more).encode(), v2(1.0)).relaid is True
 
 
@@ -84,7 +84,7 @@ def test_what_is_no_number_beside_one(bad):
 
 
 def test_labels_are_classes():
-    assert between(v2(3, 4, datatype="INT64"), v2(3, 4, datatype="INT64")) == Difference(classified=True)
+    assert between(v2(3, 4, datatype="INT64"), v2(3, 4, datatype="INT64")) == OutputDifference(classified=True)
     other = between(v2(3, 4, datatype="INT64"), v2(3, 5, datatype="INT64"))
     assert (other.differs, other.reclassified) == (True, True)
     assert between(v2("cat", datatype="BYTES"), v2("dog", datatype="BYTES")).reclassified is True
@@ -144,7 +144,7 @@ def test_compressed_answers():
     "body", [b"", b"\xff\xfe", b"[]", b"{}", b'{"choices": []}', b"[" * 100_000, b'{"error": "no"}', b"\x89PNG", b'{"a":' * 9999]
 )
 def test_answers_without_outputs(body):
-    with pytest.raises(OutputlessError):
+    with pytest.raises(NoOutputError):
         outputs_of(JSON, body)
     assert found_of((b"", b""), (body, v2(1.0)), 0.001) == (0, 0.0)
     bits, _ = found_of((b"", b""), (v2(1.0), body), 0.001)
@@ -208,9 +208,9 @@ def answering(body, head=b"content-type: application/json\r\n", pieces=1, chunke
     return play
 
 
-async def shadowed(stage: Stage, mine, copy, tolerance=0.001, **how) -> tuple[Backend, Backend]:
+async def shadowed(stage: Stage, mine, copy, tolerance=0.001, **how) -> tuple[RouteBackend, RouteBackend]:
     old, new = await stage.play(answering(mine, **how), "old", 1), await stage.play(answering(copy, **how), "new", 2)
-    stage.plan(old, new, weights=((1, WHOLE),), mirror=Mirror(2, tolerance=tolerance))
+    stage.plan(old, new, weights=((1, WHOLE),), mirror=RouteMirror(2, tolerance=tolerance))
     return old, new
 
 
@@ -257,7 +257,7 @@ async def test_what_is_no_question_is_not_compared_and_what_is_no_answer_is_coun
 
 
 async def test_a_large_answer_is_not_kept(stage: Stage, monkeypatch) -> None:
-    monkeypatch.setattr(pairs, "LARGEST", 100)
+    monkeypatch.setattr(response_comparer, "LARGEST", 100)
     await shadowed(stage, v2(*[1.0] * 100), v2(*[1.0] * 100))
     await stage.ask(method="POST", body=b"abc")
     await until(lambda: seen(stage).incomparable == 1)
@@ -269,12 +269,12 @@ async def test_without_a_tolerance_nothing_is_kept_and_no_process_runs(stage: St
     await stage.ask(method="POST", body=b"abc")
     await until(lambda: sum(stage.load().revisions[2].latency) == 1)
     assert stage.desk.comparer is None
-    stage.plan(old, new, weights=((1, WHOLE),), mirror=Mirror(2, tolerance=0.1))
+    stage.plan(old, new, weights=((1, WHOLE),), mirror=RouteMirror(2, tolerance=0.1))
     comparer = stage.desk.comparer
     await stage.ask(method="POST", body=b"abc")
     await until(lambda: seen(stage).compared == 1)
     process = comparer._process
-    stage.plan(old, new, weights=((1, WHOLE),), mirror=Mirror(2, tolerance=0.2))
+    stage.plan(old, new, weights=((1, WHOLE),), mirror=RouteMirror(2, tolerance=0.2))
     assert stage.desk.comparer is comparer
     stage.plan(old, new, weights=((1, WHOLE),))
     assert stage.desk.comparer is None
@@ -302,11 +302,11 @@ async def test_a_process_that_compares_nothing_holds_nobody_up(stage: Stage) -> 
     await until(lambda: seen(stage).compared == 1)
     process = stage.desk.comparer._process
     os.kill(process.pid, signal.SIGSTOP)
-    for _ in range(pairs.WAITING + 10):
+    for _ in range(response_comparer.WAITING + 10):
         assert (await stage.ask(method="POST", body=b"abc")).status == 200
     await until(lambda: stage.desk.mirrors == 0)
     assert seen(stage).skipped >= 10
-    assert len(stage.desk.comparer._asked) <= pairs.WAITING
+    assert len(stage.desk.comparer._asked) <= response_comparer.WAITING
     os.kill(process.pid, signal.SIGCONT)
     await until(lambda: not stage.desk.comparer._asked)
     assert stage.desk.comparer.used == 0
@@ -320,7 +320,7 @@ async def test_clients_that_leave_free_what_was_kept(stage: Stage) -> None:
         await reader.read()
 
     old, new = await stage.play(slowly, "old", 1), await stage.play(answering(v2(1.0)), "new", 2)
-    stage.plan(old, new, weights=((1, WHOLE),), mirror=Mirror(2, tolerance=0.1))
+    stage.plan(old, new, weights=((1, WHOLE),), mirror=RouteMirror(2, tolerance=0.1))
     reader, writer = await stage.open()
     writer.write(b"POST /x HTTP/1.1\r\nHost: here\r\nContent-Length: 3\r\n\r\nabc")
     await reader.readexactly(40_000)
@@ -338,7 +338,7 @@ async def test_a_failed_copy_is_an_error_and_no_difference(stage: Stage) -> None
             writer.write(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")
 
     old, new = await stage.play(answering(v2(1.0)), "old", 1), await stage.play(failing, "new", 2)
-    stage.plan(old, new, weights=((1, WHOLE),), mirror=Mirror(2, tolerance=0.1))
+    stage.plan(old, new, weights=((1, WHOLE),), mirror=RouteMirror(2, tolerance=0.1))
     await stage.ask(method="POST", body=b"abc")
     await until(lambda: stage.load().revisions[2].mirror_failed == 1)
     assert seen(stage) == OutputComparison()

@@ -8,9 +8,9 @@ import re
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fairway.serving.router.client import ClientConnection
-from fairway.serving.router.desk import Desk, Limits
-from fairway.state.route import RoutePlan
+from fairway.serving.router.http1_client import Http1ClientConnection
+from fairway.serving.router.routing.router_state import RouterLimits, RouterState
+from fairway.state.serving.route import RoutePlan
 
 PARTS = st.sampled_from(
     [
@@ -76,10 +76,10 @@ class FakeTransport(asyncio.Transport):
 
 async def converse(stream: bytes, steps: list[int], *, hold: bool = False) -> FakeTransport:
     """Feed the bytes to a router that answers every valid request with 503: at once, or with `hold` at the end."""
-    desk = Desk("epoch", Limits(), lambda: None)
+    desk = RouterState("epoch", RouterLimits(), lambda: None)
     desk.put(RoutePlan("a/b", hold_limit=1 if hold else 0))
     transport = FakeTransport()
-    connection = ClientConnection(desk)
+    connection = Http1ClientConnection(desk)
     connection.connection_made(transport)
     place, turn = 0, 0
     while place < len(stream):

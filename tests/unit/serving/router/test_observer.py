@@ -11,8 +11,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 from router_stage import Answer, Stage, until
 
-from fairway.serving.router.observe.observer import ServiceObserver
-from fairway.state.route import Backend, RouteObservation
+from fairway.serving.router.observe.service_observer import ServiceObserver
+from fairway.state.serving.route import RouteBackend, RouteObservation
 
 MODEL = RouteObservation(model="m", version="7", metrics="/metrics")
 ASLEEP = RouteObservation(model="m", version="7", metrics="/metrics", asleep=True)
@@ -54,7 +54,7 @@ class Counter:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def start(self) -> Backend:
+    async def start(self) -> RouteBackend:
         return await self.stage.play(self._play, self.name, self.revision)
 
     async def _play(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

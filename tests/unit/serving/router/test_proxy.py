@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from router_stage import Answer, Stage, read_answer, until
 
-from fairway.serving.router.desk import Limits
+from fairway.serving.router.routing.router_state import RouterLimits
 
 POST = b"POST /x HTTP/1.1\r\nHost: here\r\n"
 
@@ -321,7 +321,7 @@ async def test_an_early_answer_reaches_a_client_that_still_sends(stage: Stage) -
 @pytest.mark.parametrize("held", [False, True])
 async def test_a_client_that_leaves_takes_its_request_along(stage: Stage, held: bool) -> None:
     await stage.end()
-    await stage.start(Limits(leave=0.05))
+    await stage.start(RouterLimits(leave=0.05))
     replica = await stage.one()
     replica.gate.clear()
     if held:
@@ -359,7 +359,7 @@ async def test_a_client_that_closed_its_half_gets_its_answers(stage: Stage) -> N
 async def test_it_also_gets_an_answer_that_takes_long(stage: Stage) -> None:
     """An interim answer is sent in between; it reveals clients that have disconnected."""
     await stage.end()
-    await stage.start(Limits(leave=0.05))
+    await stage.start(RouterLimits(leave=0.05))
     replica = await stage.one()
     replica.gate.clear()
     reader, writer = await stage.open()
@@ -490,7 +490,7 @@ class TestTime:
     @pytest.fixture
     async def stage(self) -> Stage:
         stage = Stage()
-        await stage.start(Limits(head=0.05, idle=0.05, body=0.05, answer=0.05))
+        await stage.start(RouterLimits(head=0.05, idle=0.05, body=0.05, answer=0.05))
         yield stage
         await stage.end()
 

@@ -8,12 +8,12 @@ import pytest
 from router_stage import Stage, read_answer, until
 from test_streams import GRPC, UPGRADE, echo
 
-from fairway.serving.http2 import frames
-from fairway.serving.http2.errors import Code
-from fairway.serving.http2.frames import PREFACE
+from fairway.serving.http2 import frame
+from fairway.serving.http2.frame import PREFACE
 from fairway.serving.http2.hpack import encode
-from fairway.state.access import Access, KeyRule, digest_of, format_key
-from fairway.state.route import Backend
+from fairway.serving.http2.http2_error import Http2ErrorCode
+from fairway.state.serving.access import AccessRules, KeyRule, digest_of, format_key
+from fairway.state.serving.route import RouteBackend
 
 KEY = format_key("a/b", "0a1b2c3d", "5" * 64)
 OTHER = format_key("a/b", "0a1b2c3e", "6" * 64)
@@ -34,16 +34,16 @@ async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     await reader.read()
 
 
-async def guarded(stage: Stage, play, *keys: KeyRule, protocol: str = "") -> Backend:
-    backend = Backend("w", 1, (await stage.play(play)).address, protocol)
+async def guarded(stage: Stage, play, *keys: KeyRule, protocol: str = "") -> RouteBackend:
+    backend = RouteBackend("w", 1, (await stage.play(play)).address, protocol)
     follow(stage, backend, *(keys or (RULE, OTHER_RULE)))
     return backend
 
 
-def follow(stage: Stage, *backends_and_keys: Backend | KeyRule) -> None:
-    backends = [each for each in backends_and_keys if isinstance(each, Backend)]
+def follow(stage: Stage, *backends_and_keys: RouteBackend | KeyRule) -> None:
+    backends = [each for each in backends_and_keys if isinstance(each, RouteBackend)]
     keys = tuple(each for each in backends_and_keys if isinstance(each, KeyRule))
-    stage.plan(*backends, access=Access(keys_required=True, keys=keys))
+    stage.plan(*backends, access=AccessRules(keys_required=True, keys=keys))
 
 
 def with_key(request: bytes, key: str = KEY) -> bytes:
@@ -94,11 +94,11 @@ async def test_a_websocket_ends_when_its_key_expires(stage: Stage) -> None:
 
 
 async def test_a_websocket_that_waits_for_a_replica_is_refused(stage: Stage) -> None:
-    stage.plan(access=Access(keys_required=True, keys=(RULE,)), hold_seconds=20.0)
+    stage.plan(access=AccessRules(keys_required=True, keys=(RULE,)), hold_seconds=20.0)
     reader, writer = await stage.open()
     writer.write(with_key(UPGRADE))
     await until(lambda: stage.desk.waiting)
-    stage.plan(access=Access(keys_required=True), hold_seconds=20.0)
+    stage.plan(access=AccessRules(keys_required=True), hold_seconds=20.0)
     answer = await read_answer(reader)
     assert answer.status == 401
     assert REASON in answer.body
@@ -132,9 +132,9 @@ async def test_a_stream_of_http2_ends_with_its_key_and_others_go_on(stage: Stage
     about = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a"), (b":authority", b"h"), *([GRPC] if call else [])]
     reader, writer = await stage.open()
     asks = [encode([*about, (b"x-api-key", key.encode())]) for key in (KEY, OTHER)]
-    writer.write(PREFACE + frames.settings({}) + frames.header_frames(1, asks[0], ended=False))
-    writer.write(frames.header_frames(3, asks[1], ended=False))
-    begins_with = [frames.frame(frames.DATA, 0, number, b"x") for number in (1, 3)]
+    writer.write(PREFACE + frame.settings({}) + frame.header_frames(1, asks[0], ended=False))
+    writer.write(frame.header_frames(3, asks[1], ended=False))
+    begins_with = [frame.frame(frame.DATA, 0, number, b"x") for number in (1, 3)]
     said = b""
     async with asyncio.timeout(20.0):
         while begun and not all(each in said for each in begins_with):
@@ -142,7 +142,7 @@ async def test_a_stream_of_http2_ends_with_its_key_and_others_go_on(stage: Stage
     await until(lambda: in_flight(stage) == 2)
     follow(stage, backend, OTHER_RULE)
     assert in_flight(stage) == 1
-    expected = b"%b" % REASON if call or not begun else frames.rst_stream(1, Code.INTERNAL_ERROR)
+    expected = b"%b" % REASON if call or not begun else frame.rst_stream(1, Http2ErrorCode.INTERNAL_ERROR)
     async with asyncio.timeout(20.0):
         while expected not in said:
             said += await reader.read(1000)

@@ -13,25 +13,25 @@ from hypothesis import strategies as st
 from router_stage import Stage, until
 from test_fuzz import FakeTransport
 
-from fairway.serving.http2 import frames, glitches
-from fairway.serving.http2.errors import Code
-from fairway.serving.http2.frames import PREFACE
+from fairway.serving.http2 import abuse_limit, frame
+from fairway.serving.http2.frame import PREFACE
 from fairway.serving.http2.hpack import encode
-from fairway.serving.http2.single import SingleAnswer, ask
-from fairway.serving.router.client import ClientConnection
-from fairway.serving.router.desk import Desk, Limits
-from fairway.state.route import WHOLE, Backend, HeaderMatch, Mirror, RoutePlan
+from fairway.serving.http2.http2_error import Http2ErrorCode
+from fairway.serving.http2.single_request import SingleResponse, ask
+from fairway.serving.router.http1_client import Http1ClientConnection
+from fairway.serving.router.routing.router_state import RouterLimits, RouterState
+from fairway.state.serving.route import WHOLE, RouteBackend, RouteHeaderMatch, RouteMirror, RoutePlan
 
 GRPC = (b"content-type", b"application/grpc")
 INFER = b"/inference.GRPCInferenceService/ModelInfer"
 
 
-async def call(stage: Stage, path: bytes = INFER, body: bytes = b"\0\0\0\0\1x", *headers: tuple[bytes, bytes]) -> SingleAnswer:
+async def call(stage: Stage, path: bytes = INFER, body: bytes = b"\0\0\0\0\1x", *headers: tuple[bytes, bytes]) -> SingleResponse:
     async with asyncio.timeout(20.0):
         return await ask("127.0.0.1", stage.port, b"POST", path, [GRPC, (b"te", b"trailers"), *headers], body)
 
 
-def status_of(answer: SingleAnswer) -> tuple[int, bytes, bytes]:
+def status_of(answer: SingleResponse) -> tuple[int, bytes, bytes]:
     headers = dict(answer.headers)
     return answer.status, headers.get(b"grpc-status", b""), headers.get(b"grpc-message", b"")
 
@@ -102,7 +102,7 @@ async def test_a_replica_that_drains_passes_a_call_on_to_another(stage: Stage) -
 
 async def test_copies_of_calls_go_to_the_shadow(stage: Stage) -> None:
     one, shadow = await stage.replica("a", 1), await stage.replica("b", 2)
-    stage.plan(one.backend, shadow.backend, weights=((1, WHOLE),), mirror=Mirror(2))
+    stage.plan(one.backend, shadow.backend, weights=((1, WHOLE),), mirror=RouteMirror(2))
     await call(stage)
     await until(lambda: shadow.asked)
     assert shadow.asked[0].headers["fairway-mirror"] == "1"
@@ -111,7 +111,7 @@ async def test_copies_of_calls_go_to_the_shadow(stage: Stage) -> None:
 
 async def test_headers_choose_the_revision_of_a_call(stage: Stage) -> None:
     one, two = await stage.replica("a", 1), await stage.replica("b", 2)
-    stage.plan(one.backend, two.backend, weights=((1, WHOLE),), matches=(HeaderMatch("x-beta", "yes", 2),))
+    stage.plan(one.backend, two.backend, weights=((1, WHOLE),), matches=(RouteHeaderMatch("x-beta", "yes", 2),))
     await call(stage, INFER, b"\0\0\0\0\0", (b"x-beta", b"yes"))
     assert (len(one.asked), len(two.asked)) == (0, 1)
 
@@ -122,7 +122,7 @@ async def test_pages_of_other_sites_are_refused_over_http2_too(stage: Stage) -> 
     stage.plan(*stage.desk.routes.plan.backends)
     evil = [(b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/"), (b":authority", b"evil.example")]
     reader, writer = await stage.open()
-    writer.write(PREFACE + frames.settings({}) + frames.header_frames(1, encode(evil), ended=True))
+    writer.write(PREFACE + frame.settings({}) + frame.header_frames(1, encode(evil), ended=True))
     found = b""
     async with asyncio.timeout(20.0):
         while b"is no name of this endpoint" not in found:
@@ -134,10 +134,10 @@ async def test_a_client_that_goes_takes_its_requests_along(stage: Stage) -> None
     replica.gate.clear()
     _, writer = await stage.open()
     head = encode([(b":method", b"POST"), (b":scheme", b"http"), (b":path", INFER), (b":authority", b"h"), GRPC])
-    asks = b"".join(frames.header_frames(number, head, ended=True) for number in (1, 3, 5))
-    writer.write(PREFACE + frames.settings({}) + asks)
+    asks = b"".join(frame.header_frames(number, head, ended=True) for number in (1, 3, 5))
+    writer.write(PREFACE + frame.settings({}) + asks)
     await replica.wait_for(3)
-    writer.write(frames.rst_stream(3, 8))
+    writer.write(frame.rst_stream(3, 8))
     await until(lambda: stage.load().backends["a"].in_flight == 2)
     writer.close()
     await until(lambda: stage.load().backends["a"].in_flight == 0)
@@ -153,12 +153,12 @@ async def test_trailers_that_are_too_long_end_their_request_everywhere(stage: St
     replica = await stage.one()
     replica.gate.clear()
     reader, writer = await stage.open()
-    begins = frames.header_frames(1, encode(POST), ended=False)
-    writer.write(PREFACE + frames.settings({}) + begins + frames.frame(frames.DATA, 0, 1, b"abc"))
+    begins = frame.header_frames(1, encode(POST), ended=False)
+    writer.write(PREFACE + frame.settings({}) + begins + frame.frame(frame.DATA, 0, 1, b"abc"))
     await until(lambda: "a" in stage.load().backends and stage.load().backends["a"].in_flight == 1)
-    writer.write(frames.header_frames(1, BOMB, ended=True))
+    writer.write(frame.header_frames(1, BOMB, ended=True))
     await until(lambda: stage.load().backends["a"].in_flight == 0)
-    assert await asyncio.wait_for(reader.readuntil(frames.rst_stream(1, Code.ENHANCE_YOUR_CALM)), 20.0)
+    assert await asyncio.wait_for(reader.readuntil(frame.rst_stream(1, Http2ErrorCode.ENHANCE_YOUR_CALM)), 20.0)
     assert not stage.desk.budget.used
 
 
@@ -166,8 +166,8 @@ async def test_bodies_of_a_wrong_length_are_no_way_to_reset_without_end(stage: S
     await stage.one()
     reader, writer = await stage.open()
     wrong = encode([*POST, (b"content-length", b"3")])
-    writer.write(PREFACE + frames.settings({}))
-    writer.write(b"".join(frames.header_frames(number, wrong, ended=True) for number in range(1, 4 * glitches.RESETS, 2)))
+    writer.write(PREFACE + frame.settings({}))
+    writer.write(b"".join(frame.header_frames(number, wrong, ended=True) for number in range(1, 4 * abuse_limit.RESETS, 2)))
     with contextlib.suppress(ConnectionError):  # unread data makes the kernel reset the connection
         await asyncio.wait_for(reader.read(), 20.0)
     await until(lambda: not stage.desk.guests)
@@ -188,7 +188,7 @@ async def test_an_answer_that_its_client_does_not_take_is_bounded(stage: Stage) 
     stage.plan(await stage.play(play))
     _, writer = await stage.open()
     head = encode([(b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/"), (b":authority", b"h")])
-    writer.write(PREFACE + frames.settings({frames.INITIAL_WINDOW_SIZE: 0}) + frames.header_frames(1, head, ended=True))
+    writer.write(PREFACE + frame.settings({frame.INITIAL_WINDOW_SIZE: 0}) + frame.header_frames(1, head, ended=True))
     guest = None
     async with asyncio.timeout(20.0):
         while guest is None or not guest.streams or not next(iter(guest.streams.values())).queued_size:
@@ -204,7 +204,7 @@ async def test_an_answer_that_its_client_does_not_take_is_bounded(stage: Stage) 
 async def test_drained_connections_say_goodbye_and_end(stage: Stage) -> None:
     await stage.one()
     reader, writer = await stage.open()
-    writer.write(PREFACE + frames.settings({}))
+    writer.write(PREFACE + frame.settings({}))
     await until(lambda: any(hasattr(each, "streams") for each in stage.desk.guests))
     stage.desk.draining = True
     stage.desk.drain()
@@ -214,15 +214,15 @@ async def test_drained_connections_say_goodbye_and_end(stage: Stage) -> None:
             for guest in stage.desk.guests:
                 guest.deadline = 0.0
             await asyncio.sleep(0.05)
-        assert frames.HEAD.pack(0, 8, frames.GOAWAY, 0, 0) in await reader.read()
+        assert frame.HEAD.pack(0, 8, frame.GOAWAY, 0, 0) in await reader.read()
 
 
 async def test_a_connection_whose_client_said_goodbye_is_closed_when_its_last_answer_is_out(stage: Stage) -> None:
     replica = await stage.one()
     replica.gate.clear()
     reader, writer = await stage.open()
-    begins = frames.header_frames(1, encode(POST), ended=True)
-    writer.write(PREFACE + frames.settings({}) + begins + frames.goaway(0, Code.NO_ERROR))
+    begins = frame.header_frames(1, encode(POST), ended=True)
+    writer.write(PREFACE + frame.settings({}) + begins + frame.goaway(0, Http2ErrorCode.NO_ERROR))
     await replica.wait_for(1)
     for guest in list(stage.desk.guests):
         guest.expire()
@@ -248,14 +248,14 @@ CONNECTS = {
 async def test_connect_is_refused_over_http2_and_the_connection_goes_on(stage: Stage, lines: list[tuple[bytes, bytes]]) -> None:
     replica = await stage.one()
     reader, writer = await stage.open()
-    writer.write(PREFACE + frames.settings({}) + frames.header_frames(1, encode(lines), ended=False))
-    writer.write(frames.frame(frames.DATA, 0, 1, b"abc") + frames.header_frames(3, encode(POST), ended=True))
+    writer.write(PREFACE + frame.settings({}) + frame.header_frames(1, encode(lines), ended=False))
+    writer.write(frame.frame(frame.DATA, 0, 1, b"abc") + frame.header_frames(3, encode(POST), ended=True))
     said = b""
     async with asyncio.timeout(20.0):
-        while frames.HEAD.pack(0, 0, frames.DATA, 1, 3)[3:] not in said and b"\0\1\0\0\0\3" not in said:
+        while frame.HEAD.pack(0, 0, frame.DATA, 1, 3)[3:] not in said and b"\0\1\0\0\0\3" not in said:
             said += await reader.read(1000)
     assert b"501" in said
-    assert frames.rst_stream(1, Code.PROTOCOL_ERROR) not in said
+    assert frame.rst_stream(1, Http2ErrorCode.PROTOCOL_ERROR) not in said
     assert [each.method for each in replica.asked] == ["POST"]
     assert stage.desk.own_codes == {501: 1}
 
@@ -278,7 +278,7 @@ async def multiplexed(stage: Stage) -> Stage:
     behind = Stage()
     await behind.start()
     await behind.one()
-    stage.plan(Backend("h2", 1, f"127.0.0.1:{behind.port}", "http2"))
+    stage.plan(RouteBackend("h2", 1, f"127.0.0.1:{behind.port}", "http2"))
     return behind
 
 
@@ -300,7 +300,7 @@ async def test_a_backend_of_http2_that_dies_is_counted(stage: Stage) -> None:
         await reader.readexactly(len(PREFACE) + 9)
 
     backend = await stage.play(play)
-    stage.plan(Backend("h2", 1, backend.address, "http2"))
+    stage.plan(RouteBackend("h2", 1, backend.address, "http2"))
     assert status_of(await call(stage))[1] == b"14"
     assert stage.load().revisions[1].failed == 1
 
@@ -334,7 +334,7 @@ async def tunnel(stage: Stage) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
 
 async def command(stage: Stage, play=echo, **more: object) -> None:
     backend = await stage.play(play)
-    stage.plan(Backend("ws", 1, backend.address, "http"), **more)
+    stage.plan(RouteBackend("ws", 1, backend.address, "http"), **more)
 
 
 async def test_a_tunnel_carries_bytes_both_ways_and_counts_as_under_way(stage: Stage) -> None:
@@ -409,7 +409,7 @@ async def test_a_backend_that_ends_closes_the_tunnel(stage: Stage) -> None:
 
 
 async def test_a_tunnel_that_rests_is_closed(stage: Stage) -> None:
-    stage.desk.limits = Limits(answer=0.1)
+    stage.desk.limits = RouterLimits(answer=0.1)
     await command(stage)
     reader, _, _ = await tunnel(stage)
     await asyncio.sleep(0.15)
@@ -450,7 +450,7 @@ LONG = encode([(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a"), 
 FRAMES = st.one_of(
     st.binary(max_size=12),
     st.builds(
-        frames.frame,
+        frame.frame,
         st.integers(0, 10),
         st.sampled_from([0, 1, 4, 5, 8, 13]),
         st.sampled_from([0, 1, 1, 3, 5, 7]),
@@ -467,12 +467,12 @@ def test_any_frames_leave_nothing_behind(pieces: list[bytes], step: int, hold: b
             self.protocol = protocol
 
     async def converse() -> None:
-        desk = Desk("epoch", Limits(), lambda: None)
+        desk = RouterState("epoch", RouterLimits(), lambda: None)
         desk.put(RoutePlan("a/b", hold_limit=5 if hold else 0))
         transport = Switching()
-        transport.protocol = first = ClientConnection(desk)
+        transport.protocol = first = Http1ClientConnection(desk)
         first.connection_made(transport)
-        wire = PREFACE + frames.settings({}) + b"".join(pieces)
+        wire = PREFACE + frame.settings({}) + b"".join(pieces)
         for start in range(0, len(wire), step):
             transport.protocol.data_received(wire[start : start + step])
             if transport.ended:

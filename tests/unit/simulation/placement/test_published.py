@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fairway.plan.scheduling.shape import Shape
-from fairway.simulation import traces
-from fairway.simulation.placement.experiment import run
-from fairway.state.node import Node
+from fairway.plan.scheduling.gang import TaskShape
+from fairway.simulation import openb_trace
+from fairway.simulation.placement.fill_experiment import run
+from fairway.state.node import ClusterNode
 
 FOLDER = Path(__file__).parents[5] / "shared" / "traces" / "openb"
 NAMES = {
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.skipif(
 
 
 @cache
-def nodes() -> list[Node]:
-    return traces.read_nodes(FOLDER / "nodes.csv")
+def nodes() -> list[ClusterNode]:
+    return openb_trace.read_nodes(FOLDER / "nodes.csv")
 
 
 @cache
-def pods(workload: str) -> list[Shape]:
-    return traces.read_pods(FOLDER / f"pods-{workload}.csv.gz")
+def pods(workload: str) -> list[TaskShape]:
+    return openb_trace.read_pods(FOLDER / f"pods-{workload}.csv.gz")
 
 
 @cache
@@ -47,7 +47,7 @@ def published(workload: str, policy: str) -> dict[int, float]:
 
 
 def curve(workload: str, policy: str, mix: str = "given") -> dict[int, float]:
-    order = traces.read_order(FOLDER / "orders" / f"{workload}-42.json.gz")
+    order = openb_trace.read_order(FOLDER / "orders" / f"{workload}-42.json.gz")
     return run(nodes(), pods(workload), order, policy, mix).curve
 
 

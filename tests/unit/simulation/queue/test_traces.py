@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from fairway.simulation import philly
-from fairway.simulation.queue.entry import Entry
-from fairway.simulation.queue.floor import Nodes
-from fairway.simulation.queue.foresee import assess
-from fairway.simulation.queue.outcome import Outcome
-from fairway.simulation.queue.replay import replay
+from fairway.simulation import philly_trace
+from fairway.simulation.queue.forecast_assessment import assess
+from fairway.simulation.queue.free_gpus import EqualNodes
+from fairway.simulation.queue.queue_replay import replay
+from fairway.simulation.queue.queue_result import QueueResult
+from fairway.simulation.queue.recorded_job import RecordedJob
 
 FOLDER = Path(__file__).resolve().parents[4].parent / "shared" / "traces" / "philly"
-CLUSTERS = {"ee9e8c": Nodes(14, 8), "b436b2": Nodes(12, 8)}
+CLUSTERS = {"ee9e8c": EqualNodes(14, 8), "b436b2": EqualNodes(12, 8)}
 
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir() and os.environ.get("CI") != "true", reason="the recorded queues are not here")
 
 
 @cache
-def jobs(name: str) -> list[Entry]:
-    return philly.read(FOLDER / f"{name}.csv")
+def jobs(name: str) -> list[RecordedJob]:
+    return philly_trace.read(FOLDER / f"{name}.csv")
 
 
 @cache
-def played(name: str, policy: str) -> Outcome:
+def played(name: str, policy: str) -> QueueResult:
     return replay(jobs(name), CLUSTERS[name], policy)
 
 

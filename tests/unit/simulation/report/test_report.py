@@ -7,39 +7,40 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fairway.simulation.placement.outcome import ChurnResult, Pace, PlacementResult, Turned
-from fairway.simulation.queue.entry import Entry
-from fairway.simulation.queue.floor import Nodes
-from fairway.simulation.queue.outcome import Outcome
-from fairway.simulation.queue.replay import replay
-from fairway.simulation.report import scales, tables
-from fairway.simulation.report.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Line, draw
-from fairway.simulation.report.figures import figures
-from fairway.simulation.report.page import Page, side_by_side, write_page
-from fairway.simulation.report.pages import churn_page, distribution, placement_page, queue_page, waits_of
-from fairway.views.table import table
+from fairway.simulation.placement.placement_result import ChurnResult, DecisionSpeed, PlacementResult, RejectionCount
+from fairway.simulation.queue.free_gpus import EqualNodes
+from fairway.simulation.queue.queue_replay import replay
+from fairway.simulation.queue.queue_result import QueueResult
+from fairway.simulation.queue.recorded_job import RecordedJob
+from fairway.simulation.report import axis as report_axis
+from fairway.simulation.report import table as report_table
+from fairway.simulation.report.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, ChartLine, LineChart, draw
+from fairway.simulation.report.chart_page import ChartPage, side_by_side, write_page
+from fairway.simulation.report.result_data import figures
+from fairway.simulation.report.simulation_page import churn_page, distribution, placement_page, queue_page, waits_of
+from fairway.views.text.table import table
 
 SVG = "{http://www.w3.org/2000/svg}"
 HTML = "{http://www.w3.org/1999/xhtml}"
-PACE = Pace(100, 12345.67, 40.0, 300.0)
+PACE = DecisionSpeed(100, 12345.67, 40.0, 300.0)
 
 
 def a_placement(policy: str = "fairway") -> PlacementResult:
     curve = {at: min(float(at), 96.0) for at in range(131)}
     fragmentation = {at: at / 2 for at in range(131)}
     return PlacementResult(
-        policy, "given", 10, 80, curve, fragmentation, 96.0, {"share": Turned(50, 5), "1-gpu": Turned(9, 0)}, PACE
+        policy, "given", 10, 80, curve, fragmentation, 96.0, {"share": RejectionCount(50, 5), "1-gpu": RejectionCount(9, 0)}, PACE
     )
 
 
 def a_churn(policy: str = "fairway") -> ChurnResult:
     series = [(number / 10, 90.0 + number % 3) for number in range(50)]
-    return ChurnResult(policy, "learned", 1.1, 7, 91.23456, 12.0, {"cpu": Turned(3, 0)}, PACE, series)
+    return ChurnResult(policy, "learned", 1.1, 7, 91.23456, 12.0, {"cpu": RejectionCount(3, 0)}, PACE, series)
 
 
-def a_queue(policy: str = "fifo") -> Outcome:
-    entries = [Entry(float(number), 1 + number % 4, 50.0 + number) for number in range(40)]
-    return replay(entries, Nodes(2, 4), policy)
+def a_queue(policy: str = "fifo") -> QueueResult:
+    entries = [RecordedJob(float(number), 1 + number % 4, 50.0 + number) for number in range(40)]
+    return replay(entries, EqualNodes(2, 4), policy)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_a_page_has_the_plots_that_were_promised() -> None:
 
 
 def test_both_kinds_of_screens_are_thought_of() -> None:
-    text = write_page(Page("t", "s"))
+    text = write_page(ChartPage("t", "s"))
     assert "prefers-color-scheme: dark" in text
     assert "color-scheme: light dark" in text
 
@@ -85,23 +86,23 @@ def places(drawn: str) -> list[tuple[float, float]]:
 
 
 def test_a_curve_lies_where_its_numbers_say() -> None:
-    axis = scales.linear(0.0, 100.0)
-    drawn = draw(Chart("t", "", axis, axis, "x", "y", (Line("a", [(0.0, 0.0), (50.0, 100.0), (100.0, 25.0)]),)))
+    axis = report_axis.linear(0.0, 100.0)
+    drawn = draw(LineChart("t", "", axis, axis, "x", "y", (ChartLine("a", [(0.0, 0.0), (50.0, 100.0), (100.0, 25.0)]),)))
     top, bottom, width = TOP, HEIGHT - BOTTOM, WIDTH - LEFT - RIGHT
     wanted = [(LEFT, bottom), (LEFT + width / 2, top), (LEFT + width, bottom - 0.25 * (bottom - top))]
     assert [*sum(places(drawn), ())] == pytest.approx([*sum(wanted, ())], abs=0.06)
 
 
 def test_points_amid_a_straight_line_are_left_out() -> None:
-    axis = scales.linear(0.0, 10.0)
+    axis = report_axis.linear(0.0, 10.0)
     flat = [(float(at), 5.0) for at in range(11)]
-    assert len(places(draw(Chart("t", "", axis, axis, "x", "y", (Line("a", flat),))))) == 2
+    assert len(places(draw(LineChart("t", "", axis, axis, "x", "y", (ChartLine("a", flat),))))) == 2
 
 
 def test_a_legend_takes_as_many_rows_as_it_needs() -> None:
-    axis = scales.linear(0.0, 1.0)
-    lines = tuple(Line(f"a-policy-with-a-name-{number}", [(0.0, 0.0), (1.0, 1.0)]) for number in range(12))
-    root = ElementTree.fromstring(draw(Chart("t", "", axis, axis, "x", "y", lines)))
+    axis = report_axis.linear(0.0, 1.0)
+    lines = tuple(ChartLine(f"a-policy-with-a-name-{number}", [(0.0, 0.0), (1.0, 1.0)]) for number in range(12))
+    root = ElementTree.fromstring(draw(LineChart("t", "", axis, axis, "x", "y", lines)))
     legend = [element for element in root.iter(f"{SVG}text") if element.get("class") == "legend"]
     assert len(legend) == 12
     assert len({element.get("y") for element in legend}) == 4
@@ -115,20 +116,20 @@ def test_a_legend_takes_as_many_rows_as_it_needs() -> None:
     [(0.0, 100.0, ["0", "20", "40", "60", "80", "100"]), (90.2, 96.2, ["90", "91", "92", "93", "94", "95", "96", "97"])],
 )
 def test_marks_are_round(low: float, high: float, ticks: list[str]) -> None:
-    assert [text for _, text in scales.linear(low, high).ticks] == ticks
+    assert [text for _, text in report_axis.linear(low, high).ticks] == ticks
 
 
 def test_axes_hold_what_is_drawn_on_them() -> None:
-    assert [text for _, text in scales.linear(0.0, 0.07).ticks][1] == "0.01"
-    exact = scales.linear(85.0, 131.0, " %", exact=True)
+    assert [text for _, text in report_axis.linear(0.0, 0.07).ticks][1] == "0.01"
+    exact = report_axis.linear(85.0, 131.0, " %", exact=True)
     assert (exact.low, exact.high, exact.ticks[0]) == (85.0, 131.0, (90.0, "90 %"))
-    scale = scales.linear(5.0, 5.0)
+    scale = report_axis.linear(5.0, 5.0)
     assert scale.low < 5.0 < scale.high
-    times = scales.moments(70.0, 3 * 86400.0)
+    times = report_axis.moments(70.0, 3 * 86400.0)
     assert (times.ticks[0][1], times.ticks[-1][1]) == ("1 min", "1 week")
     assert [times.part(value) for value in (1.0, 60.0, 7 * 86400.0, 1e12)] == [0.0, 0.0, 1.0, 1.0]
-    assert len(scales.moments(0.0, 0.5).ticks) == 2
-    assert len(scales.moments(1e12, 1e13).ticks) == 2
+    assert len(report_axis.moments(0.0, 0.5).ticks) == 2
+    assert len(report_axis.moments(1e12, 1e13).ticks) == 2
 
 
 def test_a_distribution_rises_from_the_smallest_to_all() -> None:
@@ -142,7 +143,7 @@ def test_a_distribution_rises_from_the_smallest_to_all() -> None:
 
 
 def test_waits_are_what_a_job_was_there_beyond_its_run() -> None:
-    outcome = replay([Entry(0.0, 4, 100.0), Entry(10.0, 4, 50.0)], Nodes(1, 4), "fifo")
+    outcome = replay([RecordedJob(0.0, 4, 100.0), RecordedJob(10.0, 4, 50.0)], EqualNodes(1, 4), "fifo")
     assert sorted(waits_of(outcome)) == [0.0, 90.0]
 
 
@@ -170,13 +171,13 @@ def test_several_policies_are_a_list_in_the_order_asked_for() -> None:
 
 
 def test_tables_have_a_row_a_policy() -> None:
-    shown = table(*tables.placement_table([a_placement(), a_placement("fgd")], wide=True))
+    shown = table(*report_table.placement_table([a_placement(), a_placement("fgd")], wide=True))
     assert shown.splitlines()[0].split()[:4] == ["POLICY", "@95%", "@100%", "@110%"]
     assert shown.splitlines()[2].startswith("fgd      95.00  96.00  96.00")
     assert "5 of 50" in shown
     assert "12,346" in shown
-    assert table(*tables.churn_table([a_churn()])).splitlines()[1].split()[:5] == ["fairway", "1.1", "7", "91.23", "12.00"]
-    wide = table(*tables.queue_table([a_queue()], wide=True)).splitlines()
+    assert table(*report_table.churn_table([a_churn()])).splitlines()[1].split()[:5] == ["fairway", "1.1", "7", "91.23", "12.00"]
+    wide = table(*report_table.queue_table([a_queue()], wide=True)).splitlines()
     assert wide[0].split()[-2:] == ["JOBS", "NODES"]
     assert wide[1].split()[-2:] == ["40", "2x4"]
 

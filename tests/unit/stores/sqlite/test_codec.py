@@ -9,12 +9,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.spec.job import Code, Framework, JobSpec, Replicas, Restart, Role, Stop
-from fairway.spec.resources import Resources
-from fairway.state.job import Hold, Job, JobKey, Origin, Outcome, Progress, Resume
-from fairway.state.phase import Intent, JobPhase, TaskPhase
+from fairway.spec.job import CodeSource, JobSpec, RestartPolicy, RoleReplicas, StopPolicy, TaskRole, TrainingFramework
+from fairway.spec.resource import ResourceAmounts
+from fairway.state.job import JobKey, JobState, ResumePoint, RunOutcome, RunProgress, SubmissionOrigin, WaitReason
+from fairway.state.phase import JobPhase, RunIntent, TaskPhase
 from fairway.state.queue import Queue
-from fairway.state.task import Exit, Need, Task, TaskKey
+from fairway.state.task import Task, TaskExit, TaskKey, TaskNeed
 from fairway.stores.sqlite import codec
 
 texts = st.text(max_size=12)
@@ -32,13 +32,13 @@ def _few(keys: st.SearchStrategy[str], values: st.SearchStrategy[Any]) -> st.Sea
 
 
 roles = st.builds(
-    Role,
-    replicas=st.integers(1, 9).map(lambda number: Replicas(min=number, max=number + 1)),
+    TaskRole,
+    replicas=st.integers(1, 9).map(lambda number: RoleReplicas(min=number, max=number + 1)),
     processes=st.integers(0, 8),
     command=st.lists(texts.filter(bool), min_size=1, max_size=3).map(tuple),
     env=_few(variables, texts),
     resources=st.builds(
-        Resources,
+        ResourceAmounts,
         cpu=maybe | st.sampled_from(["1", "500m", "0.25"]),
         memory=maybe | st.just("2Gi"),
         gpu=maybe | st.just("1"),
@@ -48,26 +48,26 @@ roles = st.builds(
 )
 specs = st.builds(
     JobSpec,
-    framework=st.sampled_from(Framework),
-    code=st.builds(Code, path=texts, in_place=st.booleans()),
+    framework=st.sampled_from(TrainingFramework),
+    code=st.builds(CodeSource, path=texts, in_place=st.booleans()),
     env=_few(variables, texts),
     secrets=st.lists(variables, max_size=2).map(tuple),
     data=_few(names, texts),
     roles=st.dictionaries(names, roles, min_size=1, max_size=2),
-    stop=st.builds(Stop, at_step=maybe | st.integers(1, 9), when=st.sampled_from(["", "accuracy >= 0.98"])),
+    stop=st.builds(StopPolicy, at_step=maybe | st.integers(1, 9), when=st.sampled_from(["", "accuracy >= 0.98"])),
     timeout=maybe | st.just("1h30m"),
-    restart=st.builds(Restart, max=st.integers(0, 9)),
+    restart=st.builds(RestartPolicy, max=st.integers(0, 9)),
     kubernetes=st.just({"pod": {"tolerations": [{"key": "a", "operator": "Exists"}], "deep": {"x": [1, 2.5, None, True]}}}),
 )
 jobs = st.builds(
-    Job,
+    JobState,
     key=st.builds(JobKey, names, names),
     series=names,
     number=small,
     spec=specs,
-    origin=st.builds(Origin, texts, texts, texts, texts, st.booleans(), st.booleans()),
+    origin=st.builds(SubmissionOrigin, texts, texts, texts, texts, st.booleans(), st.booleans()),
     labels=_few(texts, texts),
-    intent=st.sampled_from(Intent),
+    intent=st.sampled_from(RunIntent),
     phase=st.sampled_from(JobPhase),
     attempt=small,
     restarts=small,
@@ -76,10 +76,10 @@ jobs = st.builds(
     created=floats,
     started=maybe | floats,
     finished=maybe | floats,
-    hold=maybe | st.builds(Hold, texts, texts, texts, floats),
-    outcome=maybe | st.builds(Outcome, texts, texts, texts, maybe | small),
-    resume=maybe | st.builds(Resume, maybe | counts, maybe | floats),
-    progress=st.builds(Progress, maybe | counts, metrics, maybe | floats, maybe | floats, maybe | counts, maybe | floats),
+    hold=maybe | st.builds(WaitReason, texts, texts, texts, floats),
+    outcome=maybe | st.builds(RunOutcome, texts, texts, texts, maybe | small),
+    resume=maybe | st.builds(ResumePoint, maybe | counts, maybe | floats),
+    progress=st.builds(RunProgress, maybe | counts, metrics, maybe | floats, maybe | floats, maybe | counts, maybe | floats),
     last_failure=texts,
     memory_factor=floats,
     ending=maybe | st.sampled_from(JobPhase),
@@ -90,7 +90,7 @@ tasks = st.builds(
     Task,
     key=st.builds(TaskKey, names, names, names, small, small),
     phase=st.sampled_from(TaskPhase),
-    need=st.builds(Need, floats, counts, small, small, counts, st.lists(texts, max_size=2).map(tuple), _few(texts, small)),
+    need=st.builds(TaskNeed, floats, counts, small, small, counts, st.lists(texts, max_size=2).map(tuple), _few(texts, small)),
     processes=small,
     slots=small,
     ready=st.booleans(),
@@ -100,14 +100,15 @@ tasks = st.builds(
     created=floats,
     started=maybe | floats,
     finished=maybe | floats,
-    exit=maybe | st.builds(Exit, maybe | small, maybe | small, small, st.booleans(), st.booleans(), texts, texts, maybe | counts),
+    exit=maybe
+    | st.builds(TaskExit, maybe | small, maybe | small, small, st.booleans(), st.booleans(), texts, texts, maybe | counts),
     message=texts,
     evicting_since=maybe | floats,
 )
 
 
 @given(jobs)
-def test_a_run_comes_back(job: Job) -> None:
+def test_a_run_comes_back(job: JobState) -> None:
     assert codec.unpack_job(codec.pack(job)) == job
 
 
@@ -126,7 +127,7 @@ def test_numbers_come_back_to_the_bit(values: list[float]) -> None:
 
 def test_a_task_of_an_older_version_keeps_its_gpus() -> None:
     """GPUs were a single number once: a home with running tasks must not forget the GPUs that they hold."""
-    task = Task(TaskKey("default", "mnist-1", "worker", 0, 0), need=Need(cpu=1.0, gpu_type=("A100",)))
+    task = Task(TaskKey("default", "mnist-1", "worker", 0, 0), need=TaskNeed(cpu=1.0, gpu_type=("A100",)))
     for count, held in ((0.0, (0, 1000)), (2.0, (2, 1000)), (0.25, (1, 250))):
         kept = msgspec.msgpack.decode(codec.pack(task))
         del kept["need"]["gpus"], kept["need"]["gpu_milli"]

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from fairway.app.ports import Changes, JobFilter, MetricPoint
+from fairway.app.port.port import ChangeSet, JobFilter, MetricPoint
 from fairway.errors import BugError, UnavailableError
-from fairway.state.event import Event
+from fairway.state.event import RunEvent
 from fairway.state.job import JobKey
+from fairway.state.mlflow_record import Experiment
 from fairway.state.phase import JobPhase
 from fairway.state.queue import Queue
-from fairway.state.tracking import Experiment
 from fairway.stores.sqlite import schema
 from fairway.stores.sqlite.store import SqliteStore
-from fairway.testing.store_conformance import make_job, make_task
+from fairway.testing.conformance.store_conformance import make_job, make_task
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def store(path: Path) -> Iterator[SqliteStore]:
 def test_everything_is_there_after_a_restart(path: Path) -> None:
     store = SqliteStore(path)
     job = make_job(store.next_number("default", "mnist"))
-    point, event = MetricPoint(1.0, 2, {"loss": 0.5}, "worker-0"), Event(1.0, str(job.key), "Submitted", "")
-    store.commit(Changes((job,), (make_task(job),), (event,), ((job.key, point),)))
+    point, event = MetricPoint(1.0, 2, {"loss": 0.5}, "worker-0"), RunEvent(1.0, str(job.key), "Submitted", "")
+    store.commit(ChangeSet((job,), (make_task(job),), (event,), ((job.key, point),)))
     store.close()
     again = SqliteStore(path)
     assert again.active_jobs() == [job]
@@ -64,7 +64,7 @@ def test_the_files_are_for_their_owner_alone(path: Path) -> None:
     before = os.umask(0)
     try:
         store = SqliteStore(path)
-        store.commit(Changes(jobs=(make_job(),)))
+        store.commit(ChangeSet(jobs=(make_job(),)))
         files = sorted(path.parent.iterdir())
         assert [file.name for file in files] == ["fairway.db", "fairway.db-shm", "fairway.db-wal", "fairway.journal"]
         assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
@@ -94,19 +94,19 @@ def test_the_write_ahead_log_is_on(store: SqliteStore) -> None:
 def test_what_cannot_be_stored_leaves_nothing_behind(store: SqliteStore) -> None:
     broken = replace(make_job(2), labels={"a": object()})  # type: ignore[dict-item]
     with pytest.raises(TypeError):
-        store.commit(Changes(jobs=(make_job(1), broken), events=(Event(1.0, "a/b", "x", ""),)))
+        store.commit(ChangeSet(jobs=(make_job(1), broken), events=(RunEvent(1.0, "a/b", "x", ""),)))
     assert store.list_jobs(JobFilter()).total == 0
     assert store.events_of("") == []
-    store.commit(Changes(jobs=(make_job(1),)))
+    store.commit(ChangeSet(jobs=(make_job(1),)))
     assert store.list_jobs(JobFilter()).total == 1
 
 
 _CRASHER = """
 import sys
 from fairway.app import crash
-from fairway.app.ports import Changes
+from fairway.app.port.port import Changes
 from fairway.stores.sqlite.store import SqliteStore
-from fairway.testing.store_conformance import make_job, make_task
+from fairway.testing.conformance.store_conformance import make_job, make_task
 store = SqliteStore(sys.argv[1])
 job = make_job(store.next_number("default", "mnist"))
 crash.arm(sys.argv[2])
@@ -136,12 +136,12 @@ def test_a_crash_leaves_all_or_nothing(path: Path, place: str, runs: int, number
 
 def test_a_full_disk_is_told_and_changes_nothing(store: SqliteStore, path: Path) -> None:
     job = make_job()
-    store.commit(Changes(jobs=(job,)))
+    store.commit(ChangeSet(jobs=(job,)))
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
     many = tuple(make_job(number) for number in range(2, 400))
     with pytest.raises(UnavailableError) as problem:
-        store.commit(Changes(jobs=(replace(job, phase=JobPhase.RUNNING), *many)))
+        store.commit(ChangeSet(jobs=(replace(job, phase=JobPhase.RUNNING), *many)))
     assert "disk is full" in problem.value.message
     assert str(path) in problem.value.message
     assert "MiB" in problem.value.message
@@ -149,7 +149,7 @@ def test_a_full_disk_is_told_and_changes_nothing(store: SqliteStore, path: Path)
     store._connection.execute("PRAGMA max_page_count = 1000000")
     assert store.get_job(job.key) == job
     assert store.list_jobs(JobFilter()).total == 1
-    store.commit(Changes(jobs=many))
+    store.commit(ChangeSet(jobs=many))
     assert store.list_jobs(JobFilter()).total == 399
 
 
@@ -164,18 +164,18 @@ def test_a_file_that_is_no_database_is_told(path: Path) -> None:
 
 def test_a_file_damaged_in_the_middle_is_told(path: Path) -> None:
     store = SqliteStore(path)
-    store.commit(Changes(jobs=tuple(make_job(number) for number in range(1, 200))))
+    store.commit(ChangeSet(jobs=tuple(make_job(number) for number in range(1, 200))))
     store.close()
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(8192)
         file.write(os.urandom(size - 8192))
     with pytest.raises(UnavailableError, match="is damaged"):
-        SqliteStore(path).commit(Changes(jobs=tuple(make_job(number) for number in range(1, 400))))
+        SqliteStore(path).commit(ChangeSet(jobs=tuple(make_job(number) for number in range(1, 400))))
 
 
 def test_a_record_that_cannot_be_read_names_the_run(store: SqliteStore) -> None:
-    store.commit(Changes(jobs=(make_job(),)))
+    store.commit(ChangeSet(jobs=(make_job(),)))
     store._connection.execute("UPDATE job SET body = x'93'")
     with pytest.raises(UnavailableError, match=r"default/mnist-1 .* cannot be read") as problem:
         store.get_job(JobKey("default", "mnist-1"))
@@ -185,7 +185,7 @@ def test_a_record_that_cannot_be_read_names_the_run(store: SqliteStore) -> None:
 
 def test_one_run_that_cannot_be_read_hides_no_other_and_can_be_deleted(store: SqliteStore) -> None:
     good, bad = make_job(1), make_job(2)
-    store.commit(Changes(jobs=(good, bad), tasks=(make_task(good), make_task(bad))))
+    store.commit(ChangeSet(jobs=(good, bad), tasks=(make_task(good), make_task(bad))))
     store._connection.execute("UPDATE job SET body = x'c1' WHERE name = 'mnist-2'")
     assert store.active_jobs() == [good]
     assert store.list_jobs(JobFilter()).jobs == (good,)
@@ -194,14 +194,14 @@ def test_one_run_that_cannot_be_read_hides_no_other_and_can_be_deleted(store: Sq
     (found,) = store.unreadable()
     assert (found.kind, found.key, found.subject) == ("job", ("default", "mnist-2"), "default/mnist-2")
     assert found.cause
-    store.commit(Changes(deleted=(bad.key,)))
+    store.commit(ChangeSet(deleted=(bad.key,)))
     assert store.unreadable() == []
     assert not store.has_job(bad.key)
 
 
 def test_one_task_that_cannot_be_read_hides_no_other(store: SqliteStore) -> None:
     job = make_job()
-    store.commit(Changes(jobs=(job,), tasks=(make_task(job, 0), make_task(job, 1))))
+    store.commit(ChangeSet(jobs=(job,), tasks=(make_task(job, 0), make_task(job, 1))))
     store._connection.execute("UPDATE task SET body = x'c1' WHERE \"index\" = 0")
     assert store.tasks_of(job.key) == [make_task(job, 1)]
     assert [found.subject for found in store.unreadable()] == ["default/mnist-1/worker-0#0"]
@@ -209,17 +209,17 @@ def test_one_task_that_cannot_be_read_hides_no_other(store: SqliteStore) -> None
 
 @pytest.mark.parametrize("body", ["x'93'", "x''", "x'c1'"])
 def test_a_queue_that_cannot_be_read_is_left_out_and_named(store: SqliteStore, body: str) -> None:
-    store.commit(Changes(queues=(Queue("other"), Queue("research"))))
+    store.commit(ChangeSet(queues=(Queue("other"), Queue("research"))))
     store._connection.execute(f"UPDATE queue SET body = {body} WHERE name = 'research'")
     assert store.queues() == [Queue("other")]
     assert [found.subject for found in store.unreadable()] == ["queue:research"]
-    store.commit(Changes(queues_deleted=("research",)))
+    store.commit(ChangeSet(queues_deleted=("research",)))
     assert store.queues() == [Queue("other")]
     assert store.unreadable() == []
 
 
 def test_a_tracked_record_that_cannot_be_read_is_left_out_and_named(store: SqliteStore) -> None:
-    store.commit(Changes(tracked=(Experiment("default", "1", "one"), Experiment("default", "2", "two"))))
+    store.commit(ChangeSet(tracked=(Experiment("default", "1", "one"), Experiment("default", "2", "two"))))
     store._connection.execute("UPDATE tracked SET body = x'c1' WHERE name = '1'")
     assert [found.name for found in store.all_tracked(Experiment, "default")] == ["2"]
     assert store.tracked(Experiment, "default", "1") is None
@@ -231,12 +231,12 @@ def test_a_home_from_before_queues_keeps_its_runs_and_gets_queues(path: Path, mo
         older.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:3])
         older.setattr(schema, "VERSION", 3)
         store = SqliteStore(path)
-        store.commit(Changes(jobs=(make_job(),)))
+        store.commit(ChangeSet(jobs=(make_job(),)))
         store.close()
     store = SqliteStore(path)
     assert (store.queues(), store.memory()) == ([], None)
     assert store.active_jobs() == [make_job()]
-    store.commit(Changes(queues=(Queue("research"),), memory=b"m"))
+    store.commit(ChangeSet(queues=(Queue("research"),), memory=b"m"))
     store.close()
     again = SqliteStore(path)
     assert (again.queues(), again.memory()) == ([Queue("research")], b"m")
@@ -244,9 +244,9 @@ def test_a_home_from_before_queues_keeps_its_runs_and_gets_queues(path: Path, mo
 
 
 def test_queues_and_memory_are_kept_with_the_rest_or_not_at_all(store: SqliteStore) -> None:
-    wrong = Event(1.0, "queue:research", "QueueCreated", object())  # type: ignore[arg-type]
+    wrong = RunEvent(1.0, "queue:research", "QueueCreated", object())  # type: ignore[arg-type]
     with pytest.raises(BugError):
-        store.commit(Changes(queues=(Queue("research"),), memory=b"m", events=(wrong,)))
+        store.commit(ChangeSet(queues=(Queue("research"),), memory=b"m", events=(wrong,)))
     assert (store.queues(), store.memory()) == ([], None)
 
 
@@ -271,10 +271,10 @@ def test_a_lock_held_by_another_is_told(store: SqliteStore, path: Path) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(UnavailableError, match="locked by another process"):
-        store.commit(Changes(jobs=(make_job(),)))
+        store.commit(ChangeSet(jobs=(make_job(),)))
     other.execute("ROLLBACK")
     other.close()
-    store.commit(Changes(jobs=(make_job(),)))
+    store.commit(ChangeSet(jobs=(make_job(),)))
 
 
 def test_a_migration_cut_short_is_done_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,7 +332,7 @@ def _costs(store: SqliteStore) -> dict[str, int]:
         "all events": lambda: store.events_of("", 20),
         "events of a namespace": lambda: store.events_in("default", 20),
         "points": lambda: store.points_of(middle),
-        "commit": lambda: store.commit(Changes(jobs=(job,), tasks=(make_task(job),))),
+        "commit": lambda: store.commit(ChangeSet(jobs=(job,), tasks=(make_task(job),))),
         "number": lambda: store.next_number("default", "mnist"),
     }
     return {name: _steps(store, act) for name, act in acts.items()}
@@ -342,9 +342,9 @@ def test_cost_does_not_grow_with_finished_runs(store: SqliteStore) -> None:
     def fill(begin: int, end: int) -> None:
         jobs = [make_job(number, phase=JobPhase.SUCCEEDED if number % 3 else JobPhase.FAILED) for number in range(begin, end)]
         jobs = [replace(job, labels={"rare": "yes"}) if job.number in (50, 60) else job for job in jobs]
-        events = tuple(Event(float(job.number), str(job.key), "Submitted", "") for job in jobs)
+        events = tuple(RunEvent(float(job.number), str(job.key), "Submitted", "") for job in jobs)
         points = tuple((job.key, MetricPoint(1.0, 1, {"loss": 1.0})) for job in jobs)
-        store.commit(Changes(tuple(jobs), tuple(make_task(job) for job in jobs), events, points))
+        store.commit(ChangeSet(tuple(jobs), tuple(make_task(job) for job in jobs), events, points))
 
     fill(1, 201)
     small = _costs(store)

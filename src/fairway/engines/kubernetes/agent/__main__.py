@@ -8,13 +8,13 @@ import os
 import sys
 from pathlib import Path
 
-from fairway.app import crash
-from fairway.app.system import SystemClock
-from fairway.devices.probe import pick_probe
-from fairway.engines.kubernetes.agent.process import Agent, AgentSettings
-from fairway.engines.kubernetes.client import config
-from fairway.engines.kubernetes.client.connection import Connection
-from fairway.engines.kubernetes.lifetime import until_told
+from fairway.app.system import crash_point
+from fairway.app.system.clock import SystemClock
+from fairway.devices.device_probe import pick_probe
+from fairway.engines.kubernetes.agent.agent import AgentSettings, NodeAgent
+from fairway.engines.kubernetes.client import kubeconfig
+from fairway.engines.kubernetes.client.connection import ApiConnection
+from fairway.engines.kubernetes.shutdown_signal import until_told
 from fairway.errors import FairwayError
 
 
@@ -24,8 +24,8 @@ async def watch_over(settings: AgentSettings) -> None:
     # Simulated devices have names of their own on every node.
     probe = pick_probe(os.environ.get("FAIRWAY_FAKE_GPUS", ""), Path(settings.node))
     try:
-        async with Connection(config.find(os.environ), clock) as connection:
-            await until_told(Agent(connection, clock, probe, settings).run())
+        async with ApiConnection(kubeconfig.find(os.environ), clock) as connection:
+            await until_told(NodeAgent(connection, clock, probe, settings).run())
     finally:
         probe.close()
 
@@ -38,7 +38,7 @@ def main() -> int:
         stream=sys.stderr,
     )
     try:
-        crash.arm(os.environ.get("FAIRWAY_CRASH_AT", ""))
+        crash_point.arm(os.environ.get("FAIRWAY_CRASH_AT", ""))
         asyncio.run(watch_over(AgentSettings.from_environment(os.environ)))
     except FairwayError as error:
         sys.stderr.write(f"{error}\n")

@@ -13,13 +13,13 @@ from typing import Any, Generic
 
 import msgspec
 
-from fairway.app import crash
-from fairway.app.ports import Clock
-from fairway.engines.kubernetes.client import errors, kinds, paths
-from fairway.engines.kubernetes.client.connection import APPLY, JSON, JSON_PATCH, Connection, Repeat
-from fairway.engines.kubernetes.client.paths import Model, Resource
-from fairway.engines.kubernetes.client.target import Target
-from fairway.engines.kubernetes.objects import Manifest, Scale
+from fairway.app.port.port import Clock
+from fairway.app.system import crash_point
+from fairway.engines.kubernetes.client import api_path, api_resource, errors
+from fairway.engines.kubernetes.client.api_path import ApiResource, Model
+from fairway.engines.kubernetes.client.cluster_target import ClusterTarget
+from fairway.engines.kubernetes.client.connection import APPLY, JSON, JSON_PATCH, ApiConnection, RetryRule
+from fairway.engines.kubernetes.objects import Manifest, ReplicaScale
 
 PAGE = 500
 """Number of objects on a page of a list."""
@@ -39,7 +39,7 @@ class _Page(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed(Generic[Model]):
+class ObjectList(Generic[Model]):
     """Listed objects, and the resource version of the list."""
 
     items: tuple[Model, ...]
@@ -64,35 +64,35 @@ Unreadable = Callable[[msgspec.Raw, str], None]
 """Called with an object that cannot be decoded, and the reason."""
 
 
-class Client:
+class ApiClient:
     """The verbs over one connection."""
 
-    def __init__(self, connection: Connection, permit: Callable[[], bool] | None = None) -> None:
+    def __init__(self, connection: ApiConnection, permit: Callable[[], bool] | None = None) -> None:
         """`permit` is checked before every write (does this process still lead?).
 
         If it is false, the write raises `NotPermitted`.
         """
         self.connection = connection
         self._permit = permit
-        self._discovered: dict[str, Mapping[str, Resource[dict[str, Any]]]] = {}
+        self._discovered: dict[str, Mapping[str, ApiResource[dict[str, Any]]]] = {}
 
     # Reading.
 
-    async def get(self, resource: Resource[Model], name: str, namespace: str = "") -> Model:
+    async def get(self, resource: ApiResource[Model], name: str, namespace: str = "") -> Model:
         """Return an object; `NotFound` when there is none."""
         request = f"get {resource.named(name, namespace)}"
         return self._read(request, resource, await self.connection.call(request, "GET", resource.one(name, namespace)))
 
     async def list(
         self,
-        resource: Resource[Model],
+        resource: ApiResource[Model],
         namespace: str = "",
         *,
         labels: str = "",
         fields: str = "",
         page: int = PAGE,
         unreadable: Unreadable | None = None,
-    ) -> Listed[Model]:
+    ) -> ObjectList[Model]:
         """Return all objects, as of one moment. A list that expires while it is read is read again from its beginning.
 
         An object that cannot be decoded is passed to `unreadable` and left out; without that it is an error.
@@ -105,20 +105,20 @@ class Client:
         return await self._list(resource, namespace, labels, fields, 0, unreadable)
 
     async def _list(
-        self, resource: Resource[Model], namespace: str, labels: str, fields: str, page: int, unreadable: Unreadable | None
-    ) -> Listed[Model]:
+        self, resource: ApiResource[Model], namespace: str, labels: str, fields: str, page: int, unreadable: Unreadable | None
+    ) -> ObjectList[Model]:
         request, more, collected = f"list {resource.plural}", "", []  # type: str, str, list[Model]
         while True:
-            query = paths.query(labelSelector=labels, fieldSelector=fields, limit=page, **{"continue": more})
+            query = api_path.query(labelSelector=labels, fieldSelector=fields, limit=page, **{"continue": more})
             body = await self.connection.call(request, "GET", resource.collection(namespace) + query)
             head, items = self._read_page(request, resource, body, unreadable)
             collected.extend(items)
             more = head.continue_
             if not more:
-                return Listed(tuple(collected), head.resource_version)
+                return ObjectList(tuple(collected), head.resource_version)
 
     def _read_page(
-        self, asked: str, resource: Resource[Model], body: bytes, unreadable: Unreadable | None
+        self, asked: str, resource: ApiResource[Model], body: bytes, unreadable: Unreadable | None
     ) -> tuple[_ListHead, Sequence[Model]]:
         try:
             page = _page.decode(body)
@@ -135,7 +135,7 @@ class Client:
             raise _unreadable(asked, error) from error
         return page.metadata, decoded
 
-    def _read(self, asked: str, resource: Resource[Model], body: bytes) -> Model:
+    def _read(self, asked: str, resource: ApiResource[Model], body: bytes) -> Model:
         try:
             return decoder(resource.model).decode(body)
         except msgspec.DecodeError as error:
@@ -146,14 +146,14 @@ class Client:
         content: dict[str, Any] = msgspec.json.decode(await self.connection.call(f"read {path}", "GET", path))
         return content
 
-    async def resource(self, api_version: str, kind: str) -> Resource[Any]:
+    async def resource(self, api_version: str, kind: str) -> ApiResource[Any]:
         """Return the resource of a kind: built in, or by discovery; `NotFound` when the cluster does not have it."""
-        built_in = kinds.BY_KIND.get((api_version, kind))
+        built_in = api_resource.BY_KIND.get((api_version, kind))
         if built_in:
             return built_in
         if kind not in self._discovered.get(api_version, ()):
-            listed = await self.plain(paths.discovery_path(api_version))
-            self._discovered[api_version] = paths.discovered(api_version, listed)
+            listed = await self.plain(api_path.discovery_path(api_version))
+            self._discovered[api_version] = api_path.discovered(api_version, listed)
         discovered = self._discovered[api_version].get(kind)
         if discovered is None:
             message = f"the cluster has no kind {kind!r} in {api_version}"
@@ -163,23 +163,23 @@ class Client:
     async def serves(self, api_version: str) -> bool:
         """Whether the cluster serves this group and version, for neighbours that are used if they are present."""
         try:
-            await self.plain(paths.discovery_path(api_version))
+            await self.plain(api_path.discovery_path(api_version))
         except errors.NotFound:
             return False
         return True
 
     # Writing.
 
-    async def create(self, resource: Resource[Model], body: Manifest, namespace: str = "", *, dry_run: bool = False) -> Model:
+    async def create(self, resource: ApiResource[Model], body: Manifest, namespace: str = "", *, dry_run: bool = False) -> Model:
         """Create an object; `AlreadyExists` when there is one of this name."""
         request = f"create {resource.named(body['metadata'].get('name', ''), namespace)}"
-        path = resource.collection(namespace) + paths.query(dryRun="All" if dry_run else "")
-        answer = await self._write("api.create", resource.plural, request, "POST", path, _encode(body), repeat=Repeat.UNDONE)
+        path = resource.collection(namespace) + api_path.query(dryRun="All" if dry_run else "")
+        answer = await self._write("api.create", resource.plural, request, "POST", path, _encode(body), repeat=RetryRule.UNDONE)
         return self._read(request, resource, answer)
 
     async def apply(
         self,
-        resource: Resource[Model],
+        resource: ApiResource[Model],
         body: Manifest,
         *,
         manager: str,
@@ -192,21 +192,21 @@ class Client:
         Creates the object if there is none, unless `body` has a `metadata.uid`. Without `force`, a field of another manager is a
         `Conflict`.
         """
-        _, _, namespace, name = paths.place_of(body)
+        _, _, namespace, name = api_path.place_of(body)
         request = f"apply {resource.named(name, namespace)}{f' {subresource}' if subresource else ''}"
         path = resource.one(name, namespace, subresource)
-        path += paths.query(fieldManager=manager, force=force, dryRun="All" if dry_run else "")
-        what = paths.part(resource, subresource)
+        path += api_path.query(fieldManager=manager, force=force, dryRun="All" if dry_run else "")
+        what = api_path.part(resource, subresource)
         answer = await self._write("api.apply", what, request, "PATCH", path, _encode(body), APPLY)
         return self._read(request, resource, answer)
 
-    async def apply_status(self, resource: Resource[Model], body: Manifest, *, manager: str) -> Model:
+    async def apply_status(self, resource: ApiResource[Model], body: Manifest, *, manager: str) -> Model:
         """Server-side apply of `status`; the object must exist."""
         return await self.apply(resource, body, manager=manager, subresource="status")
 
     async def patch(
         self,
-        resource: Resource[Model],
+        resource: ApiResource[Model],
         name: str,
         namespace: str,
         operations: Sequence[Mapping[str, Any]],
@@ -216,21 +216,21 @@ class Client:
         """Apply a JSON patch, all or nothing; if a `test` in it fails, raises `Invalid`, and nothing is changed."""
         request = f"patch {resource.named(name, namespace)}"
         path = resource.one(name, namespace, subresource)
-        what = paths.part(resource, subresource)
-        answer = await self._write("api.patch", what, request, "PATCH", path, _encode(operations), JSON_PATCH, Repeat.UNDONE)
+        what = api_path.part(resource, subresource)
+        answer = await self._write("api.patch", what, request, "PATCH", path, _encode(operations), JSON_PATCH, RetryRule.UNDONE)
         return self._read(request, resource, answer)
 
-    async def replace(self, resource: Resource[Model], body: Manifest, namespace: str = "") -> Model:
+    async def replace(self, resource: ApiResource[Model], body: Manifest, namespace: str = "") -> Model:
         """Replace an object, which must have the same `metadata.resourceVersion`; otherwise raises `Conflict`."""
         name = body["metadata"]["name"]
         path = resource.one(name, namespace)
         request = f"replace {resource.named(name, namespace)}"
-        answer = await self._write("api.replace", resource.plural, request, "PUT", path, _encode(body), repeat=Repeat.UNDONE)
+        answer = await self._write("api.replace", resource.plural, request, "PUT", path, _encode(body), repeat=RetryRule.UNDONE)
         return self._read(request, resource, answer)
 
     async def delete(
         self,
-        resource: Resource[Any],
+        resource: ApiResource[Any],
         name: str,
         namespace: str = "",
         *,
@@ -254,7 +254,7 @@ class Client:
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         # Without a uid, a retry could delete a new object of the same name.
-        repeat = Repeat.ALWAYS if uid else Repeat.UNDONE
+        repeat = RetryRule.ALWAYS if uid else RetryRule.UNDONE
         path = resource.one(name, namespace)
         return bool(
             await self._write("api.delete", resource.plural, request, "DELETE", path, _encode(options), repeat=repeat, gone=True)
@@ -273,8 +273,8 @@ class Client:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         request = f"bind Pod {namespace}/{name} to {node}"
-        path = kinds.PODS.one(name, namespace, "binding")
-        await self._write("api.bind", "pods/binding", request, "POST", path, _encode(body), repeat=Repeat.UNDONE)
+        path = api_resource.PODS.one(name, namespace, "binding")
+        await self._write("api.bind", "pods/binding", request, "POST", path, _encode(body), repeat=RetryRule.UNDONE)
 
     async def evict(self, name: str, namespace: str, *, uid: str = "", grace: int | None = None) -> bool:
         """Evict a pod if its disruption budget allows; otherwise raises `TooManyRequests`, which is not retried here.
@@ -290,10 +290,12 @@ class Client:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": options,
         }
-        path = kinds.PODS.one(name, namespace, "eviction")
+        path = api_resource.PODS.one(name, namespace, "eviction")
         request = f"evict Pod {namespace}/{name}"
         return bool(
-            await self._write("api.evict", "pods/eviction", request, "POST", path, _encode(body), repeat=Repeat.NEVER, gone=True)
+            await self._write(
+                "api.evict", "pods/eviction", request, "POST", path, _encode(body), repeat=RetryRule.NEVER, gone=True
+            )
         )
 
     async def _write(
@@ -305,7 +307,7 @@ class Client:
         path: str,
         body: bytes,
         content: str = JSON,
-        repeat: Repeat = Repeat.ALWAYS,
+        repeat: RetryRule = RetryRule.ALWAYS,
         *,
         gone: bool = False,
     ) -> bytes:
@@ -313,7 +315,7 @@ class Client:
 
         With `gone`, a missing object is a success; the response is empty then.
         """
-        with crash.reach(point, what):
+        with crash_point.reach(point, what):
             try:
                 return await self.connection.call(asked, method, path, body, content, repeat, self._permit)
             except errors.NotFound:
@@ -321,31 +323,31 @@ class Client:
                     raise
                 return b""
 
-    async def scale_of(self, resource: Resource[Any], name: str, namespace: str) -> Scale:
+    async def scale_of(self, resource: ApiResource[Any], name: str, namespace: str) -> ReplicaScale:
         """Return the desired and the actual number of replicas."""
         request = f"read the scale of {resource.named(name, namespace)}"
         answer = await self.connection.call(request, "GET", resource.one(name, namespace, "scale"))
         return self._read(request, _scale(resource), answer)
 
-    async def scale(self, resource: Resource[Any], name: str, namespace: str, replicas: int) -> Scale:
+    async def scale(self, resource: ApiResource[Any], name: str, namespace: str, replicas: int) -> ReplicaScale:
         """Set the desired number of replicas."""
         request = f"scale {resource.named(name, namespace)} to {replicas}"
         body = _encode([{"op": "replace", "path": "/spec/replicas", "value": replicas}])
         path = resource.one(name, namespace, "scale")
-        what = paths.part(resource, "scale")
+        what = api_path.part(resource, "scale")
         answer = await self._write("api.scale", what, request, "PATCH", path, body, JSON_PATCH)
         return self._read(request, _scale(resource), answer)
 
 
 @asynccontextmanager
-async def connect(target: Target, clock: Clock) -> AsyncIterator[Client]:
+async def connect(target: ClusterTarget, clock: Clock) -> AsyncIterator[ApiClient]:
     """Return a client of this cluster, for as long as the block lasts."""
-    async with Connection(target, clock) as connection:
-        yield Client(connection)
+    async with ApiConnection(target, clock) as connection:
+        yield ApiClient(connection)
 
 
-def _scale(resource: Resource[Any]) -> Resource[Scale]:
-    return Resource(Scale, resource.group, resource.version, resource.plural, resource.kind, resource.namespaced)
+def _scale(resource: ApiResource[Any]) -> ApiResource[ReplicaScale]:
+    return ApiResource(ReplicaScale, resource.group, resource.version, resource.plural, resource.kind, resource.namespaced)
 
 
 def _unreadable(asked: str, error: msgspec.DecodeError) -> errors.ApiError:

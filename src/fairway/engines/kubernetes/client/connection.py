@@ -16,10 +16,10 @@ from enum import Enum
 import aiohttp
 import yarl
 
-from fairway.app.ports import Clock
+from fairway.app.port.port import Clock
 from fairway.engines.kubernetes.client import errors
-from fairway.engines.kubernetes.client.identity import Identity
-from fairway.engines.kubernetes.client.target import Target
+from fairway.engines.kubernetes.client.cluster_target import ClusterTarget
+from fairway.engines.kubernetes.client.identity import ClientCredentials
 from fairway.version import VERSION
 
 Chance = Callable[[], float]
@@ -42,7 +42,7 @@ _TRIES = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 
 
-class Repeat(Enum):
+class RetryRule(Enum):
     """When a call may be sent again."""
 
     ALWAYS = "twice is once: also when nobody knows whether it was done"
@@ -50,18 +50,18 @@ class Repeat(Enum):
     NEVER = "not at all"
 
 
-class Connection:
+class ApiConnection:
     """Connections to one API server. Open it with `async with`."""
 
-    def __init__(self, target: Target, clock: Clock, chance: Chance | None = None) -> None:
+    def __init__(self, target: ClusterTarget, clock: Clock, chance: Chance | None = None) -> None:
         self.target = target
         self.clock = clock
         self.chance = chance or _chance
-        self.identity = Identity(target, clock)
+        self.identity = ClientCredentials(target, clock)
         self._agent = {"User-Agent": f"fairway/{VERSION}", "Accept": JSON}
         self._sessions: list[aiohttp.ClientSession] = []
 
-    async def __aenter__(self) -> Connection:
+    async def __aenter__(self) -> ApiConnection:
         await self.identity.refresh()
         whole = aiohttp.ClientTimeout(total=CALL_LIMIT, sock_connect=CONNECT_LIMIT)
         for limit, timeout in ((IN_FLIGHT, whole), (0, aiohttp.ClientTimeout(sock_connect=CONNECT_LIMIT))):
@@ -88,7 +88,7 @@ class Connection:
         path: str,
         body: bytes | None = None,
         content: str = JSON,
-        repeat: Repeat = Repeat.ALWAYS,
+        repeat: RetryRule = RetryRule.ALWAYS,
         permit: Callable[[], bool] | None = None,
     ) -> bytes:
         """Send a request and return the body of a successful response. `asked` describes the request in error messages.
@@ -206,13 +206,13 @@ class Connection:
         return errors.unreachable(asked, self.target.server, why, unknown=not certain)
 
 
-def may_repeat(error: errors.ApiError, repeat: Repeat) -> bool:
+def may_repeat(error: errors.ApiError, repeat: RetryRule) -> bool:
     """Whether a call that failed with this error may be sent again."""
-    if repeat is Repeat.NEVER:
+    if repeat is RetryRule.NEVER:
         return False
     if isinstance(error, errors.TooManyRequests):
         return not error.disruption_budget
-    return isinstance(error, errors.Unavailable) and (repeat is Repeat.ALWAYS or not error.unknown)
+    return isinstance(error, errors.Unavailable) and (repeat is RetryRule.ALWAYS or not error.unknown)
 
 
 def pause(tries: int, retry_after: float, chance: float) -> float:

@@ -24,8 +24,8 @@ import msgspec
 from fairway.errors import (
     ConflictError,
     DeniedError,
+    DocumentMistake,
     FairwayError,
-    Mistake,
     NotFoundError,
     RefusedError,
     UnavailableError,
@@ -33,7 +33,7 @@ from fairway.errors import (
 )
 
 
-class Cause(msgspec.Struct, frozen=True, gc=False):
+class StatusCause(msgspec.Struct, frozen=True, gc=False):
     """A single mistake: its field and a message."""
 
     reason: str = ""
@@ -41,18 +41,18 @@ class Cause(msgspec.Struct, frozen=True, gc=False):
     field: str = ""
 
 
-class Details(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """The object that a status concerns."""
 
     name: str = ""
     group: str = ""
     kind: str = ""
     uid: str = ""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[StatusCause, ...] = ()
     retry_after_seconds: int = 0
 
 
-class Status(msgspec.Struct, frozen=True, gc=False):
+class ApiStatus(msgspec.Struct, frozen=True, gc=False):
     """A response of the API server that is no object."""
 
     kind: str = ""
@@ -60,7 +60,7 @@ class Status(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
     reason: str = ""
     code: int = 0
-    details: Details | None = None
+    details: StatusDetails | None = None
 
 
 class ApiError(FairwayError):
@@ -76,7 +76,7 @@ class ApiError(FairwayError):
         asked: str = "",
         http: int = 0,
         reason: str = "",
-        causes: tuple[Cause, ...] = (),
+        causes: tuple[StatusCause, ...] = (),
         retry_after: float = 0.0,
     ) -> None:
         super().__init__(message, fix=fix)
@@ -125,9 +125,9 @@ class Invalid(ApiError, RefusedError):
     code, exit_code, status = "invalid", UsageError.exit_code, 422
 
     @property
-    def mistakes(self) -> tuple[Mistake, ...]:
+    def mistakes(self) -> tuple[DocumentMistake, ...]:
         """What is wrong, by field."""
-        return tuple(Mistake(cause.message, path=cause.field) for cause in self.causes)
+        return tuple(DocumentMistake(cause.message, path=cause.field) for cause in self.causes)
 
 
 class BadRequest(ApiError, UsageError):
@@ -203,7 +203,7 @@ _FIXES: dict[type[ApiError], str] = {
     Unavailable: "check that the API server runs and that its address in the kubeconfig is right",
 }
 
-_status = msgspec.json.Decoder(Status)
+_status = msgspec.json.Decoder(ApiStatus)
 
 
 def failure(asked: str, http: int, body: bytes, retry_after: str = "") -> ApiError:
@@ -211,15 +211,15 @@ def failure(asked: str, http: int, body: bytes, retry_after: str = "") -> ApiErr
     try:
         status = _status.decode(body)
     except msgspec.DecodeError:  # from a proxy in between, not from the API server
-        status = Status(message=body[:500].decode(errors="replace").strip())
+        status = ApiStatus(message=body[:500].decode(errors="replace").strip())
     return from_status(asked, status, http, retry_after)
 
 
-def from_status(asked: str, said: Status, http: int = 0, retry_after: str = "") -> ApiError:
+def from_status(asked: str, said: ApiStatus, http: int = 0, retry_after: str = "") -> ApiError:
     """Return the exception for a status, also for one in the middle of a watch."""
     http = http or said.code
     kind = _BY_REASON.get(said.reason) or _BY_HTTP.get(http, ApiError)
-    details = said.details or Details()
+    details = said.details or StatusDetails()
     words = said.message or said.reason or "no reason is given"
     return kind(
         f"cannot {asked}: {words} (HTTP {http})" if http else f"cannot {asked}: {words}",

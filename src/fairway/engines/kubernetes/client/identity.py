@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairway.engines.kubernetes.client.target import ExecPlugin, Target
+from fairway.engines.kubernetes.client.cluster_target import ClusterTarget, ExecPlugin
 from fairway.errors import DeniedError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     # Every command that contacts a cluster imports this module, and that import would double its cost.
-    from fairway.app.ports import Clock
+    from fairway.app.port.port import Clock
 
 REREAD = 60.0
 """Seconds after which token and certificate files are read again: the kubelet renews them in place."""
@@ -28,10 +28,10 @@ _PLUGIN_LIMIT = 60.0
 """Timeout in seconds for a plug-in; it may open a browser, so it is generous."""
 
 
-class Identity:
+class ClientCredentials:
     """The credentials for the API server. `headers` and `tls` are the current ones; call `refresh` when `stale`."""
 
-    def __init__(self, target: Target, clock: Clock) -> None:
+    def __init__(self, target: ClusterTarget, clock: Clock) -> None:
         self._target = target
         self._clock = clock
         self._until = float("-inf")
@@ -142,7 +142,7 @@ def _text(file: Path) -> str:
         raise NotFoundError(message, fix="put a token there, or correct the kubeconfig") from error
 
 
-async def _ask(plugin: ExecPlugin, target: Target) -> Mapping[str, Any]:
+async def _ask(plugin: ExecPlugin, target: ClusterTarget) -> Mapping[str, Any]:
     """Run the plug-in and parse its output."""
     if plugin.interactive == "Always":
         message = f"the credential program {plugin.command!r} of context {target.context!r} needs a terminal"
@@ -173,7 +173,7 @@ async def _ask(plugin: ExecPlugin, target: Target) -> Mapping[str, Any]:
     return read_credential(printed, plugin, target.context)
 
 
-def _told(plugin: ExecPlugin, target: Target) -> dict[str, Any]:
+def _told(plugin: ExecPlugin, target: ClusterTarget) -> dict[str, Any]:
     spec: dict[str, Any] = {"interactive": False}
     if plugin.cluster_info:
         authority = base64.b64encode(target.authority.read()).decode()

@@ -10,17 +10,17 @@ from typing import Generic, cast
 
 import msgspec
 
-from fairway.engines.kubernetes.client import errors, paths
-from fairway.engines.kubernetes.client.api import Client, decoder
+from fairway.engines.kubernetes.client import api_path, errors
+from fairway.engines.kubernetes.client.api import ApiClient, decoder
+from fairway.engines.kubernetes.client.api_path import ApiResource
 from fairway.engines.kubernetes.client.connection import pause
-from fairway.engines.kubernetes.client.course import PATIENCE, SPAN, SPREAD, Ask, Course
-from fairway.engines.kubernetes.client.paths import Resource
-from fairway.engines.kubernetes.objects.meta import T, Thing
+from fairway.engines.kubernetes.client.watch_state import PATIENCE, SPAN, SPREAD, WatchRequest, WatchState
+from fairway.engines.kubernetes.objects.meta import KubernetesObject, T
 
 _INITIAL_END = "k8s.io/initial-events-end"
 
 
-class Happening(StrEnum):
+class WatchEventType(StrEnum):
     """The type of a change."""
 
     ADDED = "ADDED"
@@ -29,38 +29,38 @@ class Happening(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UndecodableObject:
     """An existing object that cannot be decoded. The others are followed all the same."""
 
-    head: Thing
+    head: KubernetesObject
     cause: str
     raw: bytes = b""
     """The object as it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
-class Whole(Generic[T]):
+class WatchSnapshot(Generic[T]):
     """All existing objects; objects that are not in it are deleted."""
 
     things: tuple[T, ...]
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UndecodableObject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class WatchChange(Generic[T]):
     """A change of an object; for a deletion, its last state."""
 
-    what: Happening
+    what: WatchEventType
     thing: T
 
 
-class _Event(msgspec.Struct, frozen=True, gc=False):
+class _WatchEvent(msgspec.Struct, frozen=True, gc=False):
     type: str
     object: msgspec.Raw
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class WatchScope:
     """A subset of a kind: in one namespace or in all, with these labels, with these fields."""
 
     namespace: str = ""
@@ -68,12 +68,12 @@ class Scope:
     fields: str = ""
 
 
-_event = msgspec.json.Decoder(_Event)
-_status = msgspec.json.Decoder(errors.Status)
-_thing = msgspec.json.Decoder(Thing)
+_event = msgspec.json.Decoder(_WatchEvent)
+_status = msgspec.json.Decoder(errors.ApiStatus)
+_thing = msgspec.json.Decoder(KubernetesObject)
 
 Trouble = Callable[[errors.ApiError], None]
-Found = Whole[T] | tuple[Change[T] | Unreadable, ...]
+Found = WatchSnapshot[T] | tuple[WatchChange[T] | UndecodableObject, ...]
 
 
 def refuse(error: errors.ApiError) -> None:
@@ -83,13 +83,13 @@ def refuse(error: errors.ApiError) -> None:
 
 
 async def follow(
-    client: Client, resource: Resource[T], scope: Scope = Scope(), trouble: Trouble = refuse
+    client: ApiClient, resource: ApiResource[T], scope: WatchScope = WatchScope(), trouble: Trouble = refuse
 ) -> AsyncIterator[Found[T]]:
-    """Yield first a `Whole`, then changes as they arrive; another `Whole` whenever changes may have been missed.
+    """Yield first a `WatchSnapshot`, then changes as they arrive; another `WatchSnapshot` whenever changes may have been missed.
 
     `trouble` is called with every failure that is retried; an exception that it raises ends the watch.
     """
-    course, connection = Course(), client.connection
+    course, connection = WatchState(), client.connection
     while True:
         any_result = False
         try:
@@ -107,22 +107,22 @@ async def follow(
             await asyncio.sleep(pause(course.failures, 0.0, connection.chance()))
 
 
-async def _ask(client: Client, resource: Resource[T], scope: Scope, course: Course) -> AsyncIterator[Found[T]]:
-    if course.ask is Ask.LIST:
-        unreadable: list[Unreadable] = []
+async def _ask(client: ApiClient, resource: ApiResource[T], scope: WatchScope, course: WatchState) -> AsyncIterator[Found[T]]:
+    if course.ask is WatchRequest.LIST:
+        unreadable: list[UndecodableObject] = []
         listed = await client.list(
             resource,
             scope.namespace,
             labels=scope.labels,
             fields=scope.fields,
-            unreadable=lambda item, cause: unreadable.append(Unreadable(_thing.decode(item), cause, bytes(item))),
+            unreadable=lambda item, cause: unreadable.append(UndecodableObject(_thing.decode(item), cause, bytes(item))),
         )
         course.reached(listed.resource_version)
-        yield Whole(listed.items, tuple(unreadable))
+        yield WatchSnapshot(listed.items, tuple(unreadable))
     seconds = SPAN + SPREAD * client.connection.chance()
     path = resource.collection(scope.namespace) + _query(scope, course, int(seconds))
     request = f"watch {resource.plural}"
-    reading = _Reading(resource, course, request)
+    reading = _WatchDecoder(resource, course, request)
     async with client.connection.stream(request, path, silence=seconds + PATIENCE) as body:
         rest = b""
         while chunk := await body.readany():
@@ -131,9 +131,9 @@ async def _ask(client: Client, resource: Resource[T], scope: Scope, course: Cour
                 yield result
 
 
-def _query(scope: Scope, course: Course, seconds: int) -> str:
-    begin = course.ask is Ask.WATCH_LIST
-    return paths.query(
+def _query(scope: WatchScope, course: WatchState, seconds: int) -> str:
+    begin = course.ask is WatchRequest.WATCH_LIST
+    return api_path.query(
         watch=True,
         allowWatchBookmarks=True,
         labelSelector=scope.labels,
@@ -145,20 +145,20 @@ def _query(scope: Scope, course: Course, seconds: int) -> str:
     )
 
 
-class _Reading(Generic[T]):
+class _WatchDecoder(Generic[T]):
     """Decodes the lines of a watch."""
 
-    def __init__(self, resource: Resource[T], course: Course, asked: str) -> None:
+    def __init__(self, resource: ApiResource[T], course: WatchState, asked: str) -> None:
         self._decode = decoder(resource.model).decode
         self._course = course
         self._asked = asked
-        self._initial: list[T] | None = [] if course.ask is Ask.WATCH_LIST else None
-        self._unreadable: list[Unreadable] = []
+        self._initial: list[T] | None = [] if course.ask is WatchRequest.WATCH_LIST else None
+        self._unreadable: list[UndecodableObject] = []
 
     def take(self, lines: list[bytes]) -> list[Found[T]]:
         """Return the results of these lines, in order."""
         results: list[Found[T]] = []
-        changes: list[Change[T] | Unreadable] = []
+        changes: list[WatchChange[T] | UndecodableObject] = []
         try:
             for line in lines:
                 whole = self._line(line, changes) if line else None
@@ -169,7 +169,7 @@ class _Reading(Generic[T]):
             raise errors.ApiError(message, asked=self._asked) from error
         return [*results, tuple(changes)] if changes else results
 
-    def _line(self, line: bytes, changes: list[Change[T] | Unreadable]) -> Whole[T] | None:
+    def _line(self, line: bytes, changes: list[WatchChange[T] | UndecodableObject]) -> WatchSnapshot[T] | None:
         event = _event.decode(line)
         if event.type == "BOOKMARK":
             return self._bookmark(_thing.decode(event.object))
@@ -178,30 +178,32 @@ class _Reading(Generic[T]):
         try:
             thing = self._decode(event.object)
         except msgspec.ValidationError as error:
-            self._note_unreadable(Unreadable(_thing.decode(event.object), str(error), bytes(event.object)), event.type, changes)
+            self._note_unreadable(
+                UndecodableObject(_thing.decode(event.object), str(error), bytes(event.object)), event.type, changes
+            )
             return None
         if self._initial is not None:
             self._initial.append(thing)
             return None
-        changes.append(Change(Happening(event.type), thing))
+        changes.append(WatchChange(WatchEventType(event.type), thing))
         self._course.reached(thing.metadata.resource_version)
         return None
 
-    def _note_unreadable(self, found: Unreadable, what: str, changes: list[Change[T] | Unreadable]) -> None:
+    def _note_unreadable(self, found: UndecodableObject, what: str, changes: list[WatchChange[T] | UndecodableObject]) -> None:
         if self._initial is not None:
             self._unreadable.append(found)
             return
         self._course.reached(found.head.metadata.resource_version)
         # Of a deleted object only the name matters.
-        gone = what == Happening.DELETED
-        changes.append(Change(Happening.DELETED, cast("T", found.head)) if gone else found)
+        gone = what == WatchEventType.DELETED
+        changes.append(WatchChange(WatchEventType.DELETED, cast("T", found.head)) if gone else found)
 
-    def _bookmark(self, mark: Thing) -> Whole[T] | None:
+    def _bookmark(self, mark: KubernetesObject) -> WatchSnapshot[T] | None:
         if self._initial is None:
             self._course.reached(mark.metadata.resource_version)
             return None
         if mark.metadata.annotations.get(_INITIAL_END) != "true":
             return None
-        whole, self._initial = Whole(tuple(self._initial), tuple(self._unreadable)), None
+        whole, self._initial = WatchSnapshot(tuple(self._initial), tuple(self._unreadable)), None
         self._course.reached(mark.metadata.resource_version)
         return whole

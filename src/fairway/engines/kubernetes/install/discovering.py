@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairway.engines.kubernetes.client import kinds
-from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.neighbours import Neighbours, found
+from fairway.engines.kubernetes.client import api_resource
+from fairway.engines.kubernetes.client.api import ApiClient
+from fairway.engines.kubernetes.cluster_component import ClusterComponents, found
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ClusterFindings:
     """The findings about a cluster."""
 
-    neighbours: Neighbours = Neighbours()
+    neighbours: ClusterComponents = ClusterComponents()
     makes_volumes: bool = True
     """Whether a claim without a storage class gets a volume."""
 
 
-async def discover(client: Client) -> Ground:
+async def discover(client: ApiClient) -> ClusterFindings:
     """Examine the cluster."""
     listed = await client.plain("/apis")
     groups = {group["name"] for group in listed.get("groups", ())}
-    classes = await client.list(kinds.STORAGE_CLASSES)
+    classes = await client.list(api_resource.STORAGE_CLASSES)
     default = any(item.metadata.annotations.get(DEFAULT_CLASS) == "true" for item in classes.items)
-    return Ground(found(groups), default)
+    return ClusterFindings(found(groups), default)

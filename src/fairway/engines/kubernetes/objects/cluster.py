@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fairway.engines.kubernetes.objects.meta import ObjectReference, Part, Thing
+from fairway.engines.kubernetes.objects.meta import KubernetesObject, ObjectPart, ObjectReference
 
 
-class LeaseSpec(Part, frozen=True):
+class LeaseSpec(ObjectPart, frozen=True):
     """The holder of a lease, since when it holds it, and how long the lease is valid without a renewal."""
 
     holder_identity: str | None = None
@@ -15,20 +15,20 @@ class LeaseSpec(Part, frozen=True):
     lease_transitions: int | None = None
 
 
-class Lease(Thing, frozen=True):
+class KubernetesLease(KubernetesObject, frozen=True):
     """A lease."""
 
     spec: LeaseSpec = LeaseSpec()
 
 
-class EventSeries(Part, frozen=True):
+class EventSeries(ObjectPart, frozen=True):
     """How often the same event occurred."""
 
     count: int = 1
     last_observed_time: str | None = None
 
 
-class Event(Thing, frozen=True):
+class KubernetesEvent(KubernetesObject, frozen=True):
     """An event about an object, written for users (`events.k8s.io/v1`)."""
 
     regarding: ObjectReference = ObjectReference()
@@ -41,19 +41,19 @@ class Event(Thing, frozen=True):
     series: EventSeries | None = None
 
 
-class NamespaceStatus(Part, frozen=True):
+class NamespaceStatus(ObjectPart, frozen=True):
     """Whether the namespace is active or being deleted."""
 
     phase: str = ""
 
 
-class Namespace(Thing, frozen=True):
+class Namespace(KubernetesObject, frozen=True):
     """A namespace."""
 
     status: NamespaceStatus = NamespaceStatus()
 
 
-class PriorityClass(Thing, frozen=True):
+class PriorityClass(KubernetesObject, frozen=True):
     """A priority by name."""
 
     value: int = 0
@@ -61,13 +61,13 @@ class PriorityClass(Thing, frozen=True):
     preemption_policy: str = "PreemptLowerPriority"
 
 
-class ConfigMap(Thing, frozen=True):
+class ConfigMap(KubernetesObject, frozen=True):
     """Small texts by name."""
 
     data: dict[str, str] = {}
 
 
-class Secret(Thing, frozen=True):
+class KubernetesSecret(KubernetesObject, frozen=True):
     """Small secrets by name; the values are base64."""
 
     type: str = "Opaque"

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from fairway.engines.kubernetes.objects.meta import Condition, Part, Thing, condition
+from fairway.engines.kubernetes.objects.meta import KubernetesObject, ObjectCondition, ObjectPart, condition
 
 
-class Custom(Thing, frozen=True):
+class CustomObject(KubernetesObject, frozen=True):
     """An object of our kinds: the undecoded spec, for the models of `fairway.spec`; the status as plain data."""
 
     api_version: str = ""
@@ -27,7 +27,7 @@ class Custom(Thing, frozen=True):
         return data
 
 
-class Gpu(Part, frozen=True):
+class GpuEntry(ObjectPart, frozen=True):
     """One GPU of a node."""
 
     uuid: str
@@ -40,7 +40,7 @@ class Gpu(Part, frozen=True):
     reason: str = ""
 
 
-class GpuNodeSpec(Part, frozen=True):
+class GpuNodeSpec(ObjectPart, frozen=True):
     """The settings of an administrator for a node's GPUs."""
 
     managed: bool = False
@@ -49,10 +49,10 @@ class GpuNodeSpec(Part, frozen=True):
     exclude: tuple[str, ...] = ()
 
 
-class GpuNodeStatus(Part, frozen=True):
+class GpuNodeStatus(ObjectPart, frozen=True):
     """The state of a node's GPUs, as reported by its agent."""
 
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[GpuEntry, ...] = ()
     driver: str = ""
     handed_out_by: str = ""
     endpoint: str = ""
@@ -61,23 +61,23 @@ class GpuNodeStatus(Part, frozen=True):
     """What the agent fails at, each with its cause."""
 
 
-class GpuNode(Thing, frozen=True):
+class GpuNode(KubernetesObject, frozen=True):
     """The GPUs of the node of the same name."""
 
     spec: GpuNodeSpec = GpuNodeSpec()
     status: GpuNodeStatus = GpuNodeStatus()
 
 
-class DefinitionStatus(Part, frozen=True):
+class CustomResourceDefinitionStatus(ObjectPart, frozen=True):
     """Whether the API server serves the kind."""
 
-    conditions: tuple[Condition, ...] | None = None
+    conditions: tuple[ObjectCondition, ...] | None = None
 
 
-class Definition(Thing, frozen=True):
+class CustomResourceDefinition(KubernetesObject, frozen=True):
     """A CustomResourceDefinition."""
 
-    status: DefinitionStatus = DefinitionStatus()
+    status: CustomResourceDefinitionStatus = CustomResourceDefinitionStatus()
 
     @property
     def established(self) -> bool:

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import msgspec
 
 
-class Part(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
+class ObjectPart(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
     """A part of an object; field names are converted to the API's camelCase."""
 
 
-class OwnerReference(Part, frozen=True):
+class OwnerReference(ObjectPart, frozen=True):
     """The owner of an object; when the owner is deleted, the object is deleted."""
 
     kind: str = ""
@@ -21,7 +21,7 @@ class OwnerReference(Part, frozen=True):
     controller: bool = False
 
 
-class Metadata(Part, frozen=True):
+class ObjectMetadata(ObjectPart, frozen=True):
     """Identity, labels and life cycle of an object."""
 
     name: str = ""
@@ -38,27 +38,27 @@ class Metadata(Part, frozen=True):
     finalizers: tuple[str, ...] = ()
 
 
-class Thing(Part, frozen=True):
+class KubernetesObject(ObjectPart, frozen=True):
     """Any object, with its metadata only."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMetadata = ObjectMetadata()
 
 
-T = TypeVar("T", bound=Thing)
+T = TypeVar("T", bound=KubernetesObject)
 
 
-def key_of(thing: Thing) -> str:
+def key_of(thing: KubernetesObject) -> str:
     """Return `NAMESPACE/NAME`, or the name alone where there is no namespace: unique within a kind."""
     metadata = thing.metadata
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
-def owner_of(thing: Thing) -> OwnerReference | None:
+def owner_of(thing: KubernetesObject) -> OwnerReference | None:
     """Return the owner that controls the object; there is one at most."""
     return next((owner for owner in thing.metadata.owner_references if owner.controller), None)
 
 
-class ObjectReference(Part, frozen=True):
+class ObjectReference(ObjectPart, frozen=True):
     """A reference to another object."""
 
     api_version: str = ""
@@ -68,7 +68,7 @@ class ObjectReference(Part, frozen=True):
     uid: str = ""
 
 
-class Condition(Part, frozen=True):
+class ObjectCondition(ObjectPart, frozen=True):
     """A condition that is true, false or unknown; since when, and why."""
 
     type: str
@@ -79,7 +79,7 @@ class Condition(Part, frozen=True):
     observed_generation: int = 0
 
 
-def condition(conditions: tuple[Condition, ...], type_: str) -> Condition | None:
+def condition(conditions: tuple[ObjectCondition, ...], type_: str) -> ObjectCondition | None:
     """Return the condition of this type, if it is present."""
     return next((item for item in conditions if item.type == type_), None)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from fairway.engines.kubernetes.objects.meta import Condition, Part, Thing
+from fairway.engines.kubernetes.objects.meta import KubernetesObject, ObjectCondition, ObjectPart
 
 
-class Taint(Part, frozen=True):
+class NodeTaint(ObjectPart, frozen=True):
     """A taint, which repels pods that do not tolerate it."""
 
     key: str
@@ -15,31 +15,31 @@ class Taint(Part, frozen=True):
     effect: str = ""
 
 
-class NodeSpec(Part, frozen=True):
+class NodeSpec(ObjectPart, frozen=True):
     """The desired state of a node."""
 
     unschedulable: bool = False
-    taints: tuple[Taint, ...] = ()
+    taints: tuple[NodeTaint, ...] = ()
     provider_id: str = msgspec.field(name="providerID", default="")
 
 
-class Address(Part, frozen=True):
+class NodeAddress(ObjectPart, frozen=True):
     """An address of a node."""
 
     type: str
     address: str
 
 
-class NodeStatus(Part, frozen=True):
+class NodeStatus(ObjectPart, frozen=True):
     """The actual state of a node."""
 
     capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}
-    conditions: tuple[Condition, ...] = ()
-    addresses: tuple[Address, ...] = ()
+    conditions: tuple[ObjectCondition, ...] = ()
+    addresses: tuple[NodeAddress, ...] = ()
 
 
-class Node(Thing, frozen=True):
+class KubernetesNode(KubernetesObject, frozen=True):
     """A node."""
 
     spec: NodeSpec = NodeSpec()

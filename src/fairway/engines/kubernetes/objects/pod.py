@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from fairway.engines.kubernetes.objects.meta import Condition, Part, Thing
-from fairway.engines.kubernetes.objects.selecting import LabelSelector, NodeSelector, NodeSelectorTerm, ResourceNeeds
+from fairway.engines.kubernetes.objects.meta import KubernetesObject, ObjectCondition, ObjectPart
+from fairway.engines.kubernetes.objects.selector import LabelSelector, NodeSelector, NodeSelectorTerm, ResourceRequirements
 
 
-class ContainerPort(Part, frozen=True):
+class ContainerPort(ObjectPart, frozen=True):
     """A port of a container; on the node's address, too, when `host_port` is not 0."""
 
     container_port: int = 0
@@ -20,18 +20,18 @@ class ContainerPort(Part, frozen=True):
     name: str = ""
 
 
-class Container(Part, frozen=True):
+class Container(ObjectPart, frozen=True):
     """The fields of a container that a scheduler needs."""
 
     name: str
     image: str = ""
-    resources: ResourceNeeds = ResourceNeeds()
+    resources: ResourceRequirements = ResourceRequirements()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str | None = None
     """`Always` makes an init container a sidecar."""
 
 
-class Toleration(Part, frozen=True):
+class Toleration(ObjectPart, frozen=True):
     """A taint that the pod tolerates."""
 
     key: str = ""
@@ -41,21 +41,23 @@ class Toleration(Part, frozen=True):
     toleration_seconds: int | None = None
 
 
-class PreferredNodes(Part, frozen=True):
+class PreferredSchedulingTerm(ObjectPart, frozen=True):
     """A preference, and its weight."""
 
     weight: int
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
-class NodeAffinity(Part, frozen=True):
+class NodeAffinity(ObjectPart, frozen=True):
     """Nodes that a pod requires or prefers."""
 
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
-    preferred: tuple[PreferredNodes, ...] = msgspec.field(name="preferredDuringSchedulingIgnoredDuringExecution", default=())
+    preferred: tuple[PreferredSchedulingTerm, ...] = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=()
+    )
 
 
-class PodAffinityTerm(Part, frozen=True):
+class PodAffinityTerm(ObjectPart, frozen=True):
     """A set of pods, and the topology domain in which they must (or must not) be."""
 
     topology_key: str = ""
@@ -64,13 +66,13 @@ class PodAffinityTerm(Part, frozen=True):
     namespace_selector: LabelSelector | None = None
 
 
-class PodAffinity(Part, frozen=True):
+class PodAffinity(ObjectPart, frozen=True):
     """Pods near which a pod must, or must not, be placed. Preferences only affect scores; they are not read."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=())
 
 
-class Affinity(Part, frozen=True):
+class Affinity(ObjectPart, frozen=True):
     """Affinity to nodes and to other pods."""
 
     node_affinity: NodeAffinity | None = None
@@ -78,7 +80,7 @@ class Affinity(Part, frozen=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class TopologySpread(Part, frozen=True):
+class TopologySpreadConstraint(ObjectPart, frozen=True):
     """How evenly pods must be spread over topology domains."""
 
     max_skew: int = 1
@@ -91,13 +93,13 @@ class TopologySpread(Part, frozen=True):
     match_label_keys: tuple[str, ...] = ()
 
 
-class ClaimSource(Part, frozen=True):
+class ClaimSource(ObjectPart, frozen=True):
     """A volume from a claim."""
 
     claim_name: str
 
 
-class Volume(Part, frozen=True):
+class PodVolume(ObjectPart, frozen=True):
     """A volume of a pod; only volumes of claims restrict its placement."""
 
     name: str = ""
@@ -105,13 +107,13 @@ class Volume(Part, frozen=True):
     ephemeral: dict[str, Any] | None = None
 
 
-class Gate(Part, frozen=True):
+class SchedulingGate(ObjectPart, frozen=True):
     """A scheduling gate: the pod is not scheduled until its owner removes it."""
 
     name: str
 
 
-class PodSpec(Part, frozen=True):
+class PodSpec(ObjectPart, frozen=True):
     """The desired state of a pod."""
 
     containers: tuple[Container, ...] = ()
@@ -124,11 +126,11 @@ class PodSpec(Part, frozen=True):
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
-    topology_spread_constraints: tuple[TopologySpread, ...] = ()
-    scheduling_gates: tuple[Gate, ...] = ()
-    volumes: tuple[Volume, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
     overhead: dict[str, str] = {}
-    resources: ResourceNeeds | None = None
+    resources: ResourceRequirements | None = None
     resource_claims: tuple[dict[str, Any], ...] = ()
     host_network: bool = False
     termination_grace_period_seconds: int | None = None
@@ -137,7 +139,7 @@ class PodSpec(Part, frozen=True):
     subdomain: str = ""
 
 
-class Terminated(Part, frozen=True):
+class ContainerTerminated(ObjectPart, frozen=True):
     """How a container ended."""
 
     exit_code: int = 0
@@ -148,28 +150,28 @@ class Terminated(Part, frozen=True):
     finished_at: str | None = None
 
 
-class Running(Part, frozen=True):
+class ContainerRunning(ObjectPart, frozen=True):
     """Since when a container runs."""
 
     started_at: str | None = None
 
 
-class Waiting(Part, frozen=True):
+class ContainerWaiting(ObjectPart, frozen=True):
     """Why a container does not run yet."""
 
     reason: str = ""
     message: str = ""
 
 
-class ContainerState(Part, frozen=True):
+class ContainerState(ObjectPart, frozen=True):
     """One of three states."""
 
-    waiting: Waiting | None = None
-    running: Running | None = None
-    terminated: Terminated | None = None
+    waiting: ContainerWaiting | None = None
+    running: ContainerRunning | None = None
+    terminated: ContainerTerminated | None = None
 
 
-class ContainerStatus(Part, frozen=True):
+class ContainerStatus(ObjectPart, frozen=True):
     """The actual state of a container."""
 
     name: str
@@ -179,16 +181,16 @@ class ContainerStatus(Part, frozen=True):
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
     allocated_resources: dict[str, str] = {}
-    resources: ResourceNeeds | None = None
+    resources: ResourceRequirements | None = None
 
 
-class PodStatus(Part, frozen=True):
+class PodStatus(ObjectPart, frozen=True):
     """The actual state of a pod."""
 
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ObjectCondition, ...] = ()
     nominated_node_name: str = ""
     pod_ip: str = msgspec.field(name="podIP", default="")
     host_ip: str = msgspec.field(name="hostIP", default="")
@@ -197,7 +199,7 @@ class PodStatus(Part, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(Thing, frozen=True):
+class Pod(KubernetesObject, frozen=True):
     """A pod."""
 
     spec: PodSpec = PodSpec()

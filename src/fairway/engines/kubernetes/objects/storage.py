@@ -2,80 +2,80 @@
 
 from __future__ import annotations
 
-from fairway.engines.kubernetes.objects.meta import ObjectReference, Part, Thing
-from fairway.engines.kubernetes.objects.selecting import LabelSelector, NodeSelector, ResourceNeeds
+from fairway.engines.kubernetes.objects.meta import KubernetesObject, ObjectPart, ObjectReference
+from fairway.engines.kubernetes.objects.selector import LabelSelector, NodeSelector, ResourceRequirements
 
 
-class ClaimSpec(Part, frozen=True):
+class PersistentVolumeClaimSpec(ObjectPart, frozen=True):
     """The storage that a claim requests."""
 
     access_modes: tuple[str, ...] = ()
     storage_class_name: str | None = None
     volume_name: str = ""
     volume_mode: str = "Filesystem"
-    resources: ResourceNeeds = ResourceNeeds()
+    resources: ResourceRequirements = ResourceRequirements()
     selector: LabelSelector | None = None
 
 
-class ClaimStatus(Part, frozen=True):
+class PersistentVolumeClaimStatus(ObjectPart, frozen=True):
     """Whether the claim is bound to a volume."""
 
     phase: str = ""
 
 
-class Claim(Thing, frozen=True):
+class PersistentVolumeClaim(KubernetesObject, frozen=True):
     """A PersistentVolumeClaim."""
 
-    spec: ClaimSpec = ClaimSpec()
-    status: ClaimStatus = ClaimStatus()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
 
-class VolumeNodeAffinity(Part, frozen=True):
+class VolumeNodeAffinity(ObjectPart, frozen=True):
     """The nodes from which a volume can be reached."""
 
     required: NodeSelector | None = None
 
 
-class CsiSource(Part, frozen=True):
+class CsiVolumeSource(ObjectPart, frozen=True):
     """The driver behind a volume."""
 
     driver: str = ""
     volume_handle: str = ""
 
 
-class PersistentVolumeSpec(Part, frozen=True):
+class PersistentVolumeSpec(ObjectPart, frozen=True):
     """The properties of a volume."""
 
     capacity: dict[str, str] = {}
     storage_class_name: str = ""
     node_affinity: VolumeNodeAffinity | None = None
     claim_ref: ObjectReference | None = None
-    csi: CsiSource | None = None
+    csi: CsiVolumeSource | None = None
     access_modes: tuple[str, ...] = ()
     volume_mode: str = "Filesystem"
 
 
-class PersistentVolume(Thing, frozen=True):
+class PersistentVolume(KubernetesObject, frozen=True):
     """A volume."""
 
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
-    status: ClaimStatus = ClaimStatus()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
 
-class TopologyRule(Part, frozen=True):
+class TopologyRule(ObjectPart, frozen=True):
     """A node label, and its allowed values."""
 
     key: str
     values: tuple[str, ...] = ()
 
 
-class TopologyTerm(Part, frozen=True):
+class TopologyTerm(ObjectPart, frozen=True):
     """Rules that must all be met."""
 
     match_label_expressions: tuple[TopologyRule, ...] = ()
 
 
-class StorageClass(Thing, frozen=True):
+class StorageClass(KubernetesObject, frozen=True):
     """How volumes are provisioned."""
 
     provisioner: str = ""
@@ -83,27 +83,27 @@ class StorageClass(Thing, frozen=True):
     allowed_topologies: tuple[TopologyTerm, ...] = ()
 
 
-class AttachLimit(Part, frozen=True):
+class VolumeAttachLimit(ObjectPart, frozen=True):
     """How many volumes of a driver can be attached to a node."""
 
     count: int | None = None
 
 
-class NodeDriver(Part, frozen=True):
+class CsiNodeDriver(ObjectPart, frozen=True):
     """A driver of volumes on a node."""
 
     name: str
-    allocatable: AttachLimit | None = None
+    allocatable: VolumeAttachLimit | None = None
 
 
-class NodeDrivers(Part, frozen=True):
+class CsiNodeSpec(ObjectPart, frozen=True):
     """All drivers of a node."""
 
-    drivers: tuple[NodeDriver, ...] | None = None
+    drivers: tuple[CsiNodeDriver, ...] | None = None
     """A kubelet writes null where there are none."""
 
 
-class CsiNode(Thing, frozen=True):
+class CsiNode(KubernetesObject, frozen=True):
     """The volume drivers of the node of the same name."""
 
-    spec: NodeDrivers = NodeDrivers()
+    spec: CsiNodeSpec = CsiNodeSpec()

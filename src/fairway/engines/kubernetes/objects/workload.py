@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from fairway.engines.kubernetes.objects.meta import Condition, Part, Thing
-from fairway.engines.kubernetes.objects.selecting import LabelSelector
+from fairway.engines.kubernetes.objects.meta import KubernetesObject, ObjectCondition, ObjectPart
+from fairway.engines.kubernetes.objects.selector import LabelSelector
 
 
-class DeploymentSpec(Part, frozen=True):
+class DeploymentSpec(ObjectPart, frozen=True):
     """The desired number of pods."""
 
     replicas: int | None = None
@@ -16,7 +16,7 @@ class DeploymentSpec(Part, frozen=True):
     paused: bool = False
 
 
-class DeploymentStatus(Part, frozen=True):
+class DeploymentStatus(ObjectPart, frozen=True):
     """The actual number of pods."""
 
     observed_generation: int = 0
@@ -24,17 +24,17 @@ class DeploymentStatus(Part, frozen=True):
     updated_replicas: int = 0
     ready_replicas: int = 0
     available_replicas: int = 0
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ObjectCondition, ...] = ()
 
 
-class Deployment(Thing, frozen=True):
+class Deployment(KubernetesObject, frozen=True):
     """A deployment."""
 
     spec: DeploymentSpec = DeploymentSpec()
     status: DeploymentStatus = DeploymentStatus()
 
 
-class ServicePort(Part, frozen=True):
+class KubernetesServicePort(ObjectPart, frozen=True):
     """A port of a service."""
 
     port: int
@@ -43,36 +43,36 @@ class ServicePort(Part, frozen=True):
     protocol: str = "TCP"
 
 
-class ServiceSpec(Part, frozen=True):
+class KubernetesServiceSpec(ObjectPart, frozen=True):
     """How pods are reached under one name."""
 
     type: str = "ClusterIP"
     cluster_ip: str = msgspec.field(name="clusterIP", default="")
     selector: dict[str, str] = {}
-    ports: tuple[ServicePort, ...] = ()
+    ports: tuple[KubernetesServicePort, ...] = ()
 
 
-class Service(Thing, frozen=True):
+class KubernetesService(KubernetesObject, frozen=True):
     """A service."""
 
-    spec: ServiceSpec = ServiceSpec()
+    spec: KubernetesServiceSpec = KubernetesServiceSpec()
 
 
-class ScaleSpec(Part, frozen=True):
+class ReplicaScaleSpec(ObjectPart, frozen=True):
     """The desired number of replicas."""
 
     replicas: int = 0
 
 
-class ScaleStatus(Part, frozen=True):
+class ReplicaScaleStatus(ObjectPart, frozen=True):
     """The actual number of replicas."""
 
     replicas: int = 0
     selector: str = ""
 
 
-class Scale(Thing, frozen=True):
+class ReplicaScale(KubernetesObject, frozen=True):
     """The `/scale` of any resource that has one."""
 
-    spec: ScaleSpec = ScaleSpec()
-    status: ScaleStatus = ScaleStatus()
+    spec: ReplicaScaleSpec = ReplicaScaleSpec()
+    status: ReplicaScaleStatus = ReplicaScaleStatus()

@@ -11,27 +11,29 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
-from fairway.app.ports import LogChunk, LogQuery, Observation, TaskInside, TaskUsage
-from fairway.engines.kubernetes import causes, marks
-from fairway.engines.kubernetes.client import errors, kinds
-from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.app.port.port import LogChunk, LogQuery, Observation, TaskSite, TaskUsage
+from fairway.engines.kubernetes import annotation, pod_cause
+from fairway.engines.kubernetes.client import api_resource, errors
+from fairway.engines.kubernetes.client.api import ApiClient
+from fairway.engines.kubernetes.client.informer import Informer
 from fairway.engines.kubernetes.objects import GpuNode, Pod
-from fairway.engines.kubernetes.objects import Node as NodeObject
-from fairway.engines.kubernetes.operator import naming, observe, pod_usage
-from fairway.engines.kubernetes.operator.cluster_nodes import is_ready, node_of
-from fairway.engines.kubernetes.operator.following import Following
-from fairway.engines.kubernetes.operator.gangs import Gangs
-from fairway.engines.kubernetes.operator.keeping import Keeping, by_task
-from fairway.engines.kubernetes.operator.outside import Outside
-from fairway.engines.kubernetes.operator.strays import Strays
-from fairway.engines.kubernetes.operator.stuck import Stuck
+from fairway.engines.kubernetes.objects import KubernetesNode as NodeObject
+from fairway.engines.kubernetes.operator.gang import GangCreator
+from fairway.engines.kubernetes.operator.log.archive import LogArchive, by_task
+from fairway.engines.kubernetes.operator.log.follower import LogFollowers
+from fairway.engines.kubernetes.operator.node import is_ready, node_of
+from fairway.engines.kubernetes.operator.pod import name as pod_name
+from fairway.engines.kubernetes.operator.pod import report as pod_report
+from fairway.engines.kubernetes.operator.pod import usage as pod_usage
+from fairway.engines.kubernetes.operator.pod.start_diagnosis import PodStartDiagnosis
+from fairway.engines.kubernetes.operator.pod.stray import StrayPods
+from fairway.engines.kubernetes.operator.queueing_system import QueueingSystemClient
 from fairway.errors import ConflictError, FairwayError, RefusedError
 from fairway.plan.action import Action, BindGang, CreateTask, EvictTask, ForgetJob, ForgetLogs, NudgeTask
-from fairway.state.job import Job, JobKey
-from fairway.state.node import Node
+from fairway.state.job import JobKey, JobState
+from fairway.state.node import ClusterNode
 from fairway.state.phase import TaskPhase
-from fairway.state.task import Exit, TaskKey, TaskReport
+from fairway.state.task import TaskExit, TaskKey, TaskReport
 
 log = logging.getLogger("fairway.operator")
 
@@ -47,7 +49,7 @@ TRUSTED = 30.0
 
 def by_run(pod: Pod) -> tuple[str, ...]:
     """Return the run under which a pod is indexed; empty when the pod is not ours."""
-    run = pod.metadata.labels.get(marks.RUN)
+    run = pod.metadata.labels.get(annotation.RUN)
     return (f"{pod.metadata.namespace}/{run}",) if run is not None else ()
 
 
@@ -56,13 +58,13 @@ class KubernetesEngine:
 
     def __init__(
         self,
-        client: Client,
-        pods: Mirror[Pod],
-        nodes: Mirror[NodeObject],
-        gangs: Gangs,
-        keeping: Keeping,
+        client: ApiClient,
+        pods: Informer[Pod],
+        nodes: Informer[NodeObject],
+        gangs: GangCreator,
+        keeping: LogArchive,
         owner: Callable[[JobKey], dict[str, object] | None],
-        gpu_nodes: Mirror[GpuNode] | None = None,
+        gpu_nodes: Informer[GpuNode] | None = None,
     ) -> None:
         self._client = client
         self._pods = pods
@@ -72,10 +74,10 @@ class KubernetesEngine:
         self._keeping = keeping
         self._owner = owner
         self._gpu_nodes = gpu_nodes
-        self._outside: Outside | None = None
-        self._stuck: Stuck | None = None
+        self._outside: QueueingSystemClient | None = None
+        self._stuck: PodStartDiagnosis | None = None
         self._wake: Callable[[], None] = lambda: None
-        self._strays = Strays()
+        self._strays = StrayPods()
         self._made: dict[str, tuple[Pod, float]] = {}
         """Created pods and the time of their creation, until the mirror shows them."""
         self._unready: dict[str, float] = {}
@@ -100,9 +102,9 @@ class KubernetesEngine:
         """Whether the record is complete for the run: pods of other runs are left alone."""
         self.forgetting: Callable[[JobKey], None] = lambda _key: None
         """Called before anything of a run is removed."""
-        self._following = Following(keeping, lambda run: pods.indexed(BY_RUN, str(run)))
+        self._following = LogFollowers(keeping, lambda run: pods.indexed(BY_RUN, str(run)))
 
-    def ask(self, outside: Outside, stuck: Stuck | None = None) -> None:
+    def ask(self, outside: QueueingSystemClient, stuck: PodStartDiagnosis | None = None) -> None:
         """Use an external queueing system: gangs are created for it, and its objects report why something waits."""
         self._outside = self._gangs.outside = outside
         self._stuck = stuck
@@ -118,7 +120,7 @@ class KubernetesEngine:
         self._pods.listen(self._changed)
         # A previous operator may have died between recording an end and releasing the pod: tasks that are not observed are
         # released.
-        keys = (naming.task_key(pod.metadata.namespace, pod.metadata.labels) for pod in self._pods)
+        keys = (pod_name.task_key(pod.metadata.namespace, pod.metadata.labels) for pod in self._pods)
         self._told_over = {key for key in keys if key is not None}
 
     async def close(self) -> None:
@@ -131,7 +133,7 @@ class KubernetesEngine:
         if now is None and before is not None:
             self._forgotten.discard(before.metadata.uid)
         elif now is not None and before is None:
-            self._strays.came(naming.task_key(now.metadata.namespace, now.metadata.labels), _steady())
+            self._strays.came(pod_name.task_key(now.metadata.namespace, now.metadata.labels), _steady())
         if self._made.pop(key, None) is not None or ours:
             self._wake()
 
@@ -147,7 +149,7 @@ class KubernetesEngine:
         since = self._unready.get(name)
         return name if name and since is not None and _steady() - since >= LOST_AFTER else ""
 
-    async def nodes(self) -> tuple[Node, ...]:
+    async def nodes(self) -> tuple[ClusterNode, ...]:
         """Return the nodes of the cluster with their total resources, whatever else uses them."""
         gpu_nodes = self._gpu_nodes
         result = (node_of(node, gpu_nodes.get(node.metadata.name) if gpu_nodes is not None else None) for node in self._nodes)
@@ -185,9 +187,9 @@ class KubernetesEngine:
 
     async def _create(self, action: CreateTask) -> TaskReport:
         key = action.task.key
-        too_long = naming.too_long(action.job)
+        too_long = pod_name.too_long(action.job)
         if too_long:
-            return TaskReport(key, TaskPhase.FAILED, exit=Exit(126), message=too_long)
+            return TaskReport(key, TaskPhase.FAILED, exit=TaskExit(126), message=too_long)
         try:
             await self._reach(action.job.key)
         except FairwayError as error:
@@ -213,9 +215,9 @@ class KubernetesEngine:
             pods = await self._gangs.make(action)
         except (errors.Unavailable, errors.TooManyRequests, errors.Forbidden, errors.Conflict) as error:
             # A quota, an admission rule, a restarting server: the obstacle may pass.
-            return [TaskReport(task.key, TaskPhase.PENDING, message=causes.refusal(str(error))) for task in action.tasks]
+            return [TaskReport(task.key, TaskPhase.PENDING, message=pod_cause.refusal(str(error))) for task in action.tasks]
         except FairwayError as error:
-            return [TaskReport(task.key, TaskPhase.FAILED, exit=Exit(126), message=str(error)) for task in action.tasks]
+            return [TaskReport(task.key, TaskPhase.FAILED, exit=TaskExit(126), message=str(error)) for task in action.tasks]
         for pod in pods:
             self._remember(pod)
         return [report for task in action.tasks if (report := self._report(task.key)) is not None]
@@ -232,14 +234,14 @@ class KubernetesEngine:
             return []
         name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
         try:
-            if marks.DELETED_FOR not in pod.metadata.annotations:
-                path = "/metadata/annotations/" + marks.DELETED_FOR.replace("/", "~1")
+            if annotation.DELETED_FOR not in pod.metadata.annotations:
+                path = "/metadata/annotations/" + annotation.DELETED_FOR.replace("/", "~1")
                 test = {"op": "test", "path": "/metadata/uid", "value": uid}
                 change = {"op": "add", "path": path, "value": action.reason}
-                await self._client.patch(kinds.PODS, name, namespace, [test, change])
+                await self._client.patch(api_resource.PODS, name, namespace, [test, change])
             # With 0 the object would be deleted before the processes end.
             grace = int(action.grace) + self._gangs.margin if action.grace else 1
-            await self._client.delete(kinds.PODS, name, namespace, uid=uid, grace=grace)
+            await self._client.delete(api_resource.PODS, name, namespace, uid=uid, grace=grace)
         except FairwayError as error:
             log.warning("could not end %s: %s; this is retried", action.key, error)
         return []
@@ -252,7 +254,7 @@ class KubernetesEngine:
     async def _forget(self, key: JobKey) -> None:
         self.forgetting(key)
         for pod in list(self._pods.indexed(BY_RUN, str(key))):
-            await self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=1)
+            await self._client.delete(api_resource.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=1)
             await self._keeping.let_go(pod)
             self._forgotten.add(pod.metadata.uid)
         await self._gangs.unreach(key)
@@ -271,7 +273,7 @@ class KubernetesEngine:
         return [*self._pods.indexed(BY_RUN, str(run)), *made]
 
     def _find(self, key: TaskKey) -> Pod | None:
-        name = f"{key.namespace}/{naming.pod_name(key)}"
+        name = f"{key.namespace}/{pod_name.pod_name(key)}"
         mirrored = self._pods.get(name)
         if mirrored is not None and mirrored.metadata.uid in self._forgotten:
             return None
@@ -290,8 +292,8 @@ class KubernetesEngine:
             return None
         lost = self._lost_node(pod) if not pod.over else ""
         if lost:
-            return TaskReport(key, TaskPhase.LOST, node=lost, exit=Exit(disrupted=f"its node {lost} was lost"))
-        report = observe.report(key, pod)
+            return TaskReport(key, TaskPhase.LOST, node=lost, exit=TaskExit(disrupted=f"its node {lost} was lost"))
+        report = pod_report.report(key, pod)
         message = self._outside.why(pod) if self._outside is not None and report.phase is TaskPhase.PLACED else ""
         message = self._stuck.why(pod) if self._stuck is not None and report.phase is TaskPhase.STARTING else message
         if report.phase is TaskPhase.RUNNING and not report.message:
@@ -340,7 +342,7 @@ class KubernetesEngine:
         pod = self._find(key)
         if pod is None or not pod.over or report.exit is None:
             return report
-        return replace(report, exit=observe.with_last_words(report.exit, await self._keeping.keep(pod, key)))
+        return replace(report, exit=pod_report.with_last_words(report.exit, await self._keeping.keep(pod, key)))
 
     async def _settle(self, asked: set[TaskKey]) -> None:
         self._told_over |= self._strays.found(asked, _steady())
@@ -348,12 +350,12 @@ class KubernetesEngine:
             if self.may_end(key.run):
                 await self._settle_one(key)
 
-    async def measure(self, jobs: Iterable[Job]) -> list[Observation]:
+    async def measure(self, jobs: Iterable[JobState]) -> list[Observation]:
         """Return nothing: pods send their metrics to the operator themselves (`listening`)."""
         del jobs
         return []
 
-    def logs(self, job: Job, query: LogQuery) -> AsyncIterator[LogChunk]:
+    def logs(self, job: JobState, query: LogQuery) -> AsyncIterator[LogChunk]:
         """Return the output of the run's tasks: of running pods from their nodes, of others from the record."""
         if query.timed:
             message = f"on a cluster, the times of the lines of {job.key.name} are not recorded"
@@ -385,7 +387,9 @@ class KubernetesEngine:
             return
         if not pod.over:
             # Its node is lost, and with it the kubelet that would confirm a deletion.
-            deletion = self._client.delete(kinds.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=0)
+            deletion = self._client.delete(
+                api_resource.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace=0
+            )
             await self._trying(deletion, f"delete {task}")
         await self._trying(self._keeping.let_go(pod), f"release the pod of {task}")
 
@@ -401,7 +405,7 @@ class KubernetesEngine:
         del rows, columns
         raise _not_here(key, "has no terminal")
 
-    async def inside(self, key: TaskKey) -> TaskInside:
+    async def inside(self, key: TaskKey) -> TaskSite:
         """Refuse: a client enters a pod through the API server itself."""
         raise _not_here(key, "is a pod")
 
@@ -412,21 +416,21 @@ class KubernetesEngine:
 
 
 def _run_of(pod: Pod) -> JobKey | None:
-    run = pod.metadata.labels.get(marks.RUN)
-    ours = pod.metadata.labels.get(marks.MANAGED_BY) == marks.MANAGER
+    run = pod.metadata.labels.get(annotation.RUN)
+    ours = pod.metadata.labels.get(annotation.MANAGED_BY) == annotation.MANAGER
     return JobKey(pod.metadata.namespace, run) if run is not None and ours else None
 
 
 def _never_started(key: TaskKey) -> TaskReport:
-    return TaskReport(key, TaskPhase.STOPPED, exit=Exit(by_us=True))
+    return TaskReport(key, TaskPhase.STOPPED, exit=TaskExit(by_us=True))
 
 
 def _vanished(key: TaskKey) -> TaskReport:
-    return TaskReport(key, TaskPhase.LOST, exit=Exit(disrupted="its pod was deleted before its exit was observed"))
+    return TaskReport(key, TaskPhase.LOST, exit=TaskExit(disrupted="its pod was deleted before its exit was observed"))
 
 
 def _not_here(key: TaskKey, why: str) -> ConflictError:
-    return ConflictError(f"{key.task} of {key.job} {why}", fix=f"use `kubectl exec -n {key.namespace} {naming.pod_name(key)}`")
+    return ConflictError(f"{key.task} of {key.job} {why}", fix=f"use `kubectl exec -n {key.namespace} {pod_name.pod_name(key)}`")
 
 
 def _steady() -> float:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 
-class Runtime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FrameworkRuntime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The runtime of documents of one framework that name no image."""
 
     image: str
@@ -18,7 +18,7 @@ class Runtime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mounts: tuple[dict[str, Any], ...] = ()
 
 
-class Allowed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DocumentPermissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What documents may request beyond the means of their own namespace. By default nothing."""
 
     host_paths: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Allowed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runtime_classes: tuple[str, ...] = ()
 
 
-class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ContainerConfinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Security settings for the containers of runs. By default as strict as images that run as root allow."""
 
     seccomp: bool = True
@@ -51,7 +51,7 @@ PROCESS_RESOURCES: dict[str, dict[str, dict[str, str]]] = {
 """Default resources of our own processes."""
 
 
-class Installation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class InstallationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings of an installation; a ConfigMap holds them as JSON."""
 
     image: str
@@ -62,7 +62,7 @@ class Installation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The scheduler of pods; empty: the cluster's own, or that of the queueing system in `queueing`."""
     queueing: str = ""
     """The queueing system to use where the cluster places pods: kueue, volcano, kai; empty: none."""
-    runtimes: dict[str, Runtime] = {}
+    runtimes: dict[str, FrameworkRuntime] = {}
     """Runtimes by framework; `default` serves all others."""
     run_volume: dict[str, Any] = msgspec.field(default_factory=lambda: {"emptyDir": {}})
     """A volume source that all pods of a run share (checkpoints, outputs), such as a claim that many nodes may write to."""
@@ -89,15 +89,15 @@ class Installation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Labels of the nodes that have GPUs: our agent runs on these only. Empty: on all nodes."""
     gateway: str = ""
     """`NAMESPACE/NAME` of the Gateway through which services are reached; empty: through our own router."""
-    confinement: Confinement = Confinement()
+    confinement: ContainerConfinement = ContainerConfinement()
     """Security settings for the containers of runs: seccomp, privilege escalation, capabilities that they keep."""
-    allowed: Allowed = Allowed()
+    allowed: DocumentPermissions = DocumentPermissions()
 
     @property
     def shares_runs(self) -> bool:
         """Whether the pods of a run share a volume. Where they do not, pods upload to the operator what must outlive them."""
         return bool(self.run_volume) and "emptyDir" not in self.run_volume
 
-    def runtime_for(self, framework: str) -> Runtime | None:
+    def runtime_for(self, framework: str) -> FrameworkRuntime | None:
         """Return the runtime for documents of this framework; None when there is none."""
         return self.runtimes.get(framework) or self.runtimes.get("default")

@@ -16,10 +16,10 @@ import tarfile
 from pathlib import Path
 
 from fairway import version
-from fairway.engines.kubernetes.operator.clone import clone
+from fairway.engines.kubernetes.operator.initializer.git_checkout import clone
 from fairway.errors import FairwayError
-from fairway.runtime import contract
-from fairway.runtime.pod import carrying, fetch, trust
+from fairway.runtime import task_contract
+from fairway.runtime.pod import fetch, operator_tls, upload
 from fairway.runtime.pod.archive import BadArchiveError
 
 _TOP = ("__init__.py", "version.py")
@@ -53,7 +53,7 @@ def bring_code(bundle: Path, target: Path) -> int:
 def bring(given: argparse.Namespace) -> list[str]:
     """Bring everything that the arguments name. Returns messages about what was done."""
     bring_runtime(given.inject)
-    authority = os.environ.get(trust.AUTHORITY, "")
+    authority = os.environ.get(operator_tls.AUTHORITY, "")
     if authority:
         # For programs of the task that need a file: MLflow's client.
         (given.inject / AUTHORITY_FILE).write_text(authority)
@@ -68,8 +68,8 @@ def bring(given: argparse.Namespace) -> list[str]:
     for item in given.fetch:
         path, _, into = item.partition("=")
         done.append(f"{fetch.fetch(_operator() + path, fetch.token(), into)} files of {path.rpartition('/')[2]}")
-    if given.checkpoints is not None and os.environ.get(contract.ENDPOINT):
-        step = carrying.restore(_operator(), fetch.token(), str(given.checkpoints))
+    if given.checkpoints is not None and os.environ.get(task_contract.ENDPOINT):
+        step = upload.restore(_operator(), fetch.token(), str(given.checkpoints))
         done.append(f"checkpoint {step}" if step else "no checkpoint yet")
     for folder in (given.code, given.checkpoints):
         if folder is not None and folder.is_dir():
@@ -92,7 +92,7 @@ def open_to_task(folder: Path) -> None:
 
 
 def _operator() -> str:
-    endpoint = os.environ.get(contract.ENDPOINT, "")
+    endpoint = os.environ.get(task_contract.ENDPOINT, "")
     if not endpoint:
         message = "the operator's endpoint is not configured"
         raise FairwayError(message, fix="set FAIRWAY_OPERATOR_ENDPOINT in its Deployment: `fairway install kubernetes` does")
@@ -113,7 +113,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         done = bring(options)
-    except (OSError, tarfile.TarError, BadArchiveError, fetch.RefusedError, FairwayError) as error:
+    except (OSError, tarfile.TarError, BadArchiveError, fetch.RequestRejectedError, FairwayError) as error:
         # A single line, because only the last line of the output is shown.
         sys.stderr.write(f"{'; '.join(str(error).split(chr(10)))}\n")
         return 1

@@ -10,13 +10,13 @@ import sys
 
 import uvloop
 
-from fairway.app import crash
-from fairway.app.system import SystemClock
-from fairway.engines.kubernetes import health
-from fairway.engines.kubernetes.client import config
-from fairway.engines.kubernetes.client.connection import Connection
-from fairway.engines.kubernetes.lifetime import until_told
+from fairway.app.system import crash_point
+from fairway.app.system.clock import SystemClock
+from fairway.engines.kubernetes import health_endpoint
+from fairway.engines.kubernetes.client import kubeconfig
+from fairway.engines.kubernetes.client.connection import ApiConnection
 from fairway.engines.kubernetes.scheduler.process import SchedulerProcess
+from fairway.engines.kubernetes.shutdown_signal import until_told
 from fairway.errors import FairwayError
 
 
@@ -25,8 +25,8 @@ async def schedule() -> None:
     clock = SystemClock()
     identity = f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{os.getpid()}"
     namespace = os.environ.get("FAIRWAY_SYSTEM_NAMESPACE") or "fairway-system"
-    async with Connection(config.find(os.environ), clock) as connection:
-        process = SchedulerProcess(connection, clock, namespace, identity, os.environ.get(health.PORT, ""))
+    async with ApiConnection(kubeconfig.find(os.environ), clock) as connection:
+        process = SchedulerProcess(connection, clock, namespace, identity, os.environ.get(health_endpoint.PORT, ""))
         await until_told(process.run())
 
 
@@ -38,7 +38,7 @@ def main() -> int:
         stream=sys.stderr,
     )
     try:
-        crash.arm(os.environ.get("FAIRWAY_CRASH_AT", ""))
+        crash_point.arm(os.environ.get("FAIRWAY_CRASH_AT", ""))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(schedule())
     except FairwayError as error:

@@ -7,24 +7,24 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from fairway.app.fault import SCHEDULER
-from fairway.app.ports import Clock
-from fairway.engines.kubernetes import health
-from fairway.engines.kubernetes.client import kinds
-from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.client.connection import Connection
-from fairway.engines.kubernetes.client.mirror import Mirror, all_synced
-from fairway.engines.kubernetes.client.paths import Resource
-from fairway.engines.kubernetes.leader import Leader
-from fairway.engines.kubernetes.objects import Custom, Pod
-from fairway.engines.kubernetes.scheduler import broken, memory, queues
-from fairway.engines.kubernetes.scheduler.binding import Binder
-from fairway.engines.kubernetes.scheduler.broken import GANG
-from fairway.engines.kubernetes.scheduler.containment.guarded import BIND, Guarded
-from fairway.engines.kubernetes.scheduler.evicting import Evictor
-from fairway.engines.kubernetes.scheduler.gangs import Place
-from fairway.engines.kubernetes.scheduler.telling import Telling
-from fairway.engines.kubernetes.scheduler.volumes import Volumes
+from fairway.app.loop.fault_register import SCHEDULER
+from fairway.app.port.port import Clock
+from fairway.engines.kubernetes import health_endpoint
+from fairway.engines.kubernetes.client import api_resource
+from fairway.engines.kubernetes.client.api import ApiClient
+from fairway.engines.kubernetes.client.api_path import ApiResource
+from fairway.engines.kubernetes.client.connection import ApiConnection
+from fairway.engines.kubernetes.client.informer import Informer, all_synced
+from fairway.engines.kubernetes.leader_election import LeaderElection
+from fairway.engines.kubernetes.objects import CustomObject, Pod
+from fairway.engines.kubernetes.scheduler import faulty_unit, memory_store, queue
+from fairway.engines.kubernetes.scheduler.containment.contained_core import BIND, ContainedCore
+from fairway.engines.kubernetes.scheduler.event_writer import PodEventWriter
+from fairway.engines.kubernetes.scheduler.faulty_unit import GANG
+from fairway.engines.kubernetes.scheduler.gang import PodPlacement
+from fairway.engines.kubernetes.scheduler.gang_binder import PodGangBinder
+from fairway.engines.kubernetes.scheduler.gang_evictor import PodGangEvictor
+from fairway.engines.kubernetes.scheduler.volume_binder import VolumeClaimBinder
 from fairway.state.job import JobKey
 
 log = logging.getLogger("fairway.scheduler")
@@ -40,16 +40,16 @@ KEEP_EVERY = 300.0
 FREE_AFTER = 1.0
 """Seconds until the places of a gang that could not be bound are released."""
 MAKE_ROOM = "make room"
-RESOURCES: dict[str, Resource[Any]] = {
-    broken.NAMESPACE: kinds.NAMESPACES,
-    broken.CLASS: kinds.STORAGE_CLASSES,
-    broken.DRIVER: kinds.CSI_NODES,
-    broken.VOLUME: kinds.VOLUMES,
-    broken.CLAIM: kinds.CLAIMS,
-    broken.NODE: kinds.NODES,
-    broken.GPU_NODE: kinds.GPU_NODES,
-    broken.QUEUE: kinds.JOB_QUEUES,
-    broken.POD: kinds.PODS,
+RESOURCES: dict[str, ApiResource[Any]] = {
+    faulty_unit.NAMESPACE: api_resource.NAMESPACES,
+    faulty_unit.CLASS: api_resource.STORAGE_CLASSES,
+    faulty_unit.DRIVER: api_resource.CSI_NODES,
+    faulty_unit.VOLUME: api_resource.VOLUMES,
+    faulty_unit.CLAIM: api_resource.CLAIMS,
+    faulty_unit.NODE: api_resource.NODES,
+    faulty_unit.GPU_NODE: api_resource.GPU_NODES,
+    faulty_unit.QUEUE: api_resource.JOB_QUEUES,
+    faulty_unit.POD: api_resource.PODS,
 }
 """By kind: the API resource that is followed."""
 
@@ -60,21 +60,23 @@ class SchedulerProcess:
     Failures are contained to their objects (`containment`); the process ends by a signal, or when another leader replaces it.
     """
 
-    def __init__(self, connection: Connection, clock: Clock, namespace: str, identity: str, health_port: str = "") -> None:
+    def __init__(self, connection: ApiConnection, clock: Clock, namespace: str, identity: str, health_port: str = "") -> None:
         self._clock = clock
         self._health_port = health_port
-        self._reading = reading = Client(connection)
-        self._leader = Leader(reading, namespace, LEASE, identity)
-        acting = Client(connection, permit=lambda: self._leader.leading)
-        self._mirrors: dict[str, Mirror[Any]] = {kind: Mirror(reading, resource) for kind, resource in RESOURCES.items()}
-        self.guarded = Guarded(clock)
+        self._reading = reading = ApiClient(connection)
+        self._leader = LeaderElection(reading, namespace, LEASE, identity)
+        acting = ApiClient(connection, permit=lambda: self._leader.leading)
+        self._mirrors: dict[str, Informer[Any]] = {kind: Informer(reading, resource) for kind, resource in RESOURCES.items()}
+        self.guarded = ContainedCore(clock)
         self.faults = self.guarded.faults
-        self._keeper = memory.Keeper(acting, namespace)
-        self._queue_telling = queues.QueueTelling(acting, self.faults)
-        self._telling = Telling(acting, clock, identity, self.faults)
-        self._volumes = Volumes(acting, self._mirrors[broken.CLAIM].get, lambda claims: self.guarded.release(claims))
-        self._binder = Binder(acting, self._gave_up, self._bound, self._volumes)
-        self._evictor = Evictor(acting, clock, self._asked_to_leave)
+        self._keeper = memory_store.SchedulerMemoryStore(acting, namespace)
+        self._queue_telling = queue.QueueStatusWriter(acting, self.faults)
+        self._telling = PodEventWriter(acting, clock, identity, self.faults)
+        self._volumes = VolumeClaimBinder(
+            acting, self._mirrors[faulty_unit.CLAIM].get, lambda claims: self.guarded.release(claims)
+        )
+        self._binder = PodGangBinder(acting, self._gave_up, self._bound, self._volumes)
+        self._evictor = PodGangEvictor(acting, clock, self._asked_to_leave)
         self._wake = asyncio.Event()
         self._work: set[asyncio.Task[Any]] = set()
         self._leaving: set[asyncio.Task[Any]] = set()
@@ -85,8 +87,10 @@ class SchedulerProcess:
         """Follow the cluster; decide while this process is the leader."""
         mirrors = tuple(self._mirrors.values())
         following = [asyncio.create_task(mirror.run()) for mirror in mirrors]
-        answers = health.Health(mirrors, self._leader, self.faults)
-        following.append(asyncio.create_task(self._always("answer health", lambda: health.answer(self._health_port, answers))))
+        answers = health_endpoint.HealthEndpoint(mirrors, self._leader, self.faults)
+        following.append(
+            asyncio.create_task(self._always("answer health", lambda: health_endpoint.answer(self._health_port, answers)))
+        )
         try:
             await all_synced(*mirrors)
             await self._leader.run(self._lead)
@@ -104,7 +108,7 @@ class SchedulerProcess:
             await self._keep_memory()
 
     async def _work_as_leader(self) -> None:
-        for kind in broken.KINDS:
+        for kind in faulty_unit.KINDS:
             self._follow(kind, self._mirrors[kind])
         async with asyncio.TaskGroup() as group:
             group.create_task(self._turning("decide", self._decide))
@@ -112,7 +116,7 @@ class SchedulerProcess:
             group.create_task(self._always("write events", self._telling.run))
             group.create_task(self._turning("keep memory", self._keep))
 
-    def _follow(self, kind: str, mirror: Mirror[Any]) -> None:
+    def _follow(self, kind: str, mirror: Informer[Any]) -> None:
         self.guarded.undecoded[kind] = mirror.unreadable
         for entry in mirror.unreadable.values():
             self.guarded.unreadable(kind, entry)
@@ -136,12 +140,12 @@ class SchedulerProcess:
             await asyncio.sleep(self.faults.delay(SCHEDULER, work))
 
     def _hear(self, kind: str, key: str, before: Any, now: Any) -> None:
-        if kind == broken.QUEUE and _says_the_same(before, now):
+        if kind == faulty_unit.QUEUE and _says_the_same(before, now):
             return  # Only the status, which this scheduler writes, has changed.
-        if kind == broken.POD and now is None and before is not None:
+        if kind == faulty_unit.POD and now is None and before is not None:
             self._telling.forget(before)
         self.guarded.hear(kind, key, before, now)
-        if kind == broken.CLAIM:
+        if kind == faulty_unit.CLAIM:
             self._do(self._volumes.hear(), self._leaving)
         self._wake.set()
 
@@ -176,7 +180,7 @@ class SchedulerProcess:
         task.add_done_callback(among.discard)
         task.add_done_callback(lambda _: self._telling.make_way(busy=bool(self._work)))
 
-    def _bound(self, pod: Pod, place: Place) -> None:
+    def _bound(self, pod: Pod, place: PodPlacement) -> None:
         self.faults.clear(self.guarded.subject(pod), BIND)
         self._telling.bound(pod, place.node)
 
@@ -226,7 +230,7 @@ class SchedulerProcess:
         gangs = {JobKey(*unit.name.split("/", 1)): hold for unit, hold in holds.items() if unit.kind == GANG}
         follower = self.guarded.follower
         done &= await self._queue_telling.tell(
-            queues.statuses(follower.scheduler.ledger, gangs, follower.held_back, follower.closed)
+            queue.statuses(follower.scheduler.ledger, gangs, follower.held_back, follower.closed)
         )
         if not done:
             self._changed = True
@@ -240,5 +244,5 @@ class SchedulerProcess:
                 self._changed = True
 
 
-def _says_the_same(before: Custom | None, now: Custom | None) -> bool:
+def _says_the_same(before: CustomObject | None, now: CustomObject | None) -> bool:
     return before is not None and now is not None and before.spec == now.spec

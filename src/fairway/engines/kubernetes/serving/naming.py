@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes import annotation
+from fairway.engines.kubernetes.identity.pod_authenticator import pod_name
 from fairway.engines.kubernetes.objects import Pod
-from fairway.engines.kubernetes.proof import pod_name
 from fairway.plan.service.replica import OWN_NAMESPACE
-from fairway.runtime.secured.peer import Peer
+from fairway.runtime.secured.pod_peer import PodPeer
 from fairway.state.job import JobKey
 from fairway.state.service import ServiceKey
 
@@ -40,20 +40,20 @@ USUAL_TLS_PORT = 443
 
 def by_service(pod: Pod) -> tuple[str, ...]:
     """Return the index keys of a pod: its service, if it has one."""
-    service = pod.metadata.labels.get(marks.SERVICE)
+    service = pod.metadata.labels.get(annotation.SERVICE)
     return (f"{pod.metadata.namespace}/{service}",) if service is not None else ()
 
 
-def router_peer(pod: Pod) -> Peer:
+def router_peer(pod: Pod) -> PodPeer:
     """Return the control endpoint of a router. The pod's spec decides whether it uses TLS, not what the pod answers."""
     port = _port(pod, CONTROL_TLS)
-    return Peer(f"{pod.status.pod_ip}:{port or CONTROL_PORT}", pod_name(pod.metadata.uid) if port else "")
+    return PodPeer(f"{pod.status.pod_ip}:{port or CONTROL_PORT}", pod_name(pod.metadata.uid) if port else "")
 
 
-def load_peer(pod: Pod) -> Peer:
+def load_peer(pod: Pod) -> PodPeer:
     """Return the endpoint with a replica's load. The pod's spec decides whether it uses TLS."""
     port = _port(pod, LOAD_TLS)
-    return Peer(f"{pod.status.pod_ip}:{port or REPLICA_PORT}", pod_name(pod.metadata.uid) if port else "")
+    return PodPeer(f"{pod.status.pod_ip}:{port or REPLICA_PORT}", pod_name(pod.metadata.uid) if port else "")
 
 
 def _port(pod: Pod, name: str) -> int:
@@ -94,13 +94,13 @@ def secret_name(service: ServiceKey, owner: str, token: str) -> str:
 
 def labels(service: ServiceKey, part: str = "") -> dict[str, str]:
     """Return the labels that select all objects of a service, or of one part of it."""
-    common = {marks.MANAGED_BY: marks.MANAGER, marks.SERVICE: service.name}
-    return {**common, marks.PART: part} if part else common
+    common = {annotation.MANAGED_BY: annotation.MANAGER, annotation.SERVICE: service.name}
+    return {**common, annotation.PART: part} if part else common
 
 
 def replica_labels(service: ServiceKey, revision: int) -> dict[str, str]:
     """Return the labels that select the pods of a revision."""
-    return {**labels(service, REPLICA), marks.REVISION: str(revision)}
+    return {**labels(service, REPLICA), annotation.REVISION: str(revision)}
 
 
 def host(service: ServiceKey, name: str, cluster_domain: str) -> str:

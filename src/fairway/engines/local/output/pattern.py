@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from fairway.errors import UsageError
-from fairway.runtime import pattern
-from fairway.runtime.pattern import LinePattern
+from fairway.runtime import line_pattern
+from fairway.runtime.line_pattern import LinePattern
 
 
 def compile_pattern(text: str) -> LinePattern:
     """Compile an expression for bytes. Raises `UsageError` if it is wrong, or could take exponential time on some line."""
     try:
-        return pattern.compile_pattern(text)
-    except pattern.PatternError as error:
+        return line_pattern.compile_pattern(text)
+    except line_pattern.PatternError as error:
         raise UsageError(error.message, fix=error.fix) from None

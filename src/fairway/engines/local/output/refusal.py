@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fairway.runtime.eventfolder import AUTO, LOG, REPORT, TENSORBOARD
+from fairway.runtime.event_folder import AUTO, LOG, REPORT, TENSORBOARD
 from fairway.runtime.number import Refuse
 
 CHECKPOINT = "checkpoint"
@@ -13,7 +13,7 @@ _LONGEST = 500
 """Limit of characters of one message."""
 
 
-class Refusals:
+class MetricRefusals:
     """Collects reasons until they are taken. Kinds are named in the code that reads, so that there are only a few."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fairway.errors import RefusedError
-from fairway.spec.job import Container, Environment
+from fairway.spec.job import ContainerUse, RuntimeEnvironment
 
 PROGRAMS = ("podman", "docker")
 _OURS_ALONE = frozenset(
@@ -18,7 +18,7 @@ _OURS_ALONE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerWrap:
+class ContainerCommand:
     """The settings to run commands in one image."""
 
     program: str
@@ -81,10 +81,10 @@ class ContainerWrap:
 
 
 def container_for(
-    environment: Environment, mounts: Sequence[str], read_only: Sequence[str], search: str | None, user: int, group: int
-) -> ContainerWrap | None:
+    environment: RuntimeEnvironment, mounts: Sequence[str], read_only: Sequence[str], search: str | None, user: int, group: int
+) -> ContainerCommand | None:
     """Return how to run the environment's image here; None when the document does not request a container."""
-    if environment.container is not Container.ALWAYS:
+    if environment.container is not ContainerUse.ALWAYS:
         return None
     if not environment.image:
         message = "environment.container is always, and environment.image is empty"
@@ -100,4 +100,4 @@ def container_for(
         if ":" in folder:
             message = f"{folder!r} cannot be mounted into a container: its path contains a colon"
             raise RefusedError(message, fix="move or link it to a path without one")
-    return ContainerWrap(program, environment.image, tuple(mounts), tuple(read_only), user, group)
+    return ContainerCommand(program, environment.image, tuple(mounts), tuple(read_only), user, group)

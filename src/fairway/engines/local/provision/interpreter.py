@@ -12,7 +12,7 @@ from fairway.errors import RefusedError
 
 
 @dataclass(frozen=True, slots=True)
-class Interpreter:
+class PythonInterpreter:
     """A Python interpreter, and the environment that it belongs to."""
 
     path: str
@@ -35,7 +35,7 @@ class Interpreter:
         return env
 
 
-def find(asked: str, folder: str, search: str) -> Interpreter:
+def find(asked: str, folder: str, search: str) -> PythonInterpreter:
     """Return the Python that a document names: by the folder of an environment, a file, or a program on the path."""
     place = Path(folder, os.path.expanduser(asked))
     if place.is_dir():
@@ -56,12 +56,12 @@ def find(asked: str, folder: str, search: str) -> Interpreter:
     return of(program)
 
 
-def of(path: str) -> Interpreter:
+def of(path: str) -> PythonInterpreter:
     """Return the interpreter with its environment. Symbolic links stay unresolved: resolving them would leave the environment."""
     path = os.path.abspath(path)
     prefix = os.path.dirname(os.path.dirname(path))
     if os.path.isfile(os.path.join(prefix, "pyvenv.cfg")):
-        return Interpreter(path, prefix)
+        return PythonInterpreter(path, prefix)
     if os.path.isdir(os.path.join(prefix, "conda-meta")):
-        return Interpreter(path, prefix, conda=True)
-    return Interpreter(path)
+        return PythonInterpreter(path, prefix, conda=True)
+    return PythonInterpreter(path)

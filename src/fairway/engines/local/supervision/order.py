@@ -24,7 +24,7 @@ _BATCH = 200
 """Descriptors per message; the kernel accepts 253."""
 
 
-class Command:
+class TaskCommand:
     """One process of a task: its arguments, and its variables beyond the task's."""
 
     __slots__ = ("argv", "env")
@@ -34,7 +34,7 @@ class Command:
         self.env = dict(env or {})
 
 
-class Conditions:
+class ProcessConditions:
     """The process attributes of the caller, which the task's processes get, too."""
 
     __slots__ = ("affinity", "limits", "nice")
@@ -54,7 +54,7 @@ class Conditions:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-class Order:
+class TaskOrder:
     """One task to start, with all the data that its supervisor gets."""
 
     __slots__ = (
@@ -69,7 +69,7 @@ class Order:
         folder: str,
         cwd: str,
         env: dict[str, str],
-        commands: Sequence[Command],
+        commands: Sequence[TaskCommand],
         grace: float = DEFAULT_GRACE,
         poke: str = "",
         terminal: bool = False,
@@ -84,7 +84,7 @@ class Order:
         cleanup: Sequence[Sequence[str]] = (),
         clock: float = 0.0,
         peers: int = 1,
-        conditions: Conditions | None = None,
+        conditions: ProcessConditions | None = None,
     ) -> None:
         self.task = task
         """The task's name for users: `default/mnist-7/worker-0#0`."""
@@ -120,7 +120,7 @@ class Order:
         """The daemon's time in seconds since the epoch at which monotonic time was 0; 0: use the wall clock."""
         self.peers = peers
         """Number of tasks that are to form one world, this one included; 1: do not check whether they do."""
-        self.conditions = conditions or Conditions()
+        self.conditions = conditions or ProcessConditions()
 
     def encode(self) -> bytes:
         """Encode the order as text."""
@@ -130,11 +130,11 @@ class Order:
         return json.dumps(plain).encode()
 
     @classmethod
-    def decode(cls, text: bytes) -> Order:
+    def decode(cls, text: bytes) -> TaskOrder:
         """Decode an order that `encode` wrote."""
         plain = json.loads(text)
-        plain["commands"] = [Command(argv, env) for argv, env in plain["commands"]]
-        plain["conditions"] = Conditions(**plain["conditions"])
+        plain["commands"] = [TaskCommand(argv, env) for argv, env in plain["commands"]]
+        plain["conditions"] = ProcessConditions(**plain["conditions"])
         return cls(**plain)
 
     def public(self) -> dict[str, object]:

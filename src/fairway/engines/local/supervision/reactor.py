@@ -37,7 +37,7 @@ class Reactor:
                 call(events)
 
 
-class Signals:
+class SignalSource:
     """Turns signals into events of a reactor."""
 
     def __init__(self, reactor: Reactor, calls: dict[signal.Signals, Callable[[], None]]) -> None:

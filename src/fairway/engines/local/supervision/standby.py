@@ -9,26 +9,27 @@ import os
 import signal
 import socket
 
-from fairway.engines.local.supervision import kernel, order
+from fairway.engines.local.supervision import order
+from fairway.engines.local.supervision.process import kernel_call
 from fairway.engines.local.supervision.reactor import READ, Reactor
-from fairway.engines.local.supervision.spare import Spare
+from fairway.engines.local.supervision.spare_process import SpareProcess
 from fairway.engines.local.supervision.supervisor import supervise
 
 
 def stand_by(text: bytes, descriptor: int) -> None:
     """Start a spare as the request describes, wait for an order, and supervise it. Never returns."""
     try:
-        _wait(order.Order.decode(text), descriptor)
+        _wait(order.TaskOrder.decode(text), descriptor)
     finally:
         os._exit(1)
 
 
-def _wait(request: order.Order, descriptor: int) -> None:
-    kernel.name_process("fairway-standby")
+def _wait(request: order.TaskOrder, descriptor: int) -> None:
+    kernel_call.name_process("fairway-standby")
     # The fork server lets the kernel reap its children; this process needs the exit codes of its own.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with socket.socket(fileno=descriptor) as channel:
-        spare = Spare(request)
+        spare = SpareProcess(request)
         readable: list[int] = []
         reactor = Reactor()
         reactor.watch(channel.fileno(), READ, lambda _events: readable.append(channel.fileno()))

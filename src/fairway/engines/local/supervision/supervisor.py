@@ -13,18 +13,19 @@ import socket
 import time
 import traceback
 
-from fairway.engines.local.supervision import cgroup, control, descent, kernel, record, stdin
-from fairway.engines.local.supervision.ending import describe_end
-from fairway.engines.local.supervision.identity import boot_id, identify, read_status
-from fairway.engines.local.supervision.memory import MemoryWatch, OomEvidence
-from fairway.engines.local.supervision.order import Command, Order
-from fairway.engines.local.supervision.outputs import ErrorOutput, Output, log_path
-from fairway.engines.local.supervision.ranks import Rank, Ranks
-from fairway.engines.local.supervision.reactor import Reactor, Signals
-from fairway.engines.local.supervision.spare import Spare
-from fairway.engines.local.supervision.spawn import Nest, Streams
-from fairway.engines.local.supervision.stopping import Stopping
-from fairway.engines.local.supervision.terminal import Terminal
+from fairway.engines.local.supervision import attempt_record, caller_stdin, control_socket
+from fairway.engines.local.supervision.end_report import describe_end
+from fairway.engines.local.supervision.log_output import ProcessLog, StderrPipe, log_path
+from fairway.engines.local.supervision.memory_watch import MemoryWatch, OomKillEvidence
+from fairway.engines.local.supervision.order import TaskCommand, TaskOrder
+from fairway.engines.local.supervision.process import cgroup, descendant, kernel_call
+from fairway.engines.local.supervision.process.process_identity import boot_id, identify, read_status
+from fairway.engines.local.supervision.process.process_start import ProcessStarter, StandardStreams
+from fairway.engines.local.supervision.reactor import Reactor, SignalSource
+from fairway.engines.local.supervision.spare_process import SpareProcess
+from fairway.engines.local.supervision.stop_deadline import StopDeadlines
+from fairway.engines.local.supervision.task_process import TaskProcess, TaskProcesses
+from fairway.engines.local.supervision.terminal import TaskTerminal
 
 TICK = 1.0
 """Seconds between two checks of growing logs, or of limited memory."""
@@ -38,7 +39,7 @@ KILL_AGAIN = 0.005
 _TOLD = "its supervisor got SIGTERM"
 _STOP_FILE = "stop"
 _SHARED_DIR = "FAIRWAY_SHARED_DIR"
-"""Equal to that of `fairway.runtime.contract`; the fork server does not import what is made for tasks."""
+"""Equal to that of `fairway.runtime.task_contract`; the fork server does not import what is made for tasks."""
 
 INTERRUPT_GRACE = 30.0
 """Seconds after Ctrl-C in which a failure counts as its effect: a program may save first."""
@@ -46,32 +47,34 @@ CLEAN_UP_PATIENCE = 60.0
 """Timeout of a clean-up command, in seconds."""
 
 
-def supervise(text: bytes, descriptors: list[int], spare: Spare | None = None) -> None:
+def supervise(text: bytes, descriptors: list[int], spare: SpareProcess | None = None) -> None:
     """Supervise an order, and exit. `descriptors`: the permission to start, the answers, then locks."""
     folder = "."
     try:
-        order = Order.decode(text)
+        order = TaskOrder.decode(text)
         folder = order.folder
         permission, answers, *locks = descriptors
-        Supervisor(order, permission, answers, locks, spare).run()
+        TaskSupervisor(order, permission, answers, locks, spare).run()
     except BaseException:  # noqa: BLE001 - report any error before exiting; no caller is left to handle it
         _last_words(folder, descriptors[1])
         os._exit(1)
     os._exit(0)
 
 
-class Supervisor:
+class TaskSupervisor:
     """One task, from its order to its record."""
 
-    def __init__(self, order: Order, permission: int, answers: int, locks: list[int], spare: Spare | None = None) -> None:
+    def __init__(
+        self, order: TaskOrder, permission: int, answers: int, locks: list[int], spare: SpareProcess | None = None
+    ) -> None:
         self._order = order
         self._spare = spare
         self._permission = permission
         self._answers = answers
         self._locks = locks
         self._reactor = Reactor()
-        self._ranks = Ranks()
-        self._stopping = Stopping()
+        self._ranks = TaskProcesses()
+        self._stopping = StopDeadlines()
         self._stopped_by_us = False
         self._said = ""
         self._tick = TICK
@@ -106,10 +109,10 @@ class Supervisor:
         """Acquire everything that a start needs, but start nothing."""
         os.setsid()
         self._own = identify(os.getpid())
-        kernel.become_subreaper()
-        kernel.name_process("fairway-task")
+        kernel_call.become_subreaper()
+        kernel_call.name_process("fairway-task")
         os.chdir(self._order.folder)
-        self._signals = Signals(
+        self._signals = SignalSource(
             self._reactor,
             {
                 signal.SIGCHLD: self._reap,
@@ -123,18 +126,18 @@ class Supervisor:
         )
         order = self._order
         # Before the log: a reader that finds the log must also find the record of its standard error.
-        self._errors = ErrorOutput(self._reactor, log_path(order.folder, 0)) if order.stderr_apart else None
-        self._outputs = [Output(order.folder, rank, order.log_cap) for rank in range(len(order.commands))]
-        self._record = record.ExitRecord(order.folder)
-        self._control = control.Control(self._reactor, self._request, self._typed)
-        self._talk = Terminal(self._reactor, self._show) if order.terminal else None
+        self._errors = StderrPipe(self._reactor, log_path(order.folder, 0)) if order.stderr_apart else None
+        self._outputs = [ProcessLog(order.folder, rank, order.log_cap) for rank in range(len(order.commands))]
+        self._record = attempt_record.ExitRecord(order.folder)
+        self._control = control_socket.ControlSocket(self._reactor, self._request, self._typed)
+        self._talk = TaskTerminal(self._reactor, self._show) if order.terminal else None
         limited = bool(order.memory_limit or order.cpu_limit)
         self._cgroup = cgroup.make(f"fairway-{os.getpid()}") if limited and order.cgroup else None
         if self._cgroup is not None:
             self._cgroup.limit(order.memory_limit, order.cpu_limit)
         self._memory = MemoryWatch(order.memory_limit) if order.memory_limit and self._cgroup is None else None
-        self._evidence = OomEvidence()
-        self._world = descent.WorldWatch({**order.env, **order.commands[0].env}) if order.peers > 1 else None
+        self._evidence = OomKillEvidence()
+        self._world = descendant.LauncherWorldWatch({**order.env, **order.commands[0].env}) if order.peers > 1 else None
         self._write_started()
 
     def _now(self) -> float:
@@ -145,7 +148,7 @@ class Supervisor:
         """Undo everything: the gang does not start."""
         self._control.close()
         self._record.discard()
-        record.discard_record(self._order.folder, record.STARTED)
+        attempt_record.discard_record(self._order.folder, attempt_record.STARTED)
         for output in self._outputs:
             output.discard_if_empty()
         if self._errors is not None:
@@ -155,20 +158,20 @@ class Supervisor:
 
     def _start(self) -> None:
         """Start the processes. From here on the task counts as started, whatever happens."""
-        record.publish_record(self._order.folder, record.STARTED)
+        attempt_record.publish_record(self._order.folder, attempt_record.STARTED)
         self._started = self._now()
-        nest = Nest(self._order, self._cgroup)
+        nest = ProcessStarter(self._order, self._cgroup)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         caller_input = self._standard_input()
         for number, command in enumerate(self._order.commands):
-            streams = Streams(nothing, self._outputs[number].descriptor)
+            streams = StandardStreams(nothing, self._outputs[number].descriptor)
             if number == 0 and self._talk is not None:
                 streams = self._talk.streams
             elif number == 0 and caller_input is not None:
                 streams.input = caller_input
             if number == 0 and self._errors is not None:
                 streams.error = self._errors.descriptor
-            self._ranks.add(Rank(number, self._make(nest, number, command, streams)))
+            self._ranks.add(TaskProcess(number, self._make(nest, number, command, streams)))
         os.close(nothing)
         if caller_input is not None:
             os.close(caller_input)
@@ -184,7 +187,7 @@ class Supervisor:
         os.close(self._answers)
         self._tick_at = time.monotonic() + self._tick
 
-    def _make(self, nest: Nest, number: int, command: Command, streams: Streams) -> int:
+    def _make(self, nest: ProcessStarter, number: int, command: TaskCommand, streams: StandardStreams) -> int:
         """Return the pid of a process for the command: the waiting spare, if there is one, else a new process."""
         env = {**self._order.env, **command.env}
         spare, self._spare = self._spare, None
@@ -195,14 +198,14 @@ class Supervisor:
     def _standard_input(self) -> int | None:
         """Return the caller's standard input for the first process; None when there is none."""
         try:
-            return stdin.fetch(self._order.stdin) if self._order.stdin else None
+            return caller_stdin.fetch(self._order.stdin) if self._order.stdin else None
         except TimeoutError:
             self._outputs[0].write(b"fairway: whoever started this run does not hand over its standard input: it is empty\n")
             return None
 
-    def _explain(self, rank: Rank, stage: str, number: int) -> None:
+    def _explain(self, rank: TaskProcess, stage: str, number: int) -> None:
         # Imported only here: most programs exist.
-        from fairway.engines.local.supervision.execfail import explain  # noqa: PLC0415
+        from fairway.engines.local.supervision.process.exec_failure import explain  # noqa: PLC0415
 
         command = self._order.commands[rank.number]
         rank.words = explain(stage, number, command.argv, {**self._order.env, **command.env}, self._order.cwd)
@@ -233,7 +236,7 @@ class Supervisor:
             self._over_limit = True
             self._stop(0.0, by_us=False, words="")
         if self._world is not None and self._world.size < self._order.peers:
-            self._world.look(descent.descendants(os.getpid()))
+            self._world.look(descendant.descendants(os.getpid()))
         watches = self._memory is not None or (self._world is not None and self._now() < self._started + WORLD_FORMS)
         self._tick = TICK if any(grown) or watches else min(self._tick * 2, IDLE_TICK)
         self._tick_at = now + self._tick
@@ -287,9 +290,9 @@ class Supervisor:
         if not shared:
             return False
         # Imported only here: most tasks end by themselves.
-        from fairway.runtime import stop  # noqa: PLC0415
+        from fairway.runtime import stop_request  # noqa: PLC0415
 
-        return stop.has_listeners(shared)
+        return stop_request.has_listeners(shared)
 
     def _term_newcomers(self) -> None:
         """Send SIGTERM, once each, to direct children: the started ones, and orphans as they are adopted.
@@ -297,7 +300,7 @@ class Supervisor:
         Not to the whole tree: a data loader's workers would die of it and take the program down while it saves.
         """
         children = {rank.pid for rank in self._ranks.left}
-        children |= {pid for pid in descent.descendants(os.getpid()) if self._is_orphan(pid)}
+        children |= {pid for pid in descendant.descendants(os.getpid()) if self._is_orphan(pid)}
         for pid in children - self._termed:
             self._termed.add(pid)
             try:
@@ -316,9 +319,9 @@ class Supervisor:
         self._kill_pause = min(self._kill_pause * 2, TICK)
         if self._cgroup is not None:
             self._cgroup.kill()
-        descent.kill_descendants(os.getpid())
+        descendant.kill_descendants(os.getpid())
 
-    def _request(self, request: control.Request) -> control.Request:
+    def _request(self, request: control_socket.Request) -> control_socket.Request:
         """Answer a client of the control socket."""
         op = request.get("op")
         if op in ("stop", "kill"):
@@ -337,7 +340,7 @@ class Supervisor:
             return {"ok": True}
         return self._at_terminal(request)
 
-    def _at_terminal(self, request: control.Request) -> control.Request:
+    def _at_terminal(self, request: control_socket.Request) -> control_socket.Request:
         """Answer a request about the terminal."""
         op = request.get("op")
         if self._talk is None:
@@ -423,7 +426,7 @@ class Supervisor:
         """Add the started processes to the start record."""
         try:
             self._write_started()
-            record.publish_record(self._order.folder, record.STARTED)
+            attempt_record.publish_record(self._order.folder, attempt_record.STARTED)
         except OSError:
             # The disk is full: the record still shows that the task was started, and by which supervisor.
             return
@@ -436,7 +439,7 @@ class Supervisor:
             "boot": boot_id(),
             "cgroup": self._cgroup.path if self._cgroup else "",
         }
-        record.prepare_record(self._order.folder, record.STARTED, content)
+        attempt_record.prepare_record(self._order.folder, attempt_record.STARTED, content)
 
     def _answer(self, line: str) -> None:
         try:

@@ -8,15 +8,15 @@ import struct
 import termios
 from collections.abc import Callable
 
+from fairway.engines.local.supervision.process.process_start import StandardStreams
 from fairway.engines.local.supervision.reactor import READ, WRITE, Reactor
-from fairway.engines.local.supervision.spawn import Streams
 
 _PIECE = 64 * 1024
 _MOST_WAITING = 1 << 20
 """Limit of bytes buffered for a program that does not read; more is dropped."""
 
 
-class Keyboard:
+class TerminalInput:
     """Writes bytes to a process that may not read them at once."""
 
     def __init__(self, reactor: Reactor, descriptor: int, call: Callable[[int], None]) -> None:
@@ -59,20 +59,20 @@ class Keyboard:
         self._reactor.watch(self._descriptor, READ | (WRITE if self._waiting else 0), self._ready)
 
 
-class Terminal:
+class TaskTerminal:
     """A terminal for one process; its output is passed to `show`."""
 
     def __init__(self, reactor: Reactor, show: Callable[[bytes], None]) -> None:
         self._master, self._slave = os.openpty()
         self._show = show
-        self._keyboard = Keyboard(reactor, self._master, self._readable)
+        self._keyboard = TerminalInput(reactor, self._master, self._readable)
         self._open = True
         self.resize(24, 80)
 
     @property
-    def streams(self) -> Streams:
+    def streams(self) -> StandardStreams:
         """The streams of the process."""
-        return Streams(self._slave, self._slave, terminal=True)
+        return StandardStreams(self._slave, self._slave, terminal=True)
 
     def started(self) -> None:
         """Close our copies, so that the end of the process closes the terminal."""

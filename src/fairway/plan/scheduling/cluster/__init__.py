@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fairway.plan.scheduling.cluster.cluster import Cluster
+from fairway.plan.scheduling.cluster.cluster import ClusterModel
 
-__all__ = ["Cluster"]
+__all__ = ["ClusterModel"]

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from fairway.plan.scheduling.cluster import gang as gangs
+from fairway.plan.scheduling.cluster import gang_placement as gangs
 from fairway.plan.scheduling.cluster import shortfall
-from fairway.plan.scheduling.cluster.floor import Floor
-from fairway.plan.scheduling.placement.mix import Mix
-from fairway.plan.scheduling.placement.specs import NOWHERE
-from fairway.plan.scheduling.shape import WHOLE, Gang, Seat, Shape, Shortfall
-from fairway.state.node import Node
+from fairway.plan.scheduling.cluster.node_pool import NodePool
+from fairway.plan.scheduling.gang import WHOLE, CapacityShortfall, GangShape, TaskSeat, TaskShape
+from fairway.plan.scheduling.score_input import NOWHERE
+from fairway.plan.scheduling.workload_mix import WorkloadMix
+from fairway.state.node import ClusterNode
 
 
-class Cluster:
+class ClusterModel:
     """Free resources and placement. Deterministic; every change can be undone.
 
     Results depend only on the state, not on how it came about: a cluster rebuilt from its nodes and the seats taken, with the
@@ -24,13 +24,17 @@ class Cluster:
     """
 
     def __init__(
-        self, nodes: Iterable[Node] = (), policy: str = "fairway", mix: Mix | None = None, ranks: Mapping[str, int] | None = None
+        self,
+        nodes: Iterable[ClusterNode] = (),
+        policy: str = "fairway",
+        mix: WorkloadMix | None = None,
+        ranks: Mapping[str, int] | None = None,
     ) -> None:
         """`ranks`: ties go to the node with the smallest rank; without it, to the first by name."""
-        self._floor = Floor(nodes, policy, mix or Mix(), ranks)
-        self._idle: tuple[int, Cluster] | None = None
+        self._floor = NodePool(nodes, policy, mix or WorkloadMix(), ranks)
+        self._idle: tuple[int, ClusterModel] | None = None
 
-    def put_node(self, node: Node) -> None:
+    def put_node(self, node: ClusterNode) -> None:
         """Add a node or change its capacity, health or labels; what is taken on it stays taken."""
         self._floor.put(node)
 
@@ -38,7 +42,7 @@ class Cluster:
         """Remove a node together with what was taken on it."""
         self._floor.drop(name)
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> ClusterNode:
         """Return the node of that name."""
         return self._floor.node(name)
 
@@ -48,8 +52,8 @@ class Cluster:
         return [machine.node.name for machine in self._floor.machines]
 
     def place(
-        self, gang: Gang, sizes: Mapping[str, int] | None = None, running: Sequence[Seat] = ()
-    ) -> tuple[Seat, ...] | Shortfall:
+        self, gang: GangShape, sizes: Mapping[str, int] | None = None, running: Sequence[TaskSeat] = ()
+    ) -> tuple[TaskSeat, ...] | CapacityShortfall:
         """Take and return seats for every task that has none; or return why not, with nothing changed.
 
         `sizes` is the number of tasks of each role (default: `least`), with indexes from 0. The tasks of `running` have seats
@@ -64,19 +68,19 @@ class Cluster:
         return shortfall.explain(self._floor, result, max(1, size - already_placed))
 
     def try_place(
-        self, gang: Gang, sizes: Mapping[str, int] | None = None, running: Sequence[Seat] = ()
-    ) -> tuple[Seat, ...] | None:
+        self, gang: GangShape, sizes: Mapping[str, int] | None = None, running: Sequence[TaskSeat] = ()
+    ) -> tuple[TaskSeat, ...] | None:
         """Like `place`, but return None instead of a reason."""
         self._floor.arrange()
         result = gangs.place(self._floor, gang, sizes, running)
         return tuple(result) if isinstance(result, list) else None
 
-    def take(self, seats: Iterable[Seat]) -> None:
+    def take(self, seats: Iterable[TaskSeat]) -> None:
         """Take exactly these seats, even beyond the capacity: then nothing is free until they are given back."""
         for seat in seats:
             self._floor.change(seat, 1)
 
-    def give(self, seats: Iterable[Seat]) -> None:
+    def give(self, seats: Iterable[TaskSeat]) -> None:
         """Free these seats; seats on unknown nodes are ignored."""
         for seat in seats:
             self._floor.change(seat, -1)
@@ -95,29 +99,29 @@ class Cluster:
         self._floor.log.clear()
         self._floor.logging = False
 
-    def room(self, shape: Shape) -> int:
+    def room(self, shape: TaskShape) -> int:
         """Return how many tasks of the shape would fit now."""
         self._floor.arrange()
         return self._floor.room(shape)
 
-    def ever(self, gang: Gang) -> Shortfall | None:
+    def ever(self, gang: GangShape) -> CapacityShortfall | None:
         """Return why the gang could not start even if all devices were unused; None when it could."""
         if self._idle is None or self._idle[0] != self._floor.renewed:
             self._floor.arrange()
             nodes = [_unused(machine.node) for machine in self._floor.machines]
-            self._idle = (self._floor.renewed, Cluster(nodes, "best-fit"))
+            self._idle = (self._floor.renewed, ClusterModel(nodes, "best-fit"))
         return self._idle[1].shortfall(gang)
 
-    def shortfall(self, gang: Gang) -> Shortfall | None:
+    def shortfall(self, gang: GangShape) -> CapacityShortfall | None:
         """Return why the gang cannot start now; None when it fits. Changes nothing."""
         logging, self._floor.logging = self._floor.logging, True
         mark = len(self._floor.log)
         result = self.place(gang)
         self._floor.undo(mark)
         self._floor.logging = logging
-        return result if isinstance(result, Shortfall) else None
+        return result if isinstance(result, CapacityShortfall) else None
 
-    def free_gpus(self, shape: Shape | None = None) -> tuple[int, int]:
+    def free_gpus(self, shape: TaskShape | None = None) -> tuple[int, int]:
         """Return the total free thousandths and the number of idle devices, on nodes and device types that the shape allows."""
         self._floor.arrange()
         free = self._floor.tables.devices()
@@ -127,12 +131,12 @@ class Cluster:
             free = free if admitted is None else free[admitted]
         return int(free.sum()), int((free == WHOLE).sum())
 
-    def learn(self, mix: Mix) -> None:
+    def learn(self, mix: WorkloadMix) -> None:
         """Set another workload mix; all scores are recomputed."""
         self._floor.learn(mix)
 
 
-def _unused(node: Node) -> Node:
+def _unused(node: ClusterNode) -> ClusterNode:
     if not any(device.busy_with for device in node.devices):
         return node
     return replace(node, devices=tuple(replace(device, busy_with="") for device in node.devices))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairway.plan.scheduling.placement.policy import Column, Scored, masked
-from fairway.plan.scheduling.placement.specs import Specs, State
-from fairway.plan.scheduling.shape import WHOLE
+from fairway.plan.scheduling.gang import WHOLE
+from fairway.plan.scheduling.placement.placement_policy import ScoreColumn, ScoreOnlyPolicy, masked
+from fairway.plan.scheduling.score_input import NodeScoreState, ScoreRows
 
 SHARED, USED, IDLE = 100, 50, 33
 """Maximum scores of a shared GPU, of an idle GPU on a node in use, and of an idle node."""
 
 
-class GpuPacking(Scored):
+class GpuPackingPolicy(ScoreOnlyPolicy):
     """As published with the FGD experiment."""
 
-    def column(self, specs: Specs, state: State) -> Column:
+    def column(self, specs: ScoreRows, state: NodeScoreState) -> ScoreColumn:
         """Score by the class of the place, less the idle GPUs that it would break."""
         idle = state.free.count(WHOLE)
         if idle == len(state.free):
@@ -23,9 +23,9 @@ class GpuPacking(Scored):
         else:
             scores = self._on_used_node(specs, state)
         scores[specs.gpus == 0] = 0
-        return Column(masked(scores, specs.fit(state)))
+        return ScoreColumn(masked(scores, specs.fit(state)))
 
-    def _on_used_node(self, specs: Specs, state: State) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _on_used_node(self, specs: ScoreRows, state: NodeScoreState) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         missing = specs.gpus.copy()
         broken = np.zeros_like(missing)
         spare = np.zeros_like(missing)

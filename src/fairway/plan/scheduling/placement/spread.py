@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairway.plan.scheduling.placement.policy import Column, Scored, masked
-from fairway.plan.scheduling.placement.specs import Specs, State
-from fairway.plan.scheduling.shape import WHOLE
+from fairway.plan.scheduling.gang import WHOLE
+from fairway.plan.scheduling.placement.placement_policy import ScoreColumn, ScoreOnlyPolicy, masked
+from fairway.plan.scheduling.score_input import NodeScoreState, ScoreRows
 
 SCALE = 10_000
 
 
-class Spread(Scored):
+class SpreadPolicy(ScoreOnlyPolicy):
     """Compares the free fraction of GPUs first, then of cores; only of cores for tasks without GPUs."""
 
-    def column(self, specs: Specs, state: State) -> Column:
+    def column(self, specs: ScoreRows, state: NodeScoreState) -> ScoreColumn:
         """Score nodes by the free capacity, more is better."""
         cpu = SCALE * state.cpu // max(1, state.model.cpu)
         gpu = SCALE * sum(state.free) // max(1, WHOLE * len(state.free))
@@ -24,4 +24,4 @@ class Spread(Scored):
         for slot, (kind, free) in enumerate(zip(state.model.kinds, state.free, strict=True)):
             better = (specs.need(kind) <= free) & (free > most)
             most[better], picks[better] = free, slot
-        return Column(masked(scores, specs.fit(state)), picks)
+        return ScoreColumn(masked(scores, specs.fit(state)), picks)

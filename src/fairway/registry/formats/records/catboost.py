@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from fairway.registry.formats.record import Files, Format, Package, head
+from fairway.registry.formats.model_format import Files, ModelFormat, RequiredPackage, head
 
 _SUFFIXES = frozenset({".cbm", ".cb", ".catboost", ".bin", ".model"})
 _MAGIC = b"CBM1"
@@ -15,10 +15,10 @@ def _models(files: Files) -> list[str]:
     return [name for name, suffix in suffixes.items() if suffix in _SUFFIXES and head(files[name], 4) == _MAGIC]
 
 
-RECORD = Format(
+RECORD = ModelFormat(
     "catboost",
     "a file NAME.cbm of CatBoost's save_model",
     _models,
     loader="catboost_model",
-    packages=((Package("catboost", "catboost"),),),
+    packages=((RequiredPackage("catboost", "catboost"),),),
 )

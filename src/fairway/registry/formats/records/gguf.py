@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 from fairway.errors import RefusedError
-from fairway.registry.formats.record import Files, Format, Package, by_suffix, head
-from fairway.state.model import Signature
+from fairway.registry.formats.model_format import Files, ModelFormat, RequiredPackage, by_suffix, head
+from fairway.state.model import ModelSignature
 
 _HEADER = struct.Struct("<4sIQQ")
 _VERSIONS = (2, 3)
@@ -16,7 +16,7 @@ _LEAST_VALUE = 8 + 4 + 1
 """Minimum bytes of a value: the length of its name, its type, and itself."""
 
 
-def _check(files: Files, entry: str) -> Signature:
+def _check(files: Files, entry: str) -> ModelSignature:
     """Check the file. A language model has no tensors that clients name: it takes prompts and returns text."""
     begins = head(files[entry], _HEADER.size)
     if len(begins) < _HEADER.size or _HEADER.unpack(begins)[0] != b"GGUF":
@@ -31,15 +31,15 @@ def _check(files: Files, entry: str) -> Signature:
     if minimum > (size := files[entry].stat().st_size):
         message = f"{entry} is cut short: it declares {tensors:,} tensors and {values:,} values, but has {size:,} bytes"
         raise RefusedError(message, fix="copy or download it again")
-    return Signature()
+    return ModelSignature()
 
 
-RECORD = Format(
+RECORD = ModelFormat(
     "gguf",
     "a file NAME.gguf",
     by_suffix(".gguf"),
     _check,
     loader="gguf",
-    packages=((Package("xllamacpp", "xllamacpp"), Package("llama_cpp", "llama-cpp-python")),),
+    packages=((RequiredPackage("xllamacpp", "xllamacpp"), RequiredPackage("llama_cpp", "llama-cpp-python")),),
     many=True,
 )

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fairway.registry.formats import archive
-from fairway.registry.formats.record import Files, Format, Package, Risk
-from fairway.state.model import Signature, TensorSpec
+from fairway.registry.formats import zip_archive
+from fairway.registry.formats.model_format import Files, LoadRisk, ModelFormat, RequiredPackage
+from fairway.state.model import ModelSignature, TensorSpec
 
 _CONFIG = "config.json"
 _HDF5 = frozenset({".h5", ".hdf5"})
@@ -33,19 +33,19 @@ _WORDS = {
 }  # fmt: skip
 
 
-def _risk(name: str, path: Path) -> Risk | None:
+def _risk(name: str, path: Path) -> LoadRisk | None:
     suffix = PurePosixPath(name.lower()).suffix
     if suffix in _HDF5:
-        return Risk("is a Keras model in HDF5") if _holds(path, _MARK) else None
+        return LoadRisk("is a Keras model in HDF5") if _holds(path, _MARK) else None
     if suffix != ".keras":
         return None
-    if not archive.is_archive(path):
-        return Risk("is a Keras model in HDF5")
-    config = archive.read_json(name, path, _CONFIG)
+    if not zip_archive.is_archive(path):
+        return LoadRisk("is a Keras model in HDF5")
+    config = zip_archive.read_json(name, path, _CONFIG)
     if not isinstance(config, dict) or "class_name" not in config:
-        return Risk("is a Keras model whose configuration names no class")
+        return LoadRisk("is a Keras model whose configuration names no class")
     code = sorted(set(_code(config)))
-    return Risk(f"is a Keras model with custom code ({', '.join(code[:5])})") if code else None
+    return LoadRisk(f"is a Keras model with custom code ({', '.join(code[:5])})") if code else None
 
 
 def _code(config: Any) -> Iterator[str]:
@@ -89,11 +89,11 @@ def _models(files: Files) -> list[str]:
     return whole or [name for name, suffix in suffixes.items() if suffix in _HDF5 and _holds(files[name], _MARK)]
 
 
-def _signature(files: Files, entry: str) -> Signature:
+def _signature(files: Files, entry: str) -> ModelSignature:
     """Return the inputs, if the configuration gives them. The outputs are found when the model is loaded."""
-    if not archive.is_archive(files[entry]):
-        return Signature()
-    config = archive.read_json(entry, files[entry], _CONFIG)
+    if not zip_archive.is_archive(files[entry]):
+        return ModelSignature()
+    config = zip_archive.read_json(entry, files[entry], _CONFIG)
     try:
         inputs = {
             layer["config"]["name"]: layer["config"]
@@ -104,8 +104,8 @@ def _signature(files: Files, entry: str) -> Signature:
             map(_spec, inputs.values())
         )
     except (KeyError, TypeError, AttributeError):
-        return Signature()
-    return Signature(tuple(spec for spec in specs if spec is not None))
+        return ModelSignature()
+    return ModelSignature(tuple(spec for spec in specs if spec is not None))
 
 
 def _names(layers: Any) -> list[str]:
@@ -125,7 +125,7 @@ def _spec(layer: dict[str, Any]) -> TensorSpec | None:
     return TensorSpec(str(layer["name"]), datatype, tuple(-1 if length is None else int(length) for length in shape))
 
 
-RECORD = Format(
+RECORD = ModelFormat(
     "keras",
     "a file NAME.keras",
     _models,
@@ -133,7 +133,7 @@ RECORD = Format(
     _risk,
     loader="keras_model",
     packages=(
-        (Package("keras", "keras"),),
-        (Package("tensorflow", "tensorflow"), Package("torch", "torch"), Package("jax", "jax")),
+        (RequiredPackage("keras", "keras"),),
+        (RequiredPackage("tensorflow", "tensorflow"), RequiredPackage("torch", "torch"), RequiredPackage("jax", "jax")),
     ),
 )

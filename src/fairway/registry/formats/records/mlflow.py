@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from fairway.errors import RefusedError
-from fairway.registry.formats.record import Files, Format, Package, Risk, by_name
-from fairway.state.model import Signature, TensorSpec
+from fairway.registry.formats.model_format import Files, LoadRisk, ModelFormat, RequiredPackage, by_name
+from fairway.state.model import ModelSignature, TensorSpec
 
 _LARGEST = 1 << 20
 _CODE = "mlflow.pyfunc.model"
@@ -59,28 +59,28 @@ def flavours(document: dict[str, Any]) -> list[str]:
     return [str(name) for name in document["flavors"] if name != _PYTHON]
 
 
-def signature_of(document: dict[str, Any]) -> Signature:
+def signature_of(document: dict[str, Any]) -> ModelSignature:
     """Return inputs and outputs as the document gives them; empty sides where it does not."""
     written = document.get("signature")
     if not isinstance(written, dict):
-        return Signature()
-    return Signature(_specs(written.get("inputs"), "input"), _specs(written.get("outputs"), "predict"))
+        return ModelSignature()
+    return ModelSignature(_specs(written.get("inputs"), "input"), _specs(written.get("outputs"), "predict"))
 
 
-def columns(files: Files) -> Signature:
+def columns(files: Files) -> ModelSignature:
     """Return the columns of the data frame that a model takes, unless all are numbers: no other loader provides these."""
     if "MLmodel" not in files:
-        return Signature()
+        return ModelSignature()
     inputs = signature_of(read(files["MLmodel"])).inputs
     if len(inputs) < 2 or all(spec.datatype != "BYTES" for spec in inputs):
-        return Signature()
-    return Signature(inputs)
+        return ModelSignature()
+    return ModelSignature(inputs)
 
 
-def tensors(files: Files) -> Signature:
+def tensors(files: Files) -> ModelSignature:
     """Return the one tensor that a model takes, as logged; for formats that do not give it themselves."""
     inputs = signature_of(read(files["MLmodel"])).inputs if "MLmodel" in files else ()
-    return Signature(inputs) if len(inputs) == 1 and len(inputs[0].shape) > 1 else Signature()
+    return ModelSignature(inputs) if len(inputs) == 1 and len(inputs[0].shape) > 1 else ModelSignature()
 
 
 def _specs(written: Any, other: str) -> tuple[TensorSpec, ...]:
@@ -99,31 +99,31 @@ def _spec(told: dict[str, Any], other: str) -> TensorSpec:
     return TensorSpec(name, _WORDS[told["type"]], (-1,))
 
 
-def _signature(files: Files, entry: str) -> Signature:
+def _signature(files: Files, entry: str) -> ModelSignature:
     return signature_of(read(files[entry], entry))
 
 
-def _risk(name: str, path: Path) -> Risk | None:
+def _risk(name: str, path: Path) -> LoadRisk | None:
     if PurePosixPath(name).name != "MLmodel":
         return None
     document = read(path, name)
     plain = document["flavors"].get(_PYTHON)
     loader = plain.get("loader_module") if isinstance(plain, dict) else None
     if loader and not isinstance(loader, str):
-        return Risk("is an MLflow model with an invalid loader name", always=True)
+        return LoadRisk("is an MLflow model with an invalid loader name", always=True)
     if loader == _CODE or (not set(flavours(document)) & NATIVE.keys() and loader):
-        return Risk(f"is an MLflow model that {loader} loads", always=True)
+        return LoadRisk(f"is an MLflow model that {loader} loads", always=True)
     return None
 
 
-RECORD = Format(
+RECORD = ModelFormat(
     "mlflow",
     "a file MLmodel that names flavours",
     by_name("MLmodel"),
     _signature,
     _risk,
-    Risk("is an MLflow model that only MLflow's own loader loads", always=True),
+    LoadRisk("is an MLflow model that only MLflow's own loader loads", always=True),
     loader="pyfunc",
     folder=True,
-    packages=((Package("mlflow", "mlflow"),),),
+    packages=((RequiredPackage("mlflow", "mlflow"),),),
 )

@@ -6,13 +6,13 @@ from pathlib import PurePosixPath
 
 from fairway.errors import RefusedError
 from fairway.registry.formats import onnx
-from fairway.registry.formats.content import content
-from fairway.registry.formats.record import Files, Format, by_suffix
+from fairway.registry.formats.file_content import content
+from fairway.registry.formats.model_format import Files, ModelFormat, by_suffix
 from fairway.registry.manifest import stays_inside
-from fairway.state.model import Signature
+from fairway.state.model import ModelSignature
 
 
-def _signature(files: Files, entry: str) -> Signature:
+def _signature(files: Files, entry: str) -> ModelSignature:
     with content(files[entry], entry, "not an ONNX model") as model:
         signature = onnx.signature(model)
         if not signature.outputs:
@@ -33,4 +33,4 @@ def _check_external(entry: str, named: set[str], files: Files) -> None:
             raise RefusedError(message, fix=f"put {name} beside {entry}")
 
 
-RECORD = Format("onnx", "a file NAME.onnx", by_suffix(".onnx"), _signature, mapped=True)
+RECORD = ModelFormat("onnx", "a file NAME.onnx", by_suffix(".onnx"), _signature, mapped=True)

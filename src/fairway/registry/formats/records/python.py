@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 
 from fairway.errors import RefusedError
-from fairway.registry.formats.record import Files, Format
-from fairway.state.model import Signature
+from fairway.registry.formats.model_format import Files, ModelFormat
+from fairway.state.model import ModelSignature
 
 CLASS = "Model"
 MODULE = "model.py"
 
 
-def _check(files: Files, name: str) -> Signature:
+def _check(files: Files, name: str) -> ModelSignature:
     try:
         tree = ast.parse(files[name].read_bytes())
     except (SyntaxError, ValueError) as problem:
@@ -21,10 +21,10 @@ def _check(files: Files, name: str) -> Signature:
     if not any(isinstance(node, ast.ClassDef) and node.name == CLASS for node in tree.body):
         message = f"{name} has no class {CLASS}"
         raise RefusedError(message, fix=f"define `class {CLASS}` at its top level")
-    return Signature()
+    return ModelSignature()
 
 
-RECORD = Format(
+RECORD = ModelFormat(
     "python",
     f"a file {MODULE} with a class {CLASS}",
     lambda files: [MODULE] if MODULE in files else [],

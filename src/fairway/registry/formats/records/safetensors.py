@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from fairway.errors import RefusedError
-from fairway.registry.formats.record import Files, Format, by_suffix
-from fairway.state.model import Signature
+from fairway.registry.formats.model_format import Files, ModelFormat, by_suffix
+from fairway.state.model import ModelSignature
 
 _NOTES = "__metadata__"
 _LARGEST_HEADER = 100_000_000
@@ -38,9 +38,9 @@ def _end(header: bytes) -> int | None:
         return None
 
 
-def _check(files: Files, name: str) -> Signature:
+def _check(files: Files, name: str) -> ModelSignature:
     check(files[name], name)
-    return Signature()
+    return ModelSignature()
 
 
-RECORD = Format("safetensors", "a file NAME.safetensors", by_suffix(".safetensors"), _check, many=True)
+RECORD = ModelFormat("safetensors", "a file NAME.safetensors", by_suffix(".safetensors"), _check, many=True)

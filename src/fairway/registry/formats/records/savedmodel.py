@@ -5,23 +5,23 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from fairway.registry.formats import savedmodel
-from fairway.registry.formats.content import content
-from fairway.registry.formats.record import Files, Format, Package, Risk, by_name
-from fairway.state.model import Signature
+from fairway.registry.formats.file_content import content
+from fairway.registry.formats.model_format import Files, LoadRisk, ModelFormat, RequiredPackage, by_name
+from fairway.state.model import ModelSignature
 
 _NAMES = frozenset({"saved_model.pb", "saved_model.pbtxt"})
 
 
-def _signature(files: Files, entry: str) -> Signature:
+def _signature(files: Files, entry: str) -> ModelSignature:
     with content(files[entry], entry, "not a SavedModel") as model:
         return savedmodel.signature(model)
 
 
-def _risk(name: str, _: Path) -> Risk | None:
-    return Risk("is a SavedModel") if PurePosixPath(name.lower()).name in _NAMES else None
+def _risk(name: str, _: Path) -> LoadRisk | None:
+    return LoadRisk("is a SavedModel") if PurePosixPath(name.lower()).name in _NAMES else None
 
 
-RECORD = Format(
+RECORD = ModelFormat(
     "savedmodel",
     "a file saved_model.pb",
     by_name("saved_model.pb"),
@@ -29,6 +29,6 @@ RECORD = Format(
     _risk,
     loader="savedmodel",
     folder=True,
-    packages=((Package("tensorflow", "tensorflow"),),),
+    packages=((RequiredPackage("tensorflow", "tensorflow"),),),
     mapped=True,
 )

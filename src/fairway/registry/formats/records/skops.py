@@ -8,10 +8,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fairway.errors import RefusedError
-from fairway.registry.formats import archive
-from fairway.registry.formats.record import Files, Format, Package, Risk, by_suffix
-from fairway.registry.formats.records import skops_types, tabular
-from fairway.state.model import Signature, TensorSpec
+from fairway.registry.formats import zip_archive
+from fairway.registry.formats.model_format import Files, LoadRisk, ModelFormat, RequiredPackage, by_suffix
+from fairway.registry.formats.records import skops_types, tabular_name
+from fairway.state.model import ModelSignature, TensorSpec
 
 _SCHEMA = "schema.json"
 _BUILTINS = frozenset(
@@ -60,41 +60,41 @@ def _is_trusted(full: str, loader: str) -> bool:
 
 
 def _schema(name: str, path: Path) -> dict[str, Any]:
-    if not archive.is_archive(path):
+    if not zip_archive.is_archive(path):
         message = f"{name} was not written by skops.io.dump"
         raise RefusedError(message, fix="save it with skops.io.dump(model, PATH)")
-    schema = archive.read_json(name, path, _SCHEMA)
+    schema = zip_archive.read_json(name, path, _SCHEMA)
     if not isinstance(schema, dict):
         message = f"{name}: its {_SCHEMA} is not a JSON object"
         raise RefusedError(message, fix="save it with skops.io.dump(model, PATH)")
     return schema
 
 
-def _risk(name: str, path: Path) -> Risk | None:
+def _risk(name: str, path: Path) -> LoadRisk | None:
     if PurePosixPath(name.lower()).suffix != ".skops":
         return None
     types = untrusted(_schema(name, path))
     if not types:
         return None
     more = f" and {len(types) - _SHOWN} more" if len(types) > _SHOWN else ""
-    return Risk(f"holds types that skops does not trust ({', '.join(types[:_SHOWN])}{more})")
+    return LoadRisk(f"holds types that skops does not trust ({', '.join(types[:_SHOWN])}{more})")
 
 
-def _signature(files: Files, entry: str) -> Signature:
+def _signature(files: Files, entry: str) -> ModelSignature:
     """Return the number of features, if the model or the first step of its pipeline gives it; outputs are found on loading."""
     model = _schema(entry, files[entry])
     while _named(model) == "sklearn.pipeline.Pipeline":
         first = _steps(model)
         if not first:
-            return Signature()
+            return ModelSignature()
         model = first
     if model.get("__class__") in _VECTORIZERS:
-        return Signature((TensorSpec(tabular.INPUT, "BYTES", (-1,)),))
+        return ModelSignature((TensorSpec(tabular_name.INPUT, "BYTES", (-1,)),))
     value = _attributes(model).get("n_features_in_")
     features = json.loads(str(value.get("content"))) if isinstance(value, dict) and value.get("is_json") else 0
     if not isinstance(features, int) or features < 1:
-        return Signature()
-    return Signature((TensorSpec(tabular.INPUT, "FP64", (-1, features)),))
+        return ModelSignature()
+    return ModelSignature((TensorSpec(tabular_name.INPUT, "FP64", (-1, features)),))
 
 
 def _attributes(model: dict[str, Any]) -> dict[str, Any]:
@@ -112,12 +112,12 @@ def _steps(pipeline: dict[str, Any]) -> dict[str, Any]:
     return first if isinstance(first, dict) else {}
 
 
-RECORD = Format(
+RECORD = ModelFormat(
     "skops",
     "a file NAME.skops",
     by_suffix(".skops"),
     _signature,
     _risk,
     loader="skops",
-    packages=((Package("sklearn", "scikit-learn"),), (Package("skops", "skops", "0.10"),)),
+    packages=((RequiredPackage("sklearn", "scikit-learn"),), (RequiredPackage("skops", "skops", "0.10"),)),
 )

@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from fairway.errors import RefusedError
-from fairway.registry.formats import archive
-from fairway.registry.formats.record import Files, Format, Package, Risk
-from fairway.state.model import Signature
+from fairway.registry.formats import zip_archive
+from fairway.registry.formats.model_format import Files, LoadRisk, ModelFormat, RequiredPackage
+from fairway.state.model import ModelSignature
 
 SUFFIXES = frozenset({".pt", ".pth"})
 """Suffixes that all of these have, and pickles too."""
 _SCRIPTS = frozenset({*SUFFIXES, ".ts", ".torchscript"})
-_TORCH = ((Package("torch", "torch"),),)
+_TORCH = ((RequiredPackage("torch", "torch"),),)
 
 
 def is_exported(name: str, path: Path) -> bool:
     """Return whether the file is an archive of `torch.export`: a program and its weights."""
-    if not archive.is_archive(path):
+    if not zip_archive.is_archive(path):
         return False
-    members = archive.members(name, path)
+    members = zip_archive.members(name, path)
     names = _inner(members)
     # Files of torch.save have `data.pkl` right below the top; an exported program never does.
     # Before the archive had a folder of its own, its members lay at the top.
@@ -29,9 +29,9 @@ def is_exported(name: str, path: Path) -> bool:
 
 def is_script(name: str, path: Path) -> bool:
     """Return whether the file is an archive of `torch.jit.save`: code in a language of its own, and constants."""
-    if not archive.is_archive(path):
+    if not zip_archive.is_archive(path):
         return False
-    names = _inner(archive.members(name, path))
+    names = _inner(zip_archive.members(name, path))
     return {"data.pkl", "constants.pkl"} <= names and any(member.startswith("code/") for member in names)
 
 
@@ -50,17 +50,17 @@ def _exported(files: Files) -> list[str]:
     ]
 
 
-def _check_exported(files: Files, entry: str) -> Signature:
+def _check_exported(files: Files, entry: str) -> ModelSignature:
     if not is_exported(entry, files[entry]):
         message = f"{entry} was not written by torch.export.save"
         raise RefusedError(message, fix="save it with torch.export.save(torch.export.export(model, inputs), PATH)")
-    return Signature()
+    return ModelSignature()
 
 
-def _exported_risk(name: str, path: Path) -> Risk | None:
+def _exported_risk(name: str, path: Path) -> LoadRisk | None:
     suffix = PurePosixPath(name.lower()).suffix
     if suffix == ".pt2" or (suffix in SUFFIXES and is_exported(name, path)):
-        return Risk("is a program of torch.export")
+        return LoadRisk("is a program of torch.export")
     return None
 
 
@@ -68,13 +68,13 @@ def _scripts(files: Files) -> list[str]:
     return [name for name in files if PurePosixPath(name.lower()).suffix in _SCRIPTS and is_script(name, files[name])]
 
 
-def _script_risk(name: str, path: Path) -> Risk | None:
+def _script_risk(name: str, path: Path) -> LoadRisk | None:
     if PurePosixPath(name.lower()).suffix in _SCRIPTS and is_script(name, path):
-        return Risk("is a TorchScript program")
+        return LoadRisk("is a TorchScript program")
     return None
 
 
-EXPORTED = Format(
+EXPORTED = ModelFormat(
     "torch-export",
     "a file NAME.pt2 of torch.export.save",
     _exported,
@@ -83,6 +83,6 @@ EXPORTED = Format(
     loader="torch",
     packages=_TORCH,
 )
-SCRIPT = Format(
+SCRIPT = ModelFormat(
     "torchscript", "a file NAME.pt of torch.jit.save", _scripts, risk=_script_risk, loader="torchscript", packages=_TORCH
 )

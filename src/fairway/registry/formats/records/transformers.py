@@ -6,11 +6,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fairway.errors import RefusedError
-from fairway.registry.formats.content import json_object
-from fairway.registry.formats.record import Files, Format, Package, Risk
+from fairway.registry.formats.file_content import json_object
+from fairway.registry.formats.model_format import Files, LoadRisk, ModelFormat, RequiredPackage
 from fairway.registry.formats.records import safetensors
 from fairway.registry.manifest import stays_inside
-from fairway.state.model import Signature, TensorSpec
+from fairway.state.model import ModelSignature, TensorSpec
 
 _CONFIG = "config.json"
 _CONFIGS = frozenset({_CONFIG, "tokenizer_config.json", "processor_config.json", "preprocessor_config.json"})
@@ -33,7 +33,7 @@ def _is_weights(path: PurePosixPath) -> bool:
     return path.suffix == ".safetensors" or (path.suffix == ".bin" and path.name.startswith("pytorch_model"))
 
 
-def _risk(name: str, path: Path) -> Risk | None:
+def _risk(name: str, path: Path) -> LoadRisk | None:
     """Return the risk of a file: weights in the list of parts that are not safetensors, or code of the author.
 
     Pickled weights with the usual names are found by the record of pickles.
@@ -43,7 +43,7 @@ def _risk(name: str, path: Path) -> Risk | None:
             part for part in _parts(path, name) if not part.endswith(".safetensors") and not _is_weights(PurePosixPath(part))
         ]
         return (
-            Risk(f"names weights that are not safetensors files ({', '.join(sorted(others)[:3])})", always=True)
+            LoadRisk(f"names weights that are not safetensors files ({', '.join(sorted(others)[:3])})", always=True)
             if others
             else None
         )
@@ -51,7 +51,7 @@ def _risk(name: str, path: Path) -> Risk | None:
         return None
     config = json_object(path)
     code = config.get("auto_map") or config.get(_PIPELINES)
-    return Risk(f"names custom code for transformers ({_names(code)}), which trust_remote_code runs") if code else None
+    return LoadRisk(f"names custom code for transformers ({_names(code)}), which trust_remote_code runs") if code else None
 
 
 def _parts(path: Path, name: str) -> set[str]:
@@ -89,7 +89,7 @@ _TASKS = {
 }
 
 
-def _signature(files: Files, entry: str) -> Signature:
+def _signature(files: Files, entry: str) -> ModelSignature:
     config = json_object(files[entry])
     for name in files:
         if PurePosixPath(name).parent == PurePosixPath(entry).parent and name.endswith(".safetensors"):
@@ -99,17 +99,17 @@ def _signature(files: Files, entry: str) -> Signature:
     count = len(labels) if isinstance(labels, dict) else int(config.get("num_labels", 2))
     outputs = (TensorSpec("label", "BYTES", (-1,)), TensorSpec("score", "FP32", (-1,)), TensorSpec("scores", "FP32", (-1, count)))
     if kind == "text-classification":
-        return Signature((TensorSpec(TEXT, "BYTES", (-1,)),), outputs)
+        return ModelSignature((TensorSpec(TEXT, "BYTES", (-1,)),), outputs)
     if kind == "image-classification":
-        return Signature((TensorSpec(IMAGE, "UINT8", (-1, -1, -1, 3)),), outputs)
+        return ModelSignature((TensorSpec(IMAGE, "UINT8", (-1, -1, -1, 3)),), outputs)
     if kind == "text-generation":
-        return Signature()
+        return ModelSignature()
     width = config.get("hidden_size", config.get("dim", config.get("d_model", -1)))
     features = TensorSpec("embedding", "FP32", (-1, width if isinstance(width, int) else -1))
-    return Signature((TensorSpec(TEXT, "BYTES", (-1,)),), (features,))
+    return ModelSignature((TensorSpec(TEXT, "BYTES", (-1,)),), (features,))
 
 
-RECORD = Format(
+RECORD = ModelFormat(
     "transformers",
     "a folder of save_pretrained: config.json, weights and a tokenizer",
     _models,
@@ -117,5 +117,5 @@ RECORD = Format(
     _risk,
     loader="transformers_folder",
     folder=True,
-    packages=((Package("transformers", "transformers", "4.40"),), (Package("torch", "torch"),)),
+    packages=((RequiredPackage("transformers", "transformers", "4.40"),), (RequiredPackage("torch", "torch"),)),
 )

@@ -20,13 +20,13 @@ _AT_ONCE = 4
 def load(order: Any) -> Any:
     """Load the model with the installed package."""
     if importlib.util.find_spec("xllamacpp") is not None:
-        return Xllamacpp(order)
+        return XllamacppModel(order)
     if importlib.util.find_spec("llama_cpp") is not None:
-        return LlamaCpp(order)
+        return LlamaCppModel(order)
     raise ModuleNotFoundError("neither xllamacpp nor llama_cpp is installed", name="xllamacpp")
 
 
-class _Generator:
+class _LlamaGenerator:
     """The common part of both packages: answers are generated in a thread and yielded piece by piece."""
 
     platform = "llama_cpp"
@@ -77,7 +77,7 @@ class _Generator:
         raise NotImplementedError
 
 
-class Xllamacpp(_Generator):
+class XllamacppModel(_LlamaGenerator):
     """llama.cpp's server within this process. Its listener is a socket in the scratch folder to which nothing connects."""
 
     generate_options = (
@@ -116,7 +116,7 @@ class Xllamacpp(_Generator):
         handle(asked, give)
 
 
-class LlamaCpp(_Generator):
+class LlamaCppModel(_LlamaGenerator):
     """llama.cpp through llama-cpp-python: one answer at a time."""
 
     generate_options = (

@@ -11,7 +11,7 @@ import numpy as np
 _BACKENDS = ("tensorflow", "torch", "jax")
 
 
-class Keras:
+class KerasModel:
     """A model whose inputs and outputs Keras can describe."""
 
     platform = "keras"
@@ -89,6 +89,6 @@ def _bound(backend: str, threads: int) -> None:
         torch.set_num_threads(threads)
 
 
-def load(order: Any) -> Keras:
+def load(order: Any) -> KerasModel:
     """Load the model."""
-    return Keras(order)
+    return KerasModel(order)

@@ -13,7 +13,7 @@ _PLAIN = {
 }  # fmt: skip
 
 
-class Pyfunc:
+class PyfuncModel:
     """A model whose inputs are declared in `MLmodel` or `fairway.json`. Its outputs are determined by running it on zeros."""
 
     platform = "mlflow"
@@ -74,6 +74,6 @@ class Pyfunc:
         return [self._tabular.plain(np.asarray(value)) for value in values.values()]
 
 
-def load(order: Any) -> Pyfunc:
+def load(order: Any) -> PyfuncModel:
     """Load the model."""
-    return Pyfunc(order)
+    return PyfuncModel(order)

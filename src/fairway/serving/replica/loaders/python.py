@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 
-class PythonClass:
+class PythonClassModel:
     """The class `Model` of a file: `load(folder)`, `predict(inputs)`, `generate(prompt, options)`, `embed(texts)`, `count(text)`.
 
     Each method is optional.
@@ -46,6 +46,6 @@ class PythonClass:
         return [np.asarray(outputs[spec["name"]]) for spec in self.outputs]
 
 
-def load(order: Any) -> PythonClass:
+def load(order: Any) -> PythonClassModel:
     """Load the class."""
-    return PythonClass(order)
+    return PythonClassModel(order)

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 
-class SavedModel:
+class TensorflowSavedModel:
     """The signature `serving_default` of a TensorFlow SavedModel."""
 
     platform = "tensorflow_savedmodel"
@@ -49,6 +49,6 @@ class SavedModel:
         return [(tf.cast(result, tf.float32) if result.dtype == tf.bfloat16 else result).numpy() for result in results]
 
 
-def load(order: Any) -> SavedModel:
+def load(order: Any) -> TensorflowSavedModel:
     """Load the signature."""
-    return SavedModel(order)
+    return TensorflowSavedModel(order)

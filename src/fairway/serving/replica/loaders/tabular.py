@@ -13,7 +13,7 @@ PREDICT = "predict"
 PROBABILITIES = "predict_proba"
 
 
-class Rows:
+class TabularModel:
     """A model with methods that take rows. Its outputs are determined by running it on zeros."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Rows:
         return array
 
 
-class Trees(Rows):
+class TreeModel(TabularModel):
     """A tree model: its library computes each row independently, so rows of several requests may run together."""
 
     independent = True
@@ -86,7 +86,7 @@ def methods(model: Any) -> Any:
     return run
 
 
-def estimator(order: Any, model: Any, platform: str = "sklearn") -> Rows:
+def estimator(order: Any, model: Any, platform: str = "sklearn") -> TabularModel:
     """Wrap a model with scikit-learn's interface."""
     _bound(model, order.threads)
     first = model
@@ -99,7 +99,7 @@ def estimator(order: Any, model: Any, platform: str = "sklearn") -> Rows:
     # Rows have no feature names when pandas is not installed.
     warnings.filterwarnings("ignore", message="X does not have valid feature names")
     outputs = _outputs_of_classes(order, model) if len(order.written["inputs"]) > 1 else None
-    return Rows(order, platform, inputs, methods(model), getattr(model, "feature_names_in_", None), outputs)
+    return TabularModel(order, platform, inputs, methods(model), getattr(model, "feature_names_in_", None), outputs)
 
 
 def _outputs_of_classes(order: Any, model: Any) -> Any:

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 
-class TorchExport:
+class TorchExportModel:
     """A program exported by torch.export: a graph and its weights."""
 
     platform = "pytorch_export"
@@ -52,6 +52,6 @@ class TorchExport:
         return [output.float().numpy() if output.dtype == torch.bfloat16 else output.numpy() for output in outputs]
 
 
-def load(order: Any) -> TorchExport:
+def load(order: Any) -> TorchExportModel:
     """Load the program."""
-    return TorchExport(order)
+    return TorchExportModel(order)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class TorchScript:
+class TorchScriptModel:
     """A program saved by `torch.jit.save`."""
 
     platform = "pytorch_torchscript"
@@ -52,6 +52,6 @@ def device(torch: Any, asked: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def load(order: Any) -> TorchScript:
+def load(order: Any) -> TorchScriptModel:
     """Load the program."""
-    return TorchScript(order)
+    return TorchScriptModel(order)

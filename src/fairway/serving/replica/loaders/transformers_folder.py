@@ -19,15 +19,15 @@ def load(order: Any) -> Any:
 
     torch.set_num_threads(order.threads)
     torch.set_grad_enabled(False)
-    folder = Folder(order, torch, transformers)
+    folder = TransformersFolder(order, torch, transformers)
     names = folder.config.architectures or [""]
     for ending, kind in _KINDS.items():
         if names[0].endswith(ending):
             return kind(folder)
-    return Features(folder)
+    return EmbeddingModel(folder)
 
 
-class Folder:
+class TransformersFolder:
     """What all tasks share: configuration, weights, tokenizer, device."""
 
     def __init__(self, order: Any, torch: Any, transformers: Any) -> None:
@@ -74,12 +74,12 @@ class Folder:
         return [texts] if tokenizer.pad_token is not None else [[text] for text in texts]
 
 
-class _Labels:
+class _Classifier:
     """Labels with scores, as in the transformers pipelines `text-classification` and `image-classification`."""
 
     platform = "huggingface_transformers"
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: TransformersFolder) -> None:
         self._torch = folder.torch
         self._config = folder.config
         self.outputs = [
@@ -102,10 +102,10 @@ class _Labels:
         return [labels, scores.gather(-1, best[:, None])[:, 0].cpu().numpy(), scores.cpu().numpy()]
 
 
-class TextLabels(_Labels):
+class TextClassifier(_Classifier):
     """Classifies texts."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: TransformersFolder) -> None:
         super().__init__(folder)
         self._folder = folder
         self._model = folder.model("AutoModelForSequenceClassification")
@@ -119,10 +119,10 @@ class TextLabels(_Labels):
         return self._scored(self._torch.cat(logits))
 
 
-class ImageLabels(_Labels):
+class ImageClassifier(_Classifier):
     """Classifies 8-bit RGB images."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: TransformersFolder) -> None:
         super().__init__(folder)
         self._device = folder.device
         self._model = folder.model("AutoModelForImageClassification")
@@ -135,12 +135,12 @@ class ImageLabels(_Labels):
         return self._scored(self._model(**prepared.to(self._device)).logits)
 
 
-class Features:
+class EmbeddingModel:
     """One vector per text: the mean over its tokens, or the pooling that sentence-transformers recorded in the folder."""
 
     platform = "huggingface_transformers"
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: TransformersFolder) -> None:
         self._folder = folder
         self._torch = folder.torch
         self._model_ = folder.model("AutoModel")
@@ -183,13 +183,13 @@ class Features:
         return (torch.nn.functional.normalize(pooled, dim=-1) if self._unit else pooled).cpu().numpy()
 
 
-class Text:
+class CausalTextModel:
     """Generates text one token at a time, so that several requests are interleaved."""
 
     platform = "huggingface_transformers"
     generate_options = ("logprobs", "seed", "temperature", "top_k", "top_p")
 
-    def __init__(self, folder: Folder, kind: str = "AutoModelForCausalLM") -> None:
+    def __init__(self, folder: TransformersFolder, kind: str = "AutoModelForCausalLM") -> None:
         self.inputs: list[dict[str, Any]] = []
         self.outputs: list[dict[str, Any]] = []
         self._torch = folder.torch
@@ -211,7 +211,7 @@ class Text:
         length = int(tokens.shape[1])
         if length >= self._longest:
             raise ValueError(f"the prompt has {length} tokens, and the model takes at most {self._longest}")
-        sampler = Sampler(self._torch, options, self._model_.generation_config)
+        sampler = TokenSampler(self._torch, options, self._model_.generation_config)
         step = self._begin(tokens)
         generated: list[int] = []
         shown = ""
@@ -230,7 +230,7 @@ class Text:
         yield {"usage": {"prompt_tokens": length, "completion_tokens": len(generated)}, "finish_reason": "length"}
 
     def _begin(self, tokens: Any) -> Any:
-        return Steps(self._torch, self._model_, tokens)
+        return CachedDecoder(self._torch, self._model_, tokens)
 
     def _tokens(self, prompt: Any) -> Any:
         if isinstance(prompt, str):
@@ -251,7 +251,7 @@ class Text:
         return {"logprob": told["logprob"], "top_logprobs": top}
 
 
-class Steps:
+class CachedDecoder:
     """Computes the scores of the next token, with the cache of earlier steps."""
 
     def __init__(self, torch: Any, model: Any, tokens: Any, **more: Any) -> None:
@@ -272,10 +272,10 @@ class Steps:
         return result.logits[0, -1].float()
 
 
-class Seq2Seq(Text):
+class Seq2SeqTextModel(CausalTextModel):
     """Generates text from text with an encoder and a decoder."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: TransformersFolder) -> None:
         super().__init__(folder, "AutoModelForSeq2SeqLM")
 
     def _begin(self, tokens: Any) -> Any:
@@ -283,10 +283,10 @@ class Seq2Seq(Text):
         start = self._model_.generation_config.decoder_start_token_id
         start = self._model_.config.decoder_start_token_id if start is None else start
         first = self._torch.tensor([[start]], device=tokens.device)
-        return Steps(self._torch, self._model_, first, encoder_outputs=encoded)
+        return CachedDecoder(self._torch, self._model_, first, encoder_outputs=encoded)
 
 
-class Sampler:
+class TokenSampler:
     """Chooses tokens by the options of a request, or by the model's generation configuration."""
 
     def __init__(self, torch: Any, options: dict[str, Any], defaults: Any) -> None:
@@ -325,11 +325,11 @@ class Sampler:
 
 
 _KINDS = {
-    "ForSequenceClassification": TextLabels,
-    "ForImageClassification": ImageLabels,
-    "ForCausalLM": Text,
-    "LMHeadModel": Text,
-    "ForConditionalGeneration": Seq2Seq,
+    "ForSequenceClassification": TextClassifier,
+    "ForImageClassification": ImageClassifier,
+    "ForCausalLM": CausalTextModel,
+    "LMHeadModel": CausalTextModel,
+    "ForConditionalGeneration": Seq2SeqTextModel,
 }
 
 

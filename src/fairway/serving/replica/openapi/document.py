@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from fairway.serving.replica.model import ServedModel
+from fairway.serving.replica.model.served_model import ServedModel
 from fairway.serving.replica.openapi import example, schema
-from fairway.serving.replica.openapi.operation import Operation, page, question
+from fairway.serving.replica.openapi.operation import OpenApiOperation, page, question
 from fairway.version import __version__
 
 DOCUMENT = "/openapi.json"
@@ -79,7 +79,7 @@ def _description(model: ServedModel, questions: Collection[str]) -> str:
     return f"{summary} gRPC on the same port: {', '.join(f'`{service}`' for service in services)}." if services else summary
 
 
-def _page(path: str) -> Operation:
+def _page(path: str) -> OpenApiOperation:
     if path in _PAGES:
         return page(*_PAGES[path], text=path in _TEXT)
     if path.startswith("/v2/"):
@@ -94,7 +94,7 @@ def _page(path: str) -> Operation:
     return page("Other", path)
 
 
-def _question(model: ServedModel, path: str) -> Operation:
+def _question(model: ServedModel, path: str) -> OpenApiOperation:
     signature = model.signature
     has_example = example.has_example(signature)
     if path.endswith("/infer"):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fairway.state.model import Signature, TensorSpec
+from fairway.state.model import ModelSignature, TensorSpec
 
 MOST_ELEMENTS = 4096
 """Maximum elements of an example. Larger inputs get none, because the document would become too large."""
 
 
-def has_example(signature: Signature) -> bool:
+def has_example(signature: ModelSignature) -> bool:
     """Whether an example can be shown."""
     return bool(signature.inputs) and sum(math.prod(shape_of(spec)) for spec in signature.inputs) <= MOST_ELEMENTS
 
@@ -21,7 +21,7 @@ def shape_of(spec: TensorSpec) -> tuple[int, ...]:
     return tuple(1 if length < 0 else length for length in spec.shape)
 
 
-def infer(signature: Signature) -> dict[str, Any]:
+def infer(signature: ModelSignature) -> dict[str, Any]:
     """Return an example for `/v2/models/M/infer`."""
     inputs = [
         {"name": spec.name, "datatype": spec.datatype, "shape": list(shape_of(spec)), "data": _flat(spec)}
@@ -30,7 +30,7 @@ def infer(signature: Signature) -> dict[str, Any]:
     return {"inputs": inputs}
 
 
-def predict(signature: Signature, *, batches: bool) -> dict[str, Any]:
+def predict(signature: ModelSignature, *, batches: bool) -> dict[str, Any]:
     """Return an example for `/v1/models/M:predict`: rows if the first dimension is the batch, otherwise columns."""
     if not batches:
         return {"inputs": {spec.name: _nested(spec, shape_of(spec)) for spec in signature.inputs}}
@@ -39,7 +39,7 @@ def predict(signature: Signature, *, batches: bool) -> dict[str, Any]:
     return {"instances": [{spec.name: _nested(spec, shape_of(spec)[1:]) for spec in signature.inputs}]}
 
 
-def examples(signature: Signature) -> dict[str, Any]:
+def examples(signature: ModelSignature) -> dict[str, Any]:
     """Return an example for `:classify` and `:regress`: the features of one example."""
     return {"examples": [{spec.name: _nested(spec, shape_of(spec)[1:]) for spec in signature.inputs}]}
 

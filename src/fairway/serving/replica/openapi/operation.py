@@ -24,7 +24,7 @@ _REQUEST_ID = {
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OpenApiOperation:
     """One method at one path."""
 
     tag: str
@@ -66,14 +66,14 @@ class Operation:
         return operation
 
 
-def page(tag: str, summary: str, *, text: bool = False) -> Operation:
+def page(tag: str, summary: str, *, text: bool = False) -> OpenApiOperation:
     """Return a GET operation."""
-    return Operation(tag, summary, text=text)
+    return OpenApiOperation(tag, summary, text=text)
 
 
-def question(tag: str, summary: str, request: str, answer: str, example: Any, *, binary: bool = False) -> Operation:
+def question(tag: str, summary: str, request: str, answer: str, example: Any, *, binary: bool = False) -> OpenApiOperation:
     """Return a POST operation for inference."""
-    return Operation(tag, summary, request, answer, example, binary=binary)
+    return OpenApiOperation(tag, summary, request, answer, example, binary=binary)
 
 
 def reference(name: str) -> dict[str, Any]:

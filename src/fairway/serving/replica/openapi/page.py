@@ -8,7 +8,7 @@ import re
 from hashlib import sha256
 from pathlib import Path
 
-from fairway.serving.replica.model import Answer
+from fairway.serving.replica.model.served_model import ReplicaResponse
 
 HTML = b"text/html; charset=utf-8"
 _INLINE = re.compile(r"<(style|script)>(.*?)</\1>", re.DOTALL)
@@ -29,8 +29,8 @@ def docs() -> tuple[bytes, bytes]:
     return text.encode(), policy.encode()
 
 
-def docs_page() -> Answer:
+def docs_page() -> ReplicaResponse:
     """Return the page as an answer."""
     text, policy = docs()
     headers = [(b"content-security-policy", policy), (b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-cache")]
-    return Answer(text, headers=headers, content_type=HTML)
+    return ReplicaResponse(text, headers=headers, content_type=HTML)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairway.serving.replica.model import ServedModel
+from fairway.serving.replica.model.served_model import ServedModel
 from fairway.state.model import TensorSpec
 
 _WHOLE = frozenset({"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"})

@@ -9,14 +9,21 @@ from typing import Any
 
 import msgspec
 
-from fairway.serving.replica.datatypes import DTYPES, Array
-from fairway.serving.replica.model import Answer, Question, ServedModel
-from fairway.serving.replica.problem import RequestError, bad
-from fairway.serving.replica.protocols.pieces import FRAME_WORTH, LARGE, TEXT_WORTH, WORTH, Steps, finish, small, weight
-from fairway.serving.replica.protocols.rows import Column, asked_of, check_params, large_predict, large_rows, take_rows
-from fairway.serving.replica.protocols.tfserving import Predict, nested
-from fairway.serving.replica.protocols.tokens import encoded
-from fairway.serving.replica.protocols.values import FLOATS, read_json, read_tensors
+from fairway.serving.replica.model.datatype import DTYPES, Array
+from fairway.serving.replica.model.served_model import InferenceRequest, ReplicaResponse, ServedModel
+from fairway.serving.replica.protocols.json_piece import FRAME_WORTH, LARGE, TEXT_WORTH, WORTH, Steps, finish, small, weight
+from fairway.serving.replica.protocols.json_tensor import FLOATS, read_json, read_tensors
+from fairway.serving.replica.protocols.nonfinite_token import encoded
+from fairway.serving.replica.protocols.tfserving import TfPredictCodec, nested
+from fairway.serving.replica.protocols.tfserving_row import (
+    InputColumn,
+    asked_of,
+    check_params,
+    large_predict,
+    large_rows,
+    take_rows,
+)
+from fairway.serving.replica.request_error import RequestError, bad
 from fairway.state.model import TensorSpec
 from fairway.version import __version__
 
@@ -30,14 +37,14 @@ _CELLS = 1000
 _ORIENTED = ("dataframe_split", "dataframe_records", "instances", "inputs")
 
 
-class _Split(msgspec.Struct, forbid_unknown_fields=True):
+class _DataframeSplit(msgspec.Struct, forbid_unknown_fields=True):
     data: msgspec.Raw
     columns: msgspec.Raw = msgspec.Raw(b"null")
     index: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Request(msgspec.Struct, forbid_unknown_fields=True):
-    dataframe_split: _Split | None = None
+class _MlflowRequest(msgspec.Struct, forbid_unknown_fields=True):
+    dataframe_split: _DataframeSplit | None = None
     dataframe_records: msgspec.Raw = msgspec.Raw(b"null")
     instances: msgspec.Raw = msgspec.Raw(b"null")
     inputs: msgspec.Raw = msgspec.Raw(b"null")
@@ -45,25 +52,25 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _NOTHING = (None, msgspec.Raw(b"null"))
-_DECODER = msgspec.json.Decoder(_Request)
+_DECODER = msgspec.json.Decoder(_MlflowRequest)
 _PARAMS = msgspec.json.Decoder(dict[str, Any] | None)
 _COLUMNS = msgspec.json.Decoder(list[str | int])
 _INDEX = msgspec.json.Decoder(list[Any])
 
 
-def version_page() -> Answer:
+def version_page() -> ReplicaResponse:
     """Answer `GET /version`."""
-    return Answer(__version__.encode(), content_type=b"text/plain; charset=utf-8")
+    return ReplicaResponse(__version__.encode(), content_type=b"text/plain; charset=utf-8")
 
 
-class Invocations:
+class MlflowInvocations:
     """`POST /invocations` of one model, by content type."""
 
     def __init__(self, model: ServedModel) -> None:
-        self._tables = Tables(model)
-        self._csv = CsvTables(model)
+        self._tables = MlflowJsonCodec(model)
+        self._csv = MlflowCsvCodec(model)
 
-    def form(self, headers: list[tuple[bytes, bytes]]) -> Tables:
+    def form(self, headers: list[tuple[bytes, bytes]]) -> MlflowJsonCodec:
         """Return the parser for the content type of a request."""
         content_type = next((value for name, value in headers if name == b"content-type"), b"")
         kind, *parameters = (part.strip().lower() for part in content_type.split(b";"))
@@ -79,21 +86,21 @@ class Invocations:
         raise RequestError(415, message, fix="send application/json or text/csv")
 
 
-class Tables:
+class MlflowJsonCodec:
     """JSON: `dataframe_split`, `dataframe_records`, `instances` or `inputs`."""
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
-        self._predict = Predict(model)
+        self._predict = TfPredictCodec(model)
 
-    def read(self, body: bytes, head_length: bytes | None) -> Question:
+    def read(self, body: bytes, head_length: bytes | None) -> InferenceRequest:
         """Parse a table or tensors."""
         return finish(self.steps(body, head_length))
 
-    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[InferenceRequest]:
         """Parse a large request in steps."""
         yield FRAME_WORTH * len(body)
-        request: _Request = yield from read_tensors(_DECODER, body)
+        request: _MlflowRequest = yield from read_tensors(_DECODER, body)
         members = [name for name in _ORIENTED if getattr(request, name) not in _NOTHING]
         if len(members) != 1:
             description = " and ".join(members) or "none of them"
@@ -105,19 +112,21 @@ class Tables:
         if request.dataframe_split is not None:
             return (yield from self._split(request.dataframe_split))
         return (
-            yield from large_rows(self._model, memoryview(request.dataframe_records), "dataframe_records", Records(self._model))
+            yield from large_rows(
+                self._model, memoryview(request.dataframe_records), "dataframe_records", DataframeRecords(self._model)
+            )
         )
 
-    def _tensors(self, body: bytes) -> Steps[Question]:
+    def _tensors(self, body: bytes) -> Steps[InferenceRequest]:
         yield from ()
         return self._predict.read(body, None)
 
-    def _split(self, split: _Split) -> Steps[Question]:
+    def _split(self, split: _DataframeSplit) -> Steps[InferenceRequest]:
         names = None
         if split.columns not in _NOTHING:
             yield WORTH * len(memoryview(split.columns))
             names = [str(name) for name in read_json(_COLUMNS, split.columns)]
-        rows = SplitRows(self._model, names)
+        rows = DataframeSplitRows(self._model, names)
         question = yield from large_rows(self._model, memoryview(split.data), "data of dataframe_split", rows)
         if split.index not in _NOTHING:
             yield weight(question.inputs) + WORTH * len(memoryview(split.index))
@@ -127,23 +136,23 @@ class Tables:
                 raise bad(message)
         return question
 
-    def write(self, question: Question, outputs: list[Array]) -> Answer:
+    def write(self, question: InferenceRequest, outputs: list[Array]) -> ReplicaResponse:
         """Write `predictions`: the only output, or for several outputs a record per row."""
         specs = self._model.signature.outputs
         columns = [nested(spec, output) for spec, output in zip(specs, outputs, strict=True)]
         if len(columns) == 1:
-            return Answer(encoded({"predictions": columns[0]}, outputs))
+            return ReplicaResponse(encoded({"predictions": columns[0]}, outputs))
         names = [spec.name for spec in specs]
         if question.columnar or not self._model.batches:
-            return Answer(encoded({"predictions": dict(zip(names, columns, strict=True))}, outputs))
+            return ReplicaResponse(encoded({"predictions": dict(zip(names, columns, strict=True))}, outputs))
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        return Answer(encoded({"predictions": rows}, outputs, by_rows=True))
+        return ReplicaResponse(encoded({"predictions": rows}, outputs, by_rows=True))
 
 
-class CsvTables(Tables):
+class MlflowCsvCodec(MlflowJsonCodec):
     """CSV with a header line."""
 
-    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[InferenceRequest]:
         """Parse the lines, some at a time."""
         yield TEXT_WORTH * len(body)
         try:
@@ -152,12 +161,12 @@ class CsvTables(Tables):
             message = f"the CSV is not valid UTF-8: {error}"
             raise bad(message) from None
         lines = csv.reader(_lines(text), strict=True)
-        columns = [Column(spec) for spec in self._model.signature.inputs]
+        columns = [InputColumn(spec) for spec in self._model.signature.inputs]
         try:
             names = next(lines, None)
             if not names:
                 raise bad("the CSV is empty", "send a line of names, followed by lines of values")
-            table = Table(self._model, [name.strip() for name in names], _parsed)
+            table = ColumnMapping(self._model, [name.strip() for name in names], _parsed)
             while rows := self._some(lines, len(names)):
                 yield TEXT_WORTH * len(body) + sum(column.found.size for column in columns)
                 take_rows(self._model, columns, table.rows(rows), "the CSV")
@@ -198,7 +207,7 @@ def _lines(text: str) -> Iterator[str]:
 Parse = Callable[[str, TensorSpec, str], Any]
 
 
-class Table:
+class ColumnMapping:
     """Maps the columns of a table to the inputs of a model.
 
     Columns with the names of the model's inputs are these inputs. Otherwise, for a model with a single input of rows of numbers,
@@ -255,13 +264,13 @@ class Table:
         return value
 
 
-class SplitRows:
+class DataframeSplitRows:
     """Rows of `dataframe_split`."""
 
     def __init__(self, model: ServedModel, names: list[str] | None) -> None:
         self._model = model
         self._names = names
-        self._table = None if names is None else Table(model, names)
+        self._table = None if names is None else ColumnMapping(model, names)
         self.count = 0
 
     def __call__(self, rows: list[Any]) -> list[Any]:
@@ -271,7 +280,7 @@ class SplitRows:
                 message = f"data[{number}] of dataframe_split is not a list"
                 raise bad(message, "send a list of values for each row")
             if self._table is None:
-                self._table = Table(self._model, None, features=len(row))
+                self._table = ColumnMapping(self._model, None, features=len(row))
                 self._names = [""] * len(row)
             assert self._names is not None
             if len(row) != len(self._names):
@@ -283,14 +292,14 @@ class SplitRows:
         return self._table.rows(rows) if self._table is not None else rows
 
 
-class Records:
+class DataframeRecords:
     """Rows of `dataframe_records`."""
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
         self._names: list[str] = []
         self._known: set[str] = set()
-        self._table: Table | None = None
+        self._table: ColumnMapping | None = None
         self._count = 0
 
     def __call__(self, records: list[Any]) -> list[Any]:
@@ -303,7 +312,7 @@ class Records:
             if self._table is None:
                 self._names = list(record)
                 self._known = set(record)
-                self._table = Table(self._model, self._names)
+                self._table = ColumnMapping(self._model, self._names)
             if record.keys() != self._known:
                 message = f"dataframe_records[{number}] has other columns than the first"
                 raise bad(message, f"every record needs exactly: {', '.join(self._names)[:500]}")

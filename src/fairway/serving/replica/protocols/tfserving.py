@@ -7,14 +7,15 @@ from typing import Any
 
 import msgspec
 
-from fairway.serving.replica.datatypes import Array, as_bytes
-from fairway.serving.replica.model import Answer, Question, ServedModel
-from fairway.serving.replica.problem import bad
-from fairway.serving.replica.protocols.pieces import Steps, finish
-from fairway.serving.replica.protocols.rows import (
+from fairway.serving.replica.model.datatype import Array, as_bytes
+from fairway.serving.replica.model.served_model import InferenceRequest, ReplicaResponse, ServedModel
+from fairway.serving.replica.protocols.json_piece import Steps, finish
+from fairway.serving.replica.protocols.json_tensor import FLOATS, read_tensors
+from fairway.serving.replica.protocols.nonfinite_token import encoded
+from fairway.serving.replica.protocols.tfserving_row import (
     SIGNATURE,
-    ExamplesRequest,
-    PredictRequest,
+    TfExamplesRequest,
+    TfPredictRequest,
     check_params,
     check_signature,
     columns_of,
@@ -24,8 +25,7 @@ from fairway.serving.replica.protocols.rows import (
     named_columns,
     question_of,
 )  # fmt: skip
-from fairway.serving.replica.protocols.tokens import encoded
-from fairway.serving.replica.protocols.values import FLOATS, read_tensors
+from fairway.serving.replica.request_error import bad
 from fairway.state.model import TensorSpec
 
 _DTYPES = {
@@ -36,16 +36,16 @@ _DTYPES = {
 }  # fmt: skip
 
 
-class Predict:
+class TfPredictCodec:
     """`:predict`."""
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
-        self._decoder = msgspec.json.Decoder(PredictRequest)
+        self._decoder = msgspec.json.Decoder(TfPredictRequest)
 
-    def read(self, body: bytes, head_length: bytes | None) -> Question:
+    def read(self, body: bytes, head_length: bytes | None) -> InferenceRequest:
         """Parse rows (`instances`) or columns (`inputs`)."""
-        request: PredictRequest = finish(read_tensors(self._decoder, body))
+        request: TfPredictRequest = finish(read_tensors(self._decoder, body))
         check_signature(request.signature_name)
         check_params(request.params)
         if request.instances is not msgspec.UNSET:
@@ -58,42 +58,42 @@ class Predict:
         question.columnar = True
         return question
 
-    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[InferenceRequest]:
         """Parse a large request in steps."""
         return large_predict(self._model, body)
 
-    def write(self, question: Question, outputs: list[Array]) -> Answer:
+    def write(self, question: InferenceRequest, outputs: list[Array]) -> ReplicaResponse:
         """Write predictions by row, or outputs by name, in the same form as the request."""
         specs = self._model.signature.outputs
         columns = [nested(spec, output) for spec, output in zip(specs, outputs, strict=True)]
         if question.columnar:
             named_: object = columns[0] if len(columns) == 1 else dict(zip((spec.name for spec in specs), columns, strict=True))
-            return Answer(encoded({"outputs": named_}, outputs))
+            return ReplicaResponse(encoded({"outputs": named_}, outputs))
         if len(columns) == 1:
-            return Answer(encoded({"predictions": columns[0]}, outputs))
+            return ReplicaResponse(encoded({"predictions": columns[0]}, outputs))
         names = [spec.name for spec in specs]
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        return Answer(encoded({"predictions": rows}, outputs, by_rows=True))
+        return ReplicaResponse(encoded({"predictions": rows}, outputs, by_rows=True))
 
 
-class Classify:
+class TfClassifyCodec:
     """`:classify`: labels with scores. For models with one output of scores by class, and optionally the classes' names."""
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
-        self._decoder = msgspec.json.Decoder(ExamplesRequest)
+        self._decoder = msgspec.json.Decoder(TfExamplesRequest)
 
-    def read(self, body: bytes, head_length: bytes | None) -> Question:
+    def read(self, body: bytes, head_length: bytes | None) -> InferenceRequest:
         """Parse examples by feature."""
         self._places()
         return examples_question(self._model, finish(read_tensors(self._decoder, body)))
 
-    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[InferenceRequest]:
         """Parse a large request in steps."""
         self._places()
         return large_examples(self._model, body)
 
-    def write(self, question: Question, outputs: list[Array]) -> Answer:
+    def write(self, question: InferenceRequest, outputs: list[Array]) -> ReplicaResponse:
         """Write all labels with their scores for each example."""
         scores, classes = self._places()
         result = []
@@ -104,7 +104,7 @@ class Classify:
                     as_bytes(label).decode(errors="replace") for label in outputs[classes].reshape(len(outputs[scores]), -1)[row]
                 ]
             result.append([list(pair) for pair in zip(labels, values, strict=False)])
-        return Answer(encoded({"result": result}, [outputs[scores]]))
+        return ReplicaResponse(encoded({"result": result}, [outputs[scores]]))
 
     def _places(self) -> tuple[int, int | None]:
         outputs = self._model.signature.outputs
@@ -115,19 +115,19 @@ class Classify:
         return scores[0], classes[0] if classes else None
 
 
-class Regress:
+class TfRegressCodec:
     """`:regress`: one number for each example. For models whose only output is that number."""
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
-        self._decoder = msgspec.json.Decoder(ExamplesRequest)
+        self._decoder = msgspec.json.Decoder(TfExamplesRequest)
 
-    def read(self, body: bytes, head_length: bytes | None) -> Question:
+    def read(self, body: bytes, head_length: bytes | None) -> InferenceRequest:
         """Parse examples by feature."""
         self._check()
         return examples_question(self._model, finish(read_tensors(self._decoder, body)))
 
-    def steps(self, body: bytes, head_length: bytes | None) -> Steps[Question]:
+    def steps(self, body: bytes, head_length: bytes | None) -> Steps[InferenceRequest]:
         """Parse a large request in steps."""
         self._check()
         return large_examples(self._model, body)
@@ -137,9 +137,9 @@ class Regress:
         if len(outputs) != 1 or outputs[0].datatype not in FLOATS or outputs[0].shape[1:] not in ((), (1,)):
             raise bad("the model is not a regression: it does not return one number per row", "use :predict")
 
-    def write(self, question: Question, outputs: list[Array]) -> Answer:
+    def write(self, question: InferenceRequest, outputs: list[Array]) -> ReplicaResponse:
         """Write the numbers."""
-        return Answer(encoded({"result": outputs[0].ravel().tolist()}, outputs))
+        return ReplicaResponse(encoded({"result": outputs[0].ravel().tolist()}, outputs))
 
 
 def status(model: ServedModel) -> dict[str, object]:

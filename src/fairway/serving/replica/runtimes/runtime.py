@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from fairway.serving.replica.datatypes import Array
-from fairway.state.model import Signature
+from fairway.serving.replica.model.datatype import Array
+from fairway.state.model import ModelSignature
 
 
-class Runtime(Protocol):
+class ModelRuntime(Protocol):
     """One loaded model.
 
     Promises:
@@ -18,7 +18,7 @@ class Runtime(Protocol):
 
     platform: str
     """Its name in the protocols: `onnx_onnxv1` ..."""
-    signature: Signature
+    signature: ModelSignature
     batches: bool
     """Whether rows of several requests may run together: every tensor has a free first dimension."""
     quick: bool
@@ -33,7 +33,7 @@ class Runtime(Protocol):
         ...
 
 
-def takes_batches(signature: Signature) -> bool:
+def takes_batches(signature: ModelSignature) -> bool:
     """Whether every input and output has a free first dimension."""
     tensors = (*signature.inputs, *signature.outputs)
     return bool(signature.inputs) and all(tensor.shape and tensor.shape[0] == -1 for tensor in tensors)

@@ -23,7 +23,7 @@ _LARGEST = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class ParsedCertificate:
     """The first certificate of a file."""
 
     names: tuple[str, ...]
@@ -35,7 +35,7 @@ class Certificate:
     """Whether its issuer is its own subject."""
 
 
-def read_certificate(path: Path) -> Certificate:
+def read_certificate(path: Path) -> ParsedCertificate:
     """Return the first certificate of a PEM file. `OSError`: the file cannot be read; `ValueError`: it holds none."""
     if path.stat().st_size > _LARGEST:
         message = f"is larger than {_LARGEST} bytes, so it is not a certificate file"
@@ -52,7 +52,7 @@ def read_certificate(path: Path) -> Certificate:
         raise ValueError(message) from None
 
 
-def parse_certificate(der: bytes) -> Certificate:
+def parse_certificate(der: bytes) -> ParsedCertificate:
     """Parse a certificate in DER; raise `ValueError` or `IndexError` if it is none."""
     signed = _first(_first(der))
     fields = [part for part in _parts(signed) if part[0] != _VERSION]
@@ -63,7 +63,7 @@ def parse_certificate(der: bytes) -> Certificate:
     for tag, content in fields[6:]:
         if tag == _EXTENSIONS:
             names = tuple(_alternative_names(content))
-    return Certificate(names, begins, ends, self_issued=issuer == subject)
+    return ParsedCertificate(names, begins, ends, self_issued=issuer == subject)
 
 
 def _alternative_names(extensions: bytes) -> Iterator[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairway.serving.router.access.refusal import Refusal
-from fairway.serving.router.head import RequestHead
-from fairway.state.access import CorsRule
+from fairway.serving.router.access.refusal import RequestRefusal
+from fairway.serving.router.message_head import RequestHead
+from fairway.state.serving.access import CorsRule
 
 _ANY = "*"
 _USUAL_HEADERS = ("authorization", "content-type", "x-api-key", "api-key", "x-request-id")
@@ -14,7 +14,7 @@ _LONGEST = 1024
 """Limit on the bytes of a preflight's list of headers that are read."""
 
 
-class Cors:
+class CorsPolicy:
     """The CORS rule of one service, prepared for lookups."""
 
     __slots__ = ("_any_header", "_any_origin", "_headers", "_methods", "_origins", "_rule")
@@ -34,7 +34,7 @@ class Cors:
         """Return whether pages of this origin may read responses."""
         return self._any_origin or origin.lower() in self._origins
 
-    def preflight(self, head: RequestHead, origin: bytes) -> Refusal:
+    def preflight(self, head: RequestHead, origin: bytes) -> RequestRefusal:
         """Return the answer to a browser's preflight."""
         if not self.allows(origin):
             return self._refused(f"the origin {origin[:100].decode('latin-1')} is not one of this endpoint's cors.origins")
@@ -46,7 +46,7 @@ class Cors:
         if foreign:
             return self._refused(f"the header {foreign[0][:60].decode('latin-1')} is not one of this endpoint's cors.headers")
         allowed = requested if self._any_header else self._headers
-        return Refusal(
+        return RequestRefusal(
             204,
             "",
             (
@@ -70,8 +70,8 @@ class Cors:
         return (*allowed, (b"access-control-allow-credentials", b"true")) if self._rule.credentials else allowed
 
     @staticmethod
-    def _refused(reason: str) -> Refusal:
-        return Refusal(403, reason, ((b"vary", b"origin"),))
+    def _refused(reason: str) -> RequestRefusal:
+        return RequestRefusal(403, reason, ((b"vary", b"origin"),))
 
 
 def _names(text: bytes) -> list[bytes]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from fairway.errors import UnavailableError
-from fairway.serving.router.home import write
-from fairway.state.access import ApiKey
+from fairway.serving.router.router_folder import write
+from fairway.state.serving.access import ApiKey
 
 KEYS = "keys.json"
 _DECODER = msgspec.json.Decoder(tuple[ApiKey, ...])

@@ -16,7 +16,7 @@ _USUAL = ("invalid_request_error", "refused")
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RequestRefusal:
     """A response of the router in place of a replica's."""
 
     status: int

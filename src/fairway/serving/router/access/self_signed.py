@@ -17,11 +17,11 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from fairway.app import crash
+from fairway.app.system import crash_point
 from fairway.errors import UnavailableError
 from fairway.serving.router.access.certificate import read_certificate
-from fairway.serving.router.access.tls import server_context
-from fairway.state.access import service_tag
+from fairway.serving.router.access.tls_file import server_context
+from fairway.state.serving.access import service_tag
 
 AUTHORITY, CERTIFICATE, KEY = "authority.pem", "certificate.pem", "key.pem"
 _AUTHORITY_KEY = "authority.key"
@@ -117,9 +117,9 @@ def _make(program: str, folder: Path, beside: Path, service: str, names: list[st
         _key(program, beside / _AUTHORITY_KEY)
         command = ["req", "-x509", "-new", "-sha256", "-days", str(_AUTHORITY_DAYS), "-config", str(beside / "authority.cnf")]
         _run(program, [*command, "-key", str(beside / _AUTHORITY_KEY), "-out", str(beside / AUTHORITY)])
-        with crash.reach("router.rename"):
+        with crash_point.reach("router.rename"):
             (beside / _AUTHORITY_KEY).replace(folder / _AUTHORITY_KEY)
-        with crash.reach("router.rename"):
+        with crash_point.reach("router.rename"):
             (beside / AUTHORITY).replace(folder / AUTHORITY)
     _key(program, beside / KEY)
     (beside / "names.cnf").write_text(_EXTENSIONS.format(names=", ".join(_written(name) for name in names)))
@@ -136,7 +136,7 @@ def _make(program: str, folder: Path, beside: Path, service: str, names: list[st
     command = ["x509", "-req", "-sha256", "-days", str(_DAYS), "-extfile", str(beside / "names.cnf"), *signed_by]
     _run(program, [*command, "-in", str(request), "-out", str(beside / CERTIFICATE)])
     for name in (KEY, CERTIFICATE):
-        with crash.reach("router.rename"):
+        with crash_point.reach("router.rename"):
             (beside / name).replace(folder / name)
 
 
@@ -150,7 +150,7 @@ def _key(program: str, path: Path) -> None:
 def _run(program: str, arguments: list[str]) -> None:
     # The program's own configuration may be missing or unusual; ours has everything it needs.
     environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/", "LC_ALL": "C"}
-    with crash.reach("router.spawn"):
+    with crash_point.reach("router.spawn"):
         result = subprocess.run(
             [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=_PATIENCE, check=False
         )

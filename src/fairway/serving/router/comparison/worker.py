@@ -11,8 +11,8 @@ import sys
 from typing import BinaryIO
 
 from fairway.serving.router.comparison import frame
-from fairway.serving.router.comparison.difference import Difference, compare
-from fairway.serving.router.comparison.tensors import IncomparableError, OutputlessError, outputs_of
+from fairway.serving.router.comparison.output_difference import OutputDifference, compare
+from fairway.serving.router.comparison.response_output import IncomparableError, NoOutputError, outputs_of
 
 _NICE = 10
 
@@ -25,7 +25,7 @@ def found_of(heads: tuple[bytes, bytes], bodies: tuple[bytes, bytes], tolerance:
         return 0, 0.0
     try:
         copy = outputs_of(heads[1].split(b"\r\n"), bodies[1])
-    except OutputlessError:
+    except NoOutputError:
         # The client's response has outputs, and the response to the copy has none.
         return frame.COMPARED | frame.DIFFERS | frame.RELAID, 0.0
     except IncomparableError:
@@ -33,7 +33,7 @@ def found_of(heads: tuple[bytes, bytes], bodies: tuple[bytes, bytes], tolerance:
     return _bits(compare(original, copy, tolerance))
 
 
-def _bits(found: Difference) -> tuple[int, float]:
+def _bits(found: OutputDifference) -> tuple[int, float]:
     bits = frame.COMPARED
     for bit, is_so in (
         (frame.DIFFERS, found.differs),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from fairway.app import crash
-from fairway.serving.router.observation import RequestRecord
+from fairway.app.system import crash_point
+from fairway.serving.router.observation_port import RequestRecord
 
 NAME = "access.jsonl"
 FILE_BYTES = 8 * 1024 * 1024
@@ -126,7 +126,7 @@ class RotatedFile:
         for number in range(FILES - 1, 0, -1):
             before = self._path if number == 1 else numbered(self._path, number - 1)
             if before.exists():
-                with crash.reach("router.rename"):
+                with crash_point.reach("router.rename"):
                     before.replace(numbered(self._path, number))
 
 

@@ -14,21 +14,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairway.app.system import SystemClock
-from fairway.devices.probe import Probe
-from fairway.engines.kubernetes import gpus
-from fairway.engines.kubernetes.agent import busy, process, report
-from fairway.engines.kubernetes.agent.health import Health
-from fairway.engines.kubernetes.agent.process import Agent, AgentSettings
-from fairway.engines.kubernetes.client.mirror import Mirror
-from fairway.engines.kubernetes.objects import GpuNode, Node
+from fairway.app.system.clock import SystemClock
+from fairway.devices.device_probe import DeviceProbe
+from fairway.engines.kubernetes import gpu_allocation
+from fairway.engines.kubernetes.agent import agent, gpu_node_report, gpu_usage
+from fairway.engines.kubernetes.agent.agent import AgentSettings, NodeAgent
+from fairway.engines.kubernetes.agent.device_health import DeviceHealth
+from fairway.engines.kubernetes.client.informer import Informer
+from fairway.engines.kubernetes.objects import GpuNode, KubernetesNode
 from fairway.state import fault
-from fairway.state.node import Device
+from fairway.state.node import NodeDevice
 
 BOOM = "boom 4711"
 DEADLINE = 30.0
 WRITES = {"create", "apply", "apply_status", "patch", "replace", "delete"}
-FOLDER = Path(process.__file__).parent
+FOLDER = Path(agent.__file__).parent
 OPERATOR = "system:serviceaccount:fairway-system:fairway-operator"
 
 
@@ -38,8 +38,8 @@ class Gpus:
     service = ""
     healthy = True
 
-    def devices(self, _is_ours: object) -> tuple[Device, ...]:
-        return (Device("GPU-1", 0, "A100", 80 << 30, healthy=self.healthy),)
+    def devices(self, _is_ours: object) -> tuple[NodeDevice, ...]:
+        return (NodeDevice("GPU-1", 0, "A100", 80 << 30, healthy=self.healthy),)
 
     def driver(self) -> str:
         return "570.1"
@@ -79,14 +79,14 @@ class Api:
             known = self.agent._gpu_nodes.get("n1")
             return msgspec.convert({"metadata": body["metadata"], "spec": {"managed": known.spec.managed}, **body}, GpuNode)
         known = self.agent._nodes.get("n1")
-        node = msgspec.convert(body, Node)
+        node = msgspec.convert(body, KubernetesNode)
         return msgspec.structs.replace(known, status=msgspec.structs.replace(known.status, conditions=node.status.conditions))
 
     async def patch(self, kind: Any, _name: str, _namespace: str, operations: Any) -> Any:
         self._write(f"patch/{kind.plural}", operations)
         node = self.agent._nodes.get("n1")
         added = any(operation["op"] == "add" for operation in operations)
-        taints = [{"key": report.TAINT.key, "effect": "NoSchedule"}] if added else []
+        taints = [{"key": gpu_node_report.TAINT.key, "effect": "NoSchedule"}] if added else []
         spec = msgspec.structs.replace(node.spec, taints=msgspec.convert({"taints": taints}, type(node.spec)).taints)
         return msgspec.structs.replace(node, spec=spec)
 
@@ -97,8 +97,8 @@ class House:
     def __init__(self, api: Api) -> None:
         self.api, self.probe = api, Gpus()
         settings = AgentSettings("n1", "127.0.0.1", 0, managed=True, every=0.02, settle=0.0, asked_by=OPERATOR)
-        self.agent = self.api.agent = Agent(None, SystemClock(), self.probe, settings)  # type: ignore[arg-type]
-        self.agent._nodes.put(msgspec.convert({"metadata": {"name": "n1", "uid": "u"}}, Node))
+        self.agent = self.api.agent = NodeAgent(None, SystemClock(), self.probe, settings)  # type: ignore[arg-type]
+        self.agent._nodes.put(msgspec.convert({"metadata": {"name": "n1", "uid": "u"}}, KubernetesNode))
 
     @property
     def status(self) -> Any:
@@ -119,7 +119,7 @@ class House:
         return [fault.text for fault in self.agent._faults.all()]
 
     async def ask(self) -> dict[str, float]:
-        return await busy.ask(f"http://127.0.0.1:{self.agent._port}", "token")
+        return await gpu_usage.ask(f"http://127.0.0.1:{self.agent._port}", "token")
 
     async def until(self, what: str, holds: Callable[[], bool]) -> None:
         try:
@@ -132,16 +132,16 @@ class House:
 
 @asynccontextmanager
 async def running(monkeypatch: pytest.MonkeyPatch, prepare: Callable[[House], None]) -> AsyncIterator[House]:
-    async def follow(mirror: Mirror[Any]) -> None:
+    async def follow(mirror: Informer[Any]) -> None:
         mirror._complete.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Mirror, "run", follow)
-    monkeypatch.setattr(process, "LEAST_REST", 0.01)
+    monkeypatch.setattr(Informer, "run", follow)
+    monkeypatch.setattr(agent, "LEAST_REST", 0.01)
     monkeypatch.setattr(fault, "FIRST_RETRY", 0.02)
     monkeypatch.setattr(fault, "LONGEST_RETRY", 0.1)
     api = Api()
-    monkeypatch.setattr(process, "Client", lambda _: api)
+    monkeypatch.setattr(agent, "ApiClient", lambda _: api)
     house = House(api)
     prepare(house)
     task = asyncio.create_task(house.agent.run())
@@ -170,16 +170,16 @@ class Case:
 
 
 CASES = [
-    Case("create/gpunodes", process.SAY_GPUS, shown=False),
-    Case("apply_status/gpunodes", process.SAY_GPUS, shown=False),
+    Case("create/gpunodes", agent.SAY_GPUS, shown=False),
+    Case("apply_status/gpunodes", agent.SAY_GPUS, shown=False),
     Case("apply_status/nodes", "report whether they work"),
     Case("patch/nodes", "keep pods away from broken GPUs"),
-    Case("devices", process.LOOK, owner=Gpus),
-    Case("driver", process.DRIVER, owner=Gpus),
-    Case("use", process.USE, owner=Gpus),
-    Case("judge", process.LOOK, owner=Health),
-    Case("open", process.LISTEN, owner=busy.BusyServer),
-    Case("devices_of", process.RECALL, owner=gpus),
+    Case("devices", agent.LOOK, owner=Gpus),
+    Case("driver", agent.DRIVER, owner=Gpus),
+    Case("use", agent.USE, owner=Gpus),
+    Case("judge", agent.LOOK, owner=DeviceHealth),
+    Case("open", agent.LISTEN, owner=gpu_usage.GpuUsageServer),
+    Case("devices_of", agent.RECALL, owner=gpu_allocation),
 ]
 ELSEWHERE = {"create/tokenreviews": "tested below"}
 
@@ -206,7 +206,7 @@ async def goes_on(house: House, case: Case) -> None:
         await house.until("the taint", lambda: house.tainted)
     if case.what != "apply_status/nodes" and looks:
         await house.until("the condition", lambda: house.condition == "True")
-    if case.work != process.SAY_GPUS:
+    if case.work != agent.SAY_GPUS:
         await house.until("the GPUs", lambda: house.status is not None and len(house.status.gpus) == 1)
     if case.what not in ("use", "open"):
         assert await house.ask() == {"GPU-1": 0.5}
@@ -259,7 +259,7 @@ async def test_a_failure_while_answering_is_the_answers_own() -> None:
     async def everybody(_token: str) -> bool:
         return True
 
-    server = busy.BusyServer(fails, everybody)
+    server = gpu_usage.GpuUsageServer(fails, everybody)
     port = await server.open(0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /use HTTP/1.1\r\n\r\n")
@@ -280,7 +280,7 @@ def test_every_write_and_every_question_of_the_probe_fails_in_a_case() -> None:
                 kind = ast.unparse(call.args[0]).rpartition(".")[2]
                 plural = {"GPU_NODES": "gpunodes", "NODES": "nodes", "REVIEWS": "tokenreviews"}[kind]
                 found.add(f"{call.func.attr}/{plural}")
-    methods = {name for name in vars(Probe) if not name.startswith("_") and name != "service"} - {"close"}
+    methods = {name for name in vars(DeviceProbe) if not name.startswith("_") and name != "service"} - {"close"}
     tried = {case.what for case in CASES}
     assert (found | methods) - tried - set(ELSEWHERE) == set(), "these never fail in a test"
     assert {what for what in tried | set(ELSEWHERE) if "/" in what} - found == set(), "there are no such writes"

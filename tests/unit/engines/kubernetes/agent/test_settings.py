@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairway.engines.kubernetes.agent.process import AgentSettings
+from fairway.engines.kubernetes.agent.agent import AgentSettings
 from fairway.errors import UsageError
 
 

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from fairway.app.system import SystemClock
+from fairway.app.system.clock import SystemClock
 from fairway.engines.kubernetes.client import errors
-from fairway.engines.kubernetes.client.connection import Connection, Repeat, may_repeat, pause
-from fairway.engines.kubernetes.client.target import Target, User
+from fairway.engines.kubernetes.client.cluster_target import ClusterTarget, ClusterUser
+from fairway.engines.kubernetes.client.connection import ApiConnection, RetryRule, may_repeat, pause
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def connection(server, monkeypatch):
     async def no_sleep(seconds):
         pauses.append(seconds)
 
-    async with Connection(Target(server[0], User(token="t")), SystemClock(), lambda: 0.5) as made:
+    async with ApiConnection(ClusterTarget(server[0], ClusterUser(token="t")), SystemClock(), lambda: 0.5) as made:
         monkeypatch.setattr("fairway.engines.kubernetes.client.connection.asyncio.sleep", no_sleep)
         made.pauses = pauses
         yield made
@@ -75,20 +75,20 @@ async def test_it_gives_up_after_five(connection, server):
 async def test_a_write_that_may_have_been_done_is_not_repeated(connection, server):
     server[1].append(None)
     with pytest.raises(errors.Unavailable, match="the request may have been executed") as caught:
-        await connection.call("create", "POST", "/", b"{}", repeat=Repeat.UNDONE)
+        await connection.call("create", "POST", "/", b"{}", repeat=RetryRule.UNDONE)
     assert caught.value.unknown
     assert len(server[2]) == 1
 
 
 async def test_a_write_that_the_server_put_off_is(connection, server):
     server[1].extend([(429, "busy", {"Retry-After": "1"}), (201, "made", {})])
-    assert await connection.call("create", "POST", "/", b"{}", repeat=Repeat.UNDONE) == b"made"
+    assert await connection.call("create", "POST", "/", b"{}", repeat=RetryRule.UNDONE) == b"made"
 
 
 async def test_a_server_that_is_not_there(connection):
-    connection.target = Target("http://127.0.0.1:1")
+    connection.target = ClusterTarget("http://127.0.0.1:1")
     with pytest.raises(errors.Unavailable) as caught:
-        await connection.call("create", "POST", "/", b"{}", repeat=Repeat.UNDONE)
+        await connection.call("create", "POST", "/", b"{}", repeat=RetryRule.UNDONE)
     assert not caught.value.unknown
     assert len(connection.pauses) == 4
     assert "http://127.0.0.1:1 does not answer" in caught.value.message
@@ -117,7 +117,7 @@ async def test_a_silent_stream_is_given_up(server, monkeypatch):
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with Connection(Target(f"http://127.0.0.1:{runner.addresses[0][1]}"), SystemClock()) as connection:
+    async with ApiConnection(ClusterTarget(f"http://127.0.0.1:{runner.addresses[0][1]}"), SystemClock()) as connection:
         with pytest.raises(errors.Unavailable):
             async with connection.stream("watch", "/", silence=0.05) as body:
                 assert await body.readany() == b"first\n"
@@ -129,14 +129,14 @@ async def test_a_silent_stream_is_given_up(server, monkeypatch):
 def test_what_may_be_repeated():
     unknown = errors.Unavailable("x")
     unknown.unknown = True
-    budget = errors.TooManyRequests("x", causes=(errors.Cause(reason="DisruptionBudget"),))
-    assert may_repeat(unknown, Repeat.ALWAYS)
-    assert not may_repeat(unknown, Repeat.UNDONE)
-    assert may_repeat(errors.Unavailable("x"), Repeat.UNDONE)
-    assert may_repeat(errors.TooManyRequests("x"), Repeat.UNDONE)
-    assert not may_repeat(budget, Repeat.ALWAYS)
-    assert not may_repeat(errors.Unavailable("x"), Repeat.NEVER)
-    assert not may_repeat(errors.Conflict("x"), Repeat.ALWAYS)
+    budget = errors.TooManyRequests("x", causes=(errors.StatusCause(reason="DisruptionBudget"),))
+    assert may_repeat(unknown, RetryRule.ALWAYS)
+    assert not may_repeat(unknown, RetryRule.UNDONE)
+    assert may_repeat(errors.Unavailable("x"), RetryRule.UNDONE)
+    assert may_repeat(errors.TooManyRequests("x"), RetryRule.UNDONE)
+    assert not may_repeat(budget, RetryRule.ALWAYS)
+    assert not may_repeat(errors.Unavailable("x"), RetryRule.NEVER)
+    assert not may_repeat(errors.Conflict("x"), RetryRule.ALWAYS)
 
 
 def test_pauses_double_and_spread():

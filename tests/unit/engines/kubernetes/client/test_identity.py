@@ -4,8 +4,8 @@ import ssl
 
 import pytest
 
-from fairway.engines.kubernetes.client.identity import REREAD, Identity, read_credential, tls_context
-from fairway.engines.kubernetes.client.target import ExecPlugin, Material, Target, User
+from fairway.engines.kubernetes.client.cluster_target import ClusterTarget, ClusterUser, ExecPlugin, KeyMaterial
+from fairway.engines.kubernetes.client.identity import REREAD, ClientCredentials, read_credential, tls_context
 from fairway.errors import DeniedError, NotFoundError, UsageError
 
 V1 = "client.authentication.k8s.io/v1"
@@ -22,13 +22,13 @@ class Clock:
 
 
 def target(user, **more):
-    return Target("http://cluster", user, context="prod", **more)
+    return ClusterTarget("http://cluster", user, context="prod", **more)
 
 
 async def test_a_token_file_is_read_again_after_a_minute(tmp_path):
     file, clock = tmp_path / "token", Clock()
     file.write_text("one\n")
-    identity = Identity(target(User(token_file=file)), clock)
+    identity = ClientCredentials(target(ClusterUser(token_file=file)), clock)
     assert identity.stale
     await identity.refresh()
     assert identity.headers == {"Authorization": "Bearer one"}
@@ -45,12 +45,12 @@ async def test_a_token_file_is_read_again_after_a_minute(tmp_path):
 
 async def test_a_token_file_that_is_gone(tmp_path):
     with pytest.raises(NotFoundError, match="gone cannot be read"):
-        await Identity(target(User(token_file=tmp_path / "gone")), Clock()).refresh()
+        await ClientCredentials(target(ClusterUser(token_file=tmp_path / "gone")), Clock()).refresh()
 
 
 async def test_a_fixed_token_never_gets_stale():
     clock = Clock()
-    identity = Identity(target(User(token="t", impersonate="ann", impersonate_groups=("nlp",))), clock)
+    identity = ClientCredentials(target(ClusterUser(token="t", impersonate="ann", impersonate_groups=("nlp",))), clock)
     await identity.refresh()
     clock.time += 1e9
     assert not identity.stale
@@ -58,7 +58,7 @@ async def test_a_fixed_token_never_gets_stale():
 
 
 async def test_a_name_and_a_password():
-    identity = Identity(target(User(username="ann", password="secret")), Clock())
+    identity = ClientCredentials(target(ClusterUser(username="ann", password="secret")), Clock())
     await identity.refresh()
     assert identity.headers["Authorization"] == "Basic " + base64.b64encode(b"ann:secret").decode()
 
@@ -81,7 +81,7 @@ async def test_a_plugin_is_asked_again_before_its_credentials_end(tmp_path):
     text = plugin.folder / "login"
     text.write_text(text.read_text().replace("%s-%s", "'$WHO-$1'"))
     clock = Clock()
-    identity = Identity(target(User(plugin=plugin), authority=Material(data=b"CA")), clock)
+    identity = ClientCredentials(target(ClusterUser(plugin=plugin), authority=KeyMaterial(data=b"CA")), clock)
     await identity.refresh()
     await identity.refresh()
     assert identity.headers == {"Authorization": "Bearer ann-argument"}
@@ -106,7 +106,7 @@ async def test_a_plugin_is_asked_again_before_its_credentials_end(tmp_path):
     ],
 )
 async def test_a_plugin_that_does_not_work(tmp_path, text, words):
-    identity = Identity(target(User(plugin=plugin_file(tmp_path, text))), Clock())
+    identity = ClientCredentials(target(ClusterUser(plugin=plugin_file(tmp_path, text))), Clock())
     with pytest.raises(DeniedError) as caught:
         await identity.refresh()
     assert words in caught.value.message
@@ -116,13 +116,13 @@ async def test_a_plugin_that_does_not_work(tmp_path, text, words):
 async def test_a_plugin_that_is_not_there(tmp_path):
     plugin = ExecPlugin("no-such-login-program", hint="brew install login")
     with pytest.raises(NotFoundError) as caught:
-        await Identity(target(User(plugin=plugin)), Clock()).refresh()
+        await ClientCredentials(target(ClusterUser(plugin=plugin)), Clock()).refresh()
     assert caught.value.fix == "brew install login"
 
 
 async def test_a_plugin_that_wants_a_terminal():
     with pytest.raises(DeniedError, match="needs a terminal"):
-        await Identity(target(User(plugin=ExecPlugin("login", interactive="Always"))), Clock()).refresh()
+        await ClientCredentials(target(ClusterUser(plugin=ExecPlugin("login", interactive="Always"))), Clock()).refresh()
 
 
 def test_a_credential_with_a_certificate():
@@ -145,9 +145,9 @@ def test_unchecked_certificates_only_when_asked_for():
 async def test_who_is_not_known_any_more_gets_new_credentials_where_there_are_some(tmp_path):
     file = tmp_path / "token"
     file.write_text("one")
-    identity = Identity(target(User(token_file=file)), Clock())
+    identity = ClientCredentials(target(ClusterUser(token_file=file)), Clock())
     await identity.refresh()
     file.write_text("two")
     assert await identity.renewed()
     assert identity.headers == {"Authorization": "Bearer two"}
-    assert not await Identity(target(User(token="t")), Clock()).renewed()
+    assert not await ClientCredentials(target(ClusterUser(token="t")), Clock()).renewed()

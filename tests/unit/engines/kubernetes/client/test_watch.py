@@ -6,15 +6,15 @@ import json
 import pytest
 from aiohttp import web
 
-from fairway.app.system import SystemClock
+from fairway.app.system.clock import SystemClock
 from fairway.engines.kubernetes.client import errors
-from fairway.engines.kubernetes.client import mirror as mirror_module
-from fairway.engines.kubernetes.client.api import Client
-from fairway.engines.kubernetes.client.connection import Connection
-from fairway.engines.kubernetes.client.kinds import PODS
-from fairway.engines.kubernetes.client.mirror import Mirror
-from fairway.engines.kubernetes.client.target import Target
-from fairway.engines.kubernetes.client.watch import Change, Scope, Whole, follow
+from fairway.engines.kubernetes.client import informer as mirror_module
+from fairway.engines.kubernetes.client.api import ApiClient
+from fairway.engines.kubernetes.client.api_resource import PODS
+from fairway.engines.kubernetes.client.cluster_target import ClusterTarget
+from fairway.engines.kubernetes.client.connection import ApiConnection
+from fairway.engines.kubernetes.client.informer import Informer
+from fairway.engines.kubernetes.client.watch import WatchChange, WatchScope, WatchSnapshot, follow
 
 END = {"k8s.io/initial-events-end": "true"}
 
@@ -59,20 +59,20 @@ async def world():
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    target = Target(f"http://127.0.0.1:{runner.addresses[0][1]}")
-    async with Connection(target, SystemClock(), lambda: 0.0) as connection:
-        yield Client(connection), script, asked
+    target = ClusterTarget(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    async with ApiConnection(target, SystemClock(), lambda: 0.0) as connection:
+        yield ApiClient(connection), script, asked
     await runner.cleanup()
 
 
 async def collect(client, until, **options):
     """Collect lists and changes, flattened, until there are `until` of them."""
     found = []
-    async for one in follow(client, PODS, Scope(namespace="t", labels="a=b"), **options):
-        if isinstance(one, Whole):
+    async for one in follow(client, PODS, WatchScope(namespace="t", labels="a=b"), **options):
+        if isinstance(one, WatchSnapshot):
             found.append(sorted(thing.metadata.name for thing in one.things))
         else:
-            found += [(change.what.value, change.thing.metadata.name) for change in one if isinstance(change, Change)]
+            found += [(change.what.value, change.thing.metadata.name) for change in one if isinstance(change, WatchChange)]
         if len(found) >= until:
             break
     return found
@@ -170,7 +170,7 @@ async def test_an_object_that_cannot_be_decoded_is_left_out_and_the_others_are_f
     else:
         begin = [event("ADDED", pod("a", 1)), event("ADDED", BAD), bookmark(3, END)]
         script += [[*begin, event("MODIFIED", BAD), event("ADDED", pod("b", 8)), event("DELETED", BAD)]]
-    mirror = Mirror(client, PODS, Scope(namespace="t"))
+    mirror = Informer(client, PODS, WatchScope(namespace="t"))
     noted, changes = [], []
     mirror.noted.append(lambda found: noted.append((found.head.metadata.name, "phase" in found.cause)))
     mirror.listen(lambda key, _before, now: changes.append((key, now is not None)))
@@ -187,7 +187,7 @@ async def test_an_object_that_cannot_be_decoded_is_left_out_and_the_others_are_f
 async def test_an_object_that_becomes_unreadable_keeps_its_last_state(world):
     client, script, _asked = world
     script += [[event("ADDED", pod("bad", 1)), bookmark(3, END), event("MODIFIED", BAD)]]
-    mirror = Mirror(client, PODS, Scope(namespace="t"))
+    mirror = Informer(client, PODS, WatchScope(namespace="t"))
     running = asyncio.create_task(mirror.run())
     async with asyncio.timeout(10):
         while not mirror.unreadable:
@@ -200,7 +200,7 @@ async def test_a_mirror_whose_reading_fails_is_read_anew(world, monkeypatch):
     client, script, _asked = world
     script += [[event("ADDED", pod("a", 1)), bookmark(3, END)]] * 2
     monkeypatch.setattr(mirror_module, "RESTART_AFTER", 0.01)
-    mirror = Mirror(client, PODS, Scope(namespace="t"))
+    mirror = Informer(client, PODS, WatchScope(namespace="t"))
     reset, failures = mirror.reset, []
 
     def fail_once(things, unreadable):

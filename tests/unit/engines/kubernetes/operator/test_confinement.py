@@ -10,35 +10,41 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairway.engines.kubernetes.operator import naming, policy
-from fairway.engines.kubernetes.operator.installation import Allowed, Confinement, Installation, Runtime
-from fairway.engines.kubernetes.operator.manifests import tensorboard
-from fairway.engines.kubernetes.operator.manifests.confinement import confined
-from fairway.engines.kubernetes.operator.manifests.data import Version
-from fairway.engines.kubernetes.operator.manifests.pod import pod
+from fairway.engines.kubernetes.operator.installation import (
+    ContainerConfinement,
+    DocumentPermissions,
+    FrameworkRuntime,
+    InstallationSettings,
+)
+from fairway.engines.kubernetes.operator.manifest import tensorboard
+from fairway.engines.kubernetes.operator.manifest.input import InputVersion
+from fairway.engines.kubernetes.operator.manifest.pod import pod
+from fairway.engines.kubernetes.operator.manifest.security_context import confined
+from fairway.engines.kubernetes.operator.pod import name as pod_name
+from fairway.engines.kubernetes.operator.pod import policy
 from fairway.engines.kubernetes.operator.unpack import open_to_task
-from fairway.plan.gang import make_tasks
+from fairway.plan.task_expansion import make_tasks
 from fairway.spec.job import JobSpec
-from fairway.state.job import Job, JobKey
+from fairway.state.job import JobKey, JobState
 
 CLAIM = {"persistentVolumeClaim": {"claimName": "runs"}}
 DROPPED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 DATA = {"claim": "pvc://rows/a", "folder": "/data/rows", "version": "rows@2", "model": "model://m@1", "uri": "s3://bucket"}
 
 
-def run(**spec: Any) -> Job:
+def run(**spec: Any) -> JobState:
     role = {"replicas": {"min": 2, "max": 2}, "command": ["python", "train.py"]}
-    return Job(JobKey("team", "mnist-7"), "mnist", 7, JobSpec.model_validate({"roles": {"worker": role}, **spec}))
+    return JobState(JobKey("team", "mnist-7"), "mnist", 7, JobSpec.model_validate({"roles": {"worker": role}, **spec}))
 
 
-def rendered(job: Job, installation: Installation, code: str = "") -> list[dict[str, Any]]:
+def rendered(job: JobState, installation: InstallationSettings, code: str = "") -> list[dict[str, Any]]:
     tasks = tuple(make_tasks(job, {"worker": 2}, 4.0, 0.0))
-    topology = naming.topology(job, tasks, "cluster.local")
-    find = lambda _reference: Version("/v1/given/datasets/rows@2")  # noqa: E731
-    return [pod(job, task, topology, installation, Runtime("torch:2"), code, find) for task in tasks]
+    topology = pod_name.topology(job, tasks, "cluster.local")
+    find = lambda _reference: InputVersion("/v1/given/datasets/rows@2")  # noqa: E731
+    return [pod(job, task, topology, installation, FrameworkRuntime("torch:2"), code, find) for task in tasks]
 
 
-def variants() -> list[tuple[Installation, dict[str, Any]]]:
+def variants() -> list[tuple[InstallationSettings, dict[str, Any]]]:
     """Return every combination of the choices that change the content of a pod."""
     found = []
     choices = itertools.product(
@@ -50,11 +56,13 @@ def variants() -> list[tuple[Installation, dict[str, Any]]]:
         ({}, {"framework": "mpi"}, {"kubernetes": {"network": {"host": True, "rdma": True}}}, {"outputs": {"model": "m"}}),
     )
     for runs, cache, code, environment, data, more in choices:
-        installation = Installation(image="f:1", allowed=Allowed(host_paths=("/data",)), **runs, **cache)
+        installation = InstallationSettings(image="f:1", allowed=DocumentPermissions(host_paths=("/data",)), **runs, **cache)
         for body in rendered(run(**environment, **data, **more), installation, code):
             found.append((installation, body))
-    board = tensorboard.deployment(JobKey("team", "m-1"), run().spec, Installation(image="f", run_volume=CLAIM), Runtime("t"), {})
-    return [*found, (Installation(image="f"), {"spec": board["spec"]["template"]["spec"]})]
+    board = tensorboard.deployment(
+        JobKey("team", "m-1"), run().spec, InstallationSettings(image="f", run_volume=CLAIM), FrameworkRuntime("t"), {}
+    )
+    return [*found, (InstallationSettings(image="f"), {"spec": board["spec"]["template"]["spec"]})]
 
 
 def test_every_volume_that_a_pod_gets_is_protected_and_no_name_is_protected_for_nothing() -> None:
@@ -78,7 +86,7 @@ def test_every_place_that_fairway_fills_is_protected() -> None:
     for path in paths:
         spec = {"volumes": [{"name": "x", "emptyDir": {}}]}
         mount = {"name": "task", "volumeMounts": [{"name": "x", "mountPath": path}]}
-        assert policy.refusals({**spec, "containers": [mount]}, Allowed()), path
+        assert policy.refusals({**spec, "containers": [mount]}, DocumentPermissions()), path
 
 
 def test_every_container_of_every_pod_is_confined() -> None:
@@ -107,8 +115,8 @@ def test_every_container_of_every_pod_is_confined() -> None:
     ],
 )
 def test_no_document_takes_it_off(extra: dict[str, Any]) -> None:
-    assert policy.refusals(extra, Allowed()) == []
-    for body in rendered(run(kubernetes={"pod": extra}), Installation(image="f")):
+    assert policy.refusals(extra, DocumentPermissions()) == []
+    for body in rendered(run(kubernetes={"pod": extra}), InstallationSettings(image="f")):
         assert body["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in (*body["spec"]["initContainers"], *body["spec"]["containers"]):
             assert container["securityContext"] == DROPPED
@@ -121,8 +129,8 @@ def test_a_document_may_ask_for_less_and_for_what_is_allowed() -> None:
             {"name": "task", "securityContext": {"readOnlyRootFilesystem": True, "capabilities": {"add": ["IPC_LOCK"]}}}
         ],
     }
-    assert policy.refusals(extra, Allowed(capabilities=("IPC_LOCK",))) == []
-    body, _ = rendered(run(kubernetes={"pod": extra}), Installation(image="f"))
+    assert policy.refusals(extra, DocumentPermissions(capabilities=("IPC_LOCK",))) == []
+    body, _ = rendered(run(kubernetes={"pod": extra}), InstallationSettings(image="f"))
     assert body["spec"]["securityContext"] == extra["securityContext"]
     (task,) = body["spec"]["containers"]
     assert task["securityContext"] == {
@@ -134,11 +142,13 @@ def test_a_document_may_ask_for_less_and_for_what_is_allowed() -> None:
 
 def test_an_administrator_may_loosen_it() -> None:
     spec = {"containers": [{"name": "task"}]}
-    manifest = confined(spec, Confinement(capabilities=("CHOWN", "SETUID")))
+    manifest = confined(spec, ContainerConfinement(capabilities=("CHOWN", "SETUID")))
     assert manifest["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN", "SETUID"]}
-    assert confined(spec, Confinement(seccomp=False, privilege_escalation=True, capabilities=("ALL",))) == spec
+    assert confined(spec, ContainerConfinement(seccomp=False, privilege_escalation=True, capabilities=("ALL",))) == spec
     text = b'{"image": "f", "confinement": {"seccomp": false, "capabilities": ["SETUID"]}}'
-    assert msgspec.json.decode(text, type=Installation).confinement == Confinement(seccomp=False, capabilities=("SETUID",))
+    assert msgspec.json.decode(text, type=InstallationSettings).confinement == ContainerConfinement(
+        seccomp=False, capabilities=("SETUID",)
+    )
 
 
 def test_what_a_step_brings_may_be_changed_by_the_task_whoever_it_runs_as(tmp_path: Path) -> None:

@@ -10,21 +10,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes import annotation
 from fairway.engines.kubernetes.client import errors
-from fairway.engines.kubernetes.client.mirror import Mirror
-from fairway.engines.kubernetes.objects import Node, Pod, Service
+from fairway.engines.kubernetes.client.informer import Informer
+from fairway.engines.kubernetes.objects import KubernetesNode, KubernetesService, Pod
 from fairway.engines.kubernetes.operator import engine as engines
 from fairway.engines.kubernetes.operator.engine import BY_RUN, KubernetesEngine, by_run
-from fairway.engines.kubernetes.operator.gangs import Gangs, Surroundings
-from fairway.engines.kubernetes.operator.installation import Installation, Runtime
-from fairway.engines.kubernetes.operator.keeping import Keeping
+from fairway.engines.kubernetes.operator.gang import GangContext, GangCreator
+from fairway.engines.kubernetes.operator.installation import FrameworkRuntime, InstallationSettings
+from fairway.engines.kubernetes.operator.log.archive import LogArchive
 from fairway.errors import ConflictError, RefusedError
 from fairway.plan.action import BindGang, CreateTask
-from fairway.plan.gang import make_tasks
-from fairway.runtime.pod.order import VARIABLE, PodOrder
-from fairway.spec.job import Environment, JobSpec
-from fairway.state.job import Job, JobKey
+from fairway.plan.task_expansion import make_tasks
+from fairway.runtime.pod.pod_order import VARIABLE, PodOrder
+from fairway.spec.job import JobSpec, RuntimeEnvironment
+from fairway.state.job import JobKey, JobState
 from fairway.state.phase import TaskPhase
 
 
@@ -32,7 +32,7 @@ class Server:
     """An API server that, on request, delivers the event of a create to the mirror before it answers."""
 
     def __init__(self) -> None:
-        self.pods: Any = Mirror(self, None, indexes={BY_RUN: by_run})  # type: ignore[arg-type, var-annotated]
+        self.pods: Any = Informer(self, None, indexes={BY_RUN: by_run})  # type: ignore[arg-type, var-annotated]
         self.nodes: Any = None
         self.shows_first = False
         self.made: list[str] = []
@@ -57,20 +57,20 @@ def as_pod(body: dict[str, Any], version: str, node: str = "", phase: str = "Pen
     return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase}}, Pod, strict=False)
 
 
-def node(ready: str) -> Node:
+def node(ready: str) -> KubernetesNode:
     status = {"conditions": [{"type": "Ready", "status": ready}]}
-    return msgspec.convert({"metadata": {"name": "a"}, "status": status}, Node)
+    return msgspec.convert({"metadata": {"name": "a"}, "status": status}, KubernetesNode)
 
 
 def make(folder: Path) -> tuple[Server, KubernetesEngine, BindGang]:
     server = Server()
-    installation = Installation(image="f", runtimes={"default": Runtime("x")})
-    nodes: Mirror[Node] = Mirror(server, None)  # type: ignore[arg-type]
+    installation = InstallationSettings(image="f", runtimes={"default": FrameworkRuntime("x")})
+    nodes: Informer[KubernetesNode] = Informer(server, None)  # type: ignore[arg-type]
     server.nodes = nodes
-    gangs = Gangs(server, installation, lambda _job: Surroundings())  # type: ignore[arg-type]
-    engine = KubernetesEngine(server, server.pods, nodes, gangs, Keeping(server, folder), lambda _key: None)  # type: ignore[arg-type]
+    gangs = GangCreator(server, installation, lambda _job: GangContext())  # type: ignore[arg-type]
+    engine = KubernetesEngine(server, server.pods, nodes, gangs, LogArchive(server, folder), lambda _key: None)  # type: ignore[arg-type]
     spec = JobSpec.model_validate({"roles": {"worker": {"command": ["x"]}}})
-    job = Job(JobKey("team", "m-1"), "m", 1, spec)
+    job = JobState(JobKey("team", "m-1"), "m", 1, spec)
     return server, engine, BindGang(job, tuple(make_tasks(job, {"worker": 1}, 1.0, 0.0)))
 
 
@@ -158,7 +158,9 @@ async def test_pods_of_a_node_that_does_not_answer_for_long_are_lost_without_a_f
 
 async def test_a_document_without_an_image_is_refused_with_both_fixes(tmp_path: Path) -> None:
     server, _, action = make(tmp_path)
-    gangs = Gangs(server, Installation(image="f", runtimes={"jax": Runtime("x")}), lambda _job: Surroundings())  # type: ignore[arg-type]
+    gangs = GangCreator(
+        server, InstallationSettings(image="f", runtimes={"jax": FrameworkRuntime("x")}), lambda _job: GangContext()
+    )  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="m-1 names no image, and the cluster has none for auto") as refused:
         gangs.manifests(action)
     assert refused.value.fix == "set environment.image, or have an administrator add `runtimes: {auto: ...}`"
@@ -166,10 +168,10 @@ async def test_a_document_without_an_image_is_refused_with_both_fixes(tmp_path: 
 
 async def test_the_token_of_a_run_reaches_the_two_that_speak_and_nobody_else(tmp_path: Path) -> None:
     server, _, action = make(tmp_path)
-    around = Surroundings(token="secret", endpoint="http://operator:8080")
-    spec = action.job.spec.model_copy(update={"environment": Environment(requirements="requirements.txt")})
+    around = GangContext(token="secret", endpoint="http://operator:8080")
+    spec = action.job.spec.model_copy(update={"environment": RuntimeEnvironment(requirements="requirements.txt")})
     action = replace(action, job=replace(action.job, spec=spec))
-    gangs = Gangs(server, Installation(image="f", runtimes={"default": Runtime("x")}), lambda _job: around)  # type: ignore[arg-type]
+    gangs = GangCreator(server, InstallationSettings(image="f", runtimes={"default": FrameworkRuntime("x")}), lambda _job: around)  # type: ignore[arg-type]
     (body,) = gangs.manifests(action)
     spoken = {
         one["name"]: [variable["name"] for variable in one.get("env", ()) if "secretKeyRef" in variable.get("valueFrom", {})]
@@ -181,8 +183,8 @@ async def test_the_token_of_a_run_reaches_the_two_that_speak_and_nobody_else(tmp
 
 async def test_the_operators_authority_reaches_the_two_that_speak(tmp_path: Path) -> None:
     server, _, action = make(tmp_path)
-    around = Surroundings(token="t", endpoint="https://operator:8080", authority="PEM")
-    gangs = Gangs(server, Installation(image="f", runtimes={"default": Runtime("x")}), lambda _job: around)  # type: ignore[arg-type]
+    around = GangContext(token="t", endpoint="https://operator:8080", authority="PEM")
+    gangs = GangCreator(server, InstallationSettings(image="f", runtimes={"default": FrameworkRuntime("x")}), lambda _job: around)  # type: ignore[arg-type]
     (body,) = gangs.manifests(action)
     for one in (*body["spec"]["initContainers"], *body["spec"]["containers"]):
         env = {variable["name"]: variable.get("value") for variable in one["env"]}
@@ -238,19 +240,21 @@ class Named(Server):
     async def get(self, _resource: Any, name: str, _namespace: str) -> Any:
         if name not in self.services:
             raise errors.NotFound("there is none", fix="")
-        labels = {marks.RUN: self.services[name]} if self.services[name] else {}
-        return msgspec.convert({"metadata": {"name": name, "uid": "u", "labels": labels}}, Service)
+        labels = {annotation.RUN: self.services[name]} if self.services[name] else {}
+        return msgspec.convert({"metadata": {"name": name, "uid": "u", "labels": labels}}, KubernetesService)
 
     async def apply(self, _resource: Any, body: dict[str, Any], **_: Any) -> None:
-        self.services[body["metadata"]["name"]] = body["metadata"]["labels"][marks.RUN]
+        self.services[body["metadata"]["name"]] = body["metadata"]["labels"][annotation.RUN]
 
     async def delete(self, _resource: Any, name: str, _namespace: str, **_: Any) -> bool:
         self.deleted.append(name)
         return True
 
 
-def gangs_on(server: Server) -> Gangs:
-    return Gangs(server, Installation(image="f", runtimes={"default": Runtime("x")}), lambda _job: Surroundings())  # type: ignore[arg-type]
+def gangs_on(server: Server) -> GangCreator:
+    return GangCreator(
+        server, InstallationSettings(image="f", runtimes={"default": FrameworkRuntime("x")}), lambda _job: GangContext()
+    )  # type: ignore[arg-type]
 
 
 async def test_the_name_of_a_job_is_left_to_others_and_nothing_of_theirs_is_deleted(tmp_path: Path) -> None:
@@ -309,9 +313,9 @@ async def test_pods_whose_end_was_written_down_before_a_crash_are_let_go_after_i
     (body,) = engine._gangs.manifests(action)
     server = Letting()
     server.pods.put(as_pod(body, "1", node="a", phase="Succeeded"))
-    gangs = Gangs(server, Installation(image="f"), lambda _job: Surroundings())  # type: ignore[arg-type]
-    nodes: Mirror[Node] = Mirror(server, None)  # type: ignore[arg-type]
-    found = KubernetesEngine(server, server.pods, nodes, gangs, Keeping(server, tmp_path), lambda _key: None)  # type: ignore[arg-type]
+    gangs = GangCreator(server, InstallationSettings(image="f"), lambda _job: GangContext())  # type: ignore[arg-type]
+    nodes: Informer[KubernetesNode] = Informer(server, None)  # type: ignore[arg-type]
+    found = KubernetesEngine(server, server.pods, nodes, gangs, LogArchive(server, tmp_path), lambda _key: None)  # type: ignore[arg-type]
     await found.start(lambda: None)
     await found.observe([])
     assert (server.deleted, server.let_go) == ([], ["m-1-worker-0-r0"])
@@ -324,9 +328,9 @@ async def test_a_pod_that_an_operator_made_as_it_died_and_that_shows_late_goes_u
     (body,) = engine._gangs.manifests(action)
     server, now = Letting(), [100.0]
     monkeypatch.setattr("fairway.engines.kubernetes.operator.engine._steady", lambda: now[0])
-    gangs = Gangs(server, Installation(image="f"), lambda _job: Surroundings())  # type: ignore[arg-type]
-    nodes: Mirror[Node] = Mirror(server, None)  # type: ignore[arg-type]
-    found = KubernetesEngine(server, server.pods, nodes, gangs, Keeping(server, tmp_path), lambda _key: None)  # type: ignore[arg-type]
+    gangs = GangCreator(server, InstallationSettings(image="f"), lambda _job: GangContext())  # type: ignore[arg-type]
+    nodes: Informer[KubernetesNode] = Informer(server, None)  # type: ignore[arg-type]
+    found = KubernetesEngine(server, server.pods, nodes, gangs, LogArchive(server, tmp_path), lambda _key: None)  # type: ignore[arg-type]
     await found.start(lambda: None)
     await found.observe([])
     server.pods.put(as_pod(body, "1"))
@@ -343,4 +347,4 @@ async def test_a_pod_that_an_operator_made_as_it_died_and_that_shows_late_goes_u
 
 
 def seventh(body: dict[str, Any]) -> dict[str, str]:
-    return {**body["metadata"]["labels"], marks.ATTEMPT: "7"}
+    return {**body["metadata"]["labels"], annotation.ATTEMPT: "7"}

@@ -8,27 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairway.engines.kubernetes.operator import naming, ports
-from fairway.engines.kubernetes.operator.installation import Allowed, Installation, Runtime
-from fairway.engines.kubernetes.operator.manifests import network
-from fairway.engines.kubernetes.operator.manifests.pod import pod
-from fairway.plan.gang import make_tasks
+from fairway.engines.kubernetes.operator.installation import DocumentPermissions, FrameworkRuntime, InstallationSettings
+from fairway.engines.kubernetes.operator.manifest import network
+from fairway.engines.kubernetes.operator.manifest.pod import pod
+from fairway.engines.kubernetes.operator.pod import name as pod_name
+from fairway.engines.kubernetes.operator.pod import port as pod_port
+from fairway.plan.task_expansion import make_tasks
 from fairway.spec.job import JobSpec
-from fairway.state.job import Job, JobKey, Origin
+from fairway.state.job import JobKey, JobState, SubmissionOrigin
 
-ALLOWED = Allowed(host_network=True, capabilities=("IPC_LOCK",))
+ALLOWED = DocumentPermissions(host_network=True, capabilities=("IPC_LOCK",))
 
 
-def job(name: str = "net-1", roles: dict[str, Any] | None = None, **wish: Any) -> Job:
+def job(name: str = "net-1", roles: dict[str, Any] | None = None, **wish: Any) -> JobState:
     worker = {"replicas": {"min": 2, "max": 2}, "command": ["python", "train.py"]}
     plain = {"framework": "pytorch", "roles": roles or {"worker": worker}, "kubernetes": {"network": wish}}
-    return Job(JobKey("team", name), "net", 1, JobSpec.model_validate(plain), Origin(), created=0.0)
+    return JobState(JobKey("team", name), "net", 1, JobSpec.model_validate(plain), SubmissionOrigin(), created=0.0)
 
 
-def pods(run: Job) -> list[dict[str, Any]]:
+def pods(run: JobState) -> list[dict[str, Any]]:
     tasks = tuple(make_tasks(run, {name: role.replicas.max for name, role in run.spec.roles.items()}, 8.0, 0.0))
-    topology = naming.topology(run, tasks, "cluster.local")
-    return [pod(run, task, topology, Installation(image="fairway:1"), Runtime("torch:2")) for task in tasks]
+    topology = pod_name.topology(run, tasks, "cluster.local")
+    return [pod(run, task, topology, InstallationSettings(image="fairway:1"), FrameworkRuntime("torch:2")) for task in tasks]
 
 
 def test_a_pod_has_a_network_of_its_own_unless_its_document_says_otherwise() -> None:
@@ -39,7 +40,7 @@ def test_a_pod_has_a_network_of_its_own_unless_its_document_says_otherwise() -> 
         assert "ports" not in task
         assert "add" not in task["securityContext"]["capabilities"]
         assert not set(network.INTERFACES) & {one["name"] for one in task["env"]}
-    assert network.refusals(job(), Allowed()) == []
+    assert network.refusals(job(), DocumentPermissions()) == []
 
 
 def test_on_the_nodes_network_names_are_asked_of_the_cluster_and_ports_are_declared() -> None:
@@ -62,7 +63,7 @@ def test_the_interface_is_told_to_all_that_ask_and_rdma_may_lock_memory() -> Non
 
 def test_what_no_administrator_allowed_is_refused() -> None:
     greedy = job(host=True, rdma=True)
-    host, capability = network.refusals(greedy, Allowed())
+    host, capability = network.refusals(greedy, DocumentPermissions())
     assert "hostNetwork: True is not allowed on this cluster" in host
     assert "'IPC_LOCK' is not allowed on this cluster" in capability
     assert network.refusals(greedy, ALLOWED) == []
@@ -86,10 +87,10 @@ def test_ports_on_a_node_are_each_taken_once_and_lie_where_nobody_else_takes_any
     }
     run = job(name, roles, host=True)
     tasks = make_tasks(run, {role: run.spec.roles[role].replicas.max for role in roles}, 8.0, 0.0)
-    taken = [port for task in tasks for port in ports.ports_of(run, task)]
+    taken = [port for task in tasks for port in pod_port.ports_of(run, task)]
     assert len(taken) == len(set(taken))
-    assert min(taken) >= ports.FIRST
-    assert max(taken) <= ports.LAST
+    assert min(taken) >= pod_port.FIRST
+    assert max(taken) <= pod_port.LAST
 
 
 @pytest.mark.parametrize("wish", ["eth0; rm", "a b", "$(x)"])

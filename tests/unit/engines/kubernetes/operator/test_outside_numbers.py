@@ -19,21 +19,21 @@ import pytest
 from starlette.requests import Request
 
 from fairway.api.mlflow.token import token_of
-from fairway.api.told import Told
-from fairway.app.ports import Changes, Observation
-from fairway.app.tracking import Speaker
-from fairway.engines.kubernetes import marks
+from fairway.api.pods.metric import MetricReportRoute
+from fairway.app.port.port import ChangeSet, Observation
+from fairway.app.tracking.run import TokenCaller
+from fairway.engines.kubernetes import annotation
 from fairway.engines.kubernetes.objects import Pod
-from fairway.engines.kubernetes.operator import observe
-from fairway.engines.kubernetes.scheduler import gangs
-from fairway.engines.kubernetes.serving.load import BadLoadError, checked_replica, checked_route
-from fairway.runtime.pod import ending
-from fairway.serving.router.wire import add_loads, decode_load, encode_load
+from fairway.engines.kubernetes.operator.pod import report as pod_report
+from fairway.engines.kubernetes.scheduler import gang
+from fairway.engines.kubernetes.serving.load_validation import InvalidLoadError, checked_replica, checked_route
+from fairway.runtime.pod import termination_message
+from fairway.serving.router.wire_format import add_loads, decode_load, encode_load
 from fairway.spec.job import JobSpec
-from fairway.state.fold import fold_checkpoint, fold_progress, fold_report
-from fairway.state.job import Job, JobKey
-from fairway.state.load import LATENCY_BOUNDS, BackendLoad, ReplicaLoad, RevisionLoad, RouteLoad
+from fairway.state.job import JobKey, JobState
+from fairway.state.observation import fold_checkpoint, fold_progress, fold_report
 from fairway.state.phase import TaskPhase
+from fairway.state.serving.load import LATENCY_BOUNDS, BackendLoad, ReplicaLoad, RevisionLoad, RouteLoad
 from fairway.state.task import Task, TaskKey
 from fairway.stores.sqlite.store import SqliteStore
 
@@ -96,11 +96,11 @@ def test_no_termination_message_raises_and_each_bad_one_is_told(store: SqliteSto
         good = {"task": "worker-0", "rank": chance.randrange(8), "code": chance.randrange(256), "signal": None, "words": "x"}
         text = text_of(spoilt(good, chance), chance)
         exit_code = chance.randrange(1, 255)
-        report = observe.report(KEY, ended(text, exit_code))
-        store.commit(Changes(tasks=(fold_report(Task(KEY, TaskPhase.RUNNING), report),)))
+        report = pod_report.report(KEY, ended(text, exit_code))
+        store.commit(ChangeSet(tasks=(fold_report(Task(KEY, TaskPhase.RUNNING), report),)))
         assert report.exit is not None
         assert report.phase is TaskPhase.FAILED
-        record = ending.decode(text)
+        record = termination_message.decode(text)
         if report.message and "damaged" in report.message:
             told += 1
             assert str(exit_code) in report.message
@@ -114,7 +114,7 @@ def test_no_termination_message_raises_and_each_bad_one_is_told(store: SqliteSto
 @pytest.mark.parametrize("code", [2**70, "boom", math.nan, [1], -1, 1.5, True, {"a": {"b": 1}}])
 def test_a_code_that_no_program_exits_with_is_named(code: object) -> None:
     text = json.dumps({"task": "worker-0", "rank": 0, "code": code, "signal": None, "words": "it said this"})
-    report = observe.report(KEY, ended(text, 3))
+    report = pod_report.report(KEY, ended(text, 3))
     assert report.exit is not None
     assert (report.exit.code, report.exit.signal, report.exit.tail) == (3, None, "")
     assert report.message is not None
@@ -129,31 +129,31 @@ def test_no_annotation_of_a_pod_raises_in_the_operator_or_the_scheduler() -> Non
     refused = 0
     for _ in range(TRIES):
         annotations = {
-            marks.GANG: "g",
-            marks.PARTS: text_of(spoilt(parts, chance), chance),
-            marks.LEAVE: text_of(spoilt(leave, chance), chance),
+            annotation.GANG: "g",
+            annotation.PARTS: text_of(spoilt(parts, chance), chance),
+            annotation.LEAVE: text_of(spoilt(leave, chance), chance),
         }
         for name in (
-            marks.GPUS,
-            marks.GPU_MILLI,
-            marks.GPU_MEMORY,
-            marks.PRIORITY,
-            marks.SAVED,
-            marks.TIME_LIMIT,
-            marks.GPU_SHARE,
+            annotation.GPUS,
+            annotation.GPU_MILLI,
+            annotation.GPU_MEMORY,
+            annotation.PRIORITY,
+            annotation.SAVED,
+            annotation.TIME_LIMIT,
+            annotation.GPU_SHARE,
         ):
             annotations[name] = chance.choice(("1", "-1", "9" * 30, "9" * 5000, "nan", "inf", "1e999", "\u00b2", "", "x", "0x10"))
         metadata = {"name": "p", "uid": "u", "annotations": annotations}
         pod = msgspec.convert({"metadata": metadata, "spec": {"nodeName": "a"}}, Pod)
         running = replace_status(pod)
-        report = observe.report(KEY, running)
+        report = pod_report.report(KEY, running)
         if report.leave is None:
-            assert report.message == f"its annotation {marks.LEAVE} cannot be read and is ignored"
+            assert report.message == f"its annotation {annotation.LEAVE} cannot be read and is ignored"
         else:
             assert math.isfinite(report.leave.since)
             assert all(type(size) is int for size in report.leave.sizes.values())
-        member = gangs.member_of(pod, None)
-        wrong = gangs.problem([member])
+        member = gang.member_of(pod, None)
+        wrong = gang.problem([member])
         refused += bool(wrong)
         assert wrong == "" or wrong.startswith("annotation fairway.dev/")
     assert refused > TRIES / 2
@@ -167,11 +167,11 @@ def replace_status(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, status=msgspec.convert(running, type(pod.status)))
 
 
-def tell(told: Told, body: bytes) -> tuple[int, str]:
+def tell(told: MetricReportRoute, body: bytes) -> tuple[int, str]:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body}
 
-    bearer = token_of(SECRET, Speaker("team", "mnist-1"))
+    bearer = token_of(SECRET, TokenCaller("team", "mnist-1"))
     scope = {"type": "http", "method": "POST", "path": "/v1/told", "headers": [(b"authorization", f"Bearer {bearer}".encode())]}
     answer = asyncio.run(told(Request(scope, receive)))
     return answer.status_code, bytes(answer.body).decode()
@@ -180,7 +180,7 @@ def tell(told: Told, body: bytes) -> tuple[int, str]:
 def test_no_message_of_a_pod_raises_and_what_is_left_out_is_told(store: SqliteStore) -> None:
     chance = random.Random(16)
     spec = JobSpec.model_validate({"roles": {"worker": {"command": ["x"]}}})
-    job = Job(JobKey("team", "mnist-1"), "mnist", 1, spec)
+    job = JobState(JobKey("team", "mnist-1"), "mnist", 1, spec)
     refused: list[str] = []
 
     async def take(seen: Observation) -> None:
@@ -189,9 +189,9 @@ def test_no_message_of_a_pod_raises_and_what_is_left_out_is_told(store: SqliteSt
         folded = fold_progress(job, "worker-0", points)
         if seen.checkpoint_step is not None:
             folded = fold_checkpoint(folded, seen.checkpoint_step, seen.checkpoint_time)
-        store.commit(Changes(jobs=(folded,), points=tuple((seen.key, point) for point in seen.points)))
+        store.commit(ChangeSet(jobs=(folded,), points=tuple((seen.key, point) for point in seen.points)))
 
-    told = Told(take, SECRET, lambda run, _task, words: refused.append(f"{run}: {words}"))
+    told = MetricReportRoute(take, SECRET, lambda run, _task, words: refused.append(f"{run}: {words}"))
     for number in range(TRIES):
         point = {"time": 1.0, "step": 1, "metrics": {"loss": 1.0, "lr": 0.1}, "source": "report", "rank": 0}
         message = {
@@ -214,7 +214,7 @@ def test_a_loss_that_became_nan_is_taken_and_the_rest_of_its_message_too() -> No
 
     points = [{"time": 1.0, "step": 1, "metrics": {"loss": math.nan, "other": 1.0}}, {"time": 2.0, "step": 2**70, "metrics": {}}]
     body = json.dumps({"task": "worker-0", "attempt": 0, "points": points}).encode()
-    status, words = tell(Told(take, SECRET), body)
+    status, words = tell(MetricReportRoute(take, SECRET), body)
     assert (status, words) == (
         200,
         "a metric point was left out: step is an integer of 71 bits, and a signed integer of 64 bits was expected\n",
@@ -236,9 +236,9 @@ def test_a_message_longer_than_allowed_is_not_held(store: SqliteStore) -> None:
         held += 1
         return {"type": "http.request", "body": b" " * (1 << 16), "more_body": True}
 
-    bearer = token_of(SECRET, Speaker("team", "mnist-1"))
+    bearer = token_of(SECRET, TokenCaller("team", "mnist-1"))
     scope = {"type": "http", "method": "POST", "path": "/v1/told", "headers": [(b"authorization", f"Bearer {bearer}".encode())]}
-    assert asyncio.run(Told(never, SECRET)(Request(scope, receive))).status_code == 413
+    assert asyncio.run(MetricReportRoute(never, SECRET)(Request(scope, receive))).status_code == 413
     assert held == 17
 
 
@@ -286,12 +286,12 @@ def test_no_load_of_a_router_raises_anything_but_a_refusal() -> None:
     ],
 )
 def test_a_load_that_cannot_be_is_refused(spoil: Callable[[RouteLoad], RouteLoad]) -> None:
-    with pytest.raises(BadLoadError):
+    with pytest.raises(InvalidLoadError):
         checked_route(spoil(GOOD))
     assert checked_route(GOOD) == GOOD
 
 
 @pytest.mark.parametrize("number", [2**70, -1, True, "boom", math.nan, 1.5])
 def test_a_replica_that_counts_what_cannot_be_is_not_believed(number: Any) -> None:
-    with pytest.raises(BadLoadError):
+    with pytest.raises(InvalidLoadError):
         checked_replica(ReplicaLoad(1.0, served=number))

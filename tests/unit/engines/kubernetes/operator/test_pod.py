@@ -8,37 +8,39 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes import annotation
 from fairway.engines.kubernetes.objects import Pod
-from fairway.engines.kubernetes.operator import naming, observe, policy
-from fairway.engines.kubernetes.operator.installation import Allowed, Installation, Runtime
-from fairway.engines.kubernetes.operator.manifests.data import Version, inputs
-from fairway.engines.kubernetes.operator.manifests.pod import FINALIZER, merged, pod
+from fairway.engines.kubernetes.operator.installation import DocumentPermissions, FrameworkRuntime, InstallationSettings
+from fairway.engines.kubernetes.operator.manifest.input import InputVersion, inputs
+from fairway.engines.kubernetes.operator.manifest.pod import FINALIZER, merged, pod
+from fairway.engines.kubernetes.operator.pod import name as pod_name
+from fairway.engines.kubernetes.operator.pod import policy
+from fairway.engines.kubernetes.operator.pod import report as pod_report
 from fairway.errors import NotFoundError
-from fairway.plan.gang import make_tasks
-from fairway.runtime import contract
-from fairway.runtime.pod import ending
-from fairway.runtime.pod.order import VARIABLE, PodOrder
+from fairway.plan.task_expansion import make_tasks
+from fairway.runtime import task_contract
+from fairway.runtime.pod import termination_message
+from fairway.runtime.pod.pod_order import VARIABLE, PodOrder
 from fairway.spec.job import JobSpec
-from fairway.state.job import Job, JobKey, Leaving, Origin
+from fairway.state.job import JobKey, JobState, RunEviction, SubmissionOrigin
 from fairway.state.phase import TaskPhase
 from fairway.state.task import TaskKey
 
-HERE = Installation(image="fairway:1")
-SHARING = Installation(image="fairway:1", run_volume={"persistentVolumeClaim": {"claimName": "runs"}})
-TORCH = Runtime("torch:2", env={"PATH": "/venv/bin:/bin"})
+HERE = InstallationSettings(image="fairway:1")
+SHARING = InstallationSettings(image="fairway:1", run_volume={"persistentVolumeClaim": {"claimName": "runs"}})
+TORCH = FrameworkRuntime("torch:2", env={"PATH": "/venv/bin:/bin"})
 
 
-def job(workers: int = 2, **more: Any) -> Job:
+def job(workers: int = 2, **more: Any) -> JobState:
     role: dict[str, Any] = {"replicas": {"min": workers, "max": workers}, "command": ["python", "train.py"]}
     role |= {name: more.pop(name) for name in ("resources", "placement", "processes", "limits") if name in more}
     spec = JobSpec.model_validate({"framework": "pytorch", "roles": {"worker": role}, **more})
-    return Job(JobKey("team", "mnist-7"), "mnist", 7, spec, Origin(user="ann"), created=1000.0)
+    return JobState(JobKey("team", "mnist-7"), "mnist", 7, spec, SubmissionOrigin(user="ann"), created=1000.0)
 
 
-def made(run: Job, index: int = 0, installation: Installation = HERE, code: str = "") -> dict[str, Any]:
+def made(run: JobState, index: int = 0, installation: InstallationSettings = HERE, code: str = "") -> dict[str, Any]:
     tasks = tuple(make_tasks(run, {"worker": run.spec.roles["worker"].replicas.min}, 4.0, 0.0))
-    return pod(run, tasks[index], naming.topology(run, tasks, "cluster.local"), installation, TORCH, code)
+    return pod(run, tasks[index], pod_name.topology(run, tasks, "cluster.local"), installation, TORCH, code)
 
 
 def variables(body: dict[str, Any]) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def test_a_pod_has_a_name_of_its_own_at_every_attempt_and_a_host_name_that_stays
     assert first["spec"]["hostname"] == again["spec"]["hostname"] == "mnist-7-worker-1"
     assert first["spec"]["subdomain"] == "mnist-7-run"
     assert first["metadata"]["finalizers"] == [FINALIZER]
-    assert naming.task_key("team", first["metadata"]["labels"]) == TaskKey("team", "mnist-7", "worker", 1, 0)
+    assert pod_name.task_key("team", first["metadata"]["labels"]) == TaskKey("team", "mnist-7", "worker", 1, 0)
 
 
 def test_every_rank_is_told_of_its_peers_by_name() -> None:
@@ -71,11 +73,11 @@ def test_several_processes_of_a_pod_have_ranks_of_their_own() -> None:
 
 def test_the_scheduler_is_told_of_the_gang() -> None:
     run = job(timeout="1h", queue="research")
-    gang = marks.read_gang(made(run)["metadata"]["annotations"])
+    gang = annotation.read_gang(made(run)["metadata"]["annotations"])
     assert gang is not None
-    assert gang == marks.GangMark(
+    assert gang == annotation.GangAnnotation(
         name="mnist-7.a0",
-        parts={"worker": marks.PartMark(2, 2, 2)},
+        parts={"worker": annotation.RoleAnnotation(2, 2, 2)},
         queue="research",
         user="ann",
         series="mnist",
@@ -95,7 +97,7 @@ def test_resources_are_asked_for_and_gpus_are_left_to_whoever_gives_them() -> No
 
 
 def test_where_the_clusters_own_scheduler_places_ours_is_not_named() -> None:
-    theirs = Installation(image="fairway:1", scheduler="")
+    theirs = InstallationSettings(image="fairway:1", scheduler="")
     assert "schedulerName" not in made(job(1), installation=theirs)["spec"]
 
 
@@ -133,7 +135,7 @@ def test_only_where_pods_share_no_volume_is_anything_carried() -> None:
     assert "--checkpoints" not in step(together)["command"]
     told, other = (PodOrder.decode(variables(body)[VARIABLE]) for body in (alone, together))
     assert (told.carries, told.outputs) == (True, {"model": "/fairway/run/outputs/model"})
-    assert (told.starts[0].env.get(contract.APART), other.starts[0].env.get(contract.APART)) == ("1", None)
+    assert (told.starts[0].env.get(task_contract.APART), other.starts[0].env.get(task_contract.APART)) == ("1", None)
     assert (other.carries, other.outputs) == (False, {})
     assert alone["spec"]["terminationGracePeriodSeconds"] == together["spec"]["terminationGracePeriodSeconds"] + 60
 
@@ -151,26 +153,26 @@ def test_requirements_are_made_into_an_environment_in_the_tasks_own_image() -> N
     (used,) = [mount for mount in body["spec"]["containers"][0]["volumeMounts"] if mount["name"] == "cache"]
     assert used == {"name": "cache", "mountPath": "/fairway/cache", "subPath": "team", "readOnly": True}
     assert PodOrder.decode(variables(body)[VARIABLE]).environment == "/fairway/environment"
-    installation = Installation(image="fairway:1", cache_volume={"persistentVolumeClaim": {"claimName": "cache"}})
+    installation = InstallationSettings(image="fairway:1", cache_volume={"persistentVolumeClaim": {"claimName": "cache"}})
     assert {"name": "cache", **installation.cache_volume} in made(run, installation=installation)["spec"]["volumes"]
     assert len(made(job())["spec"]["initContainers"]) == 1
 
 
 def test_versions_of_the_registry_are_fetched_before_the_task() -> None:
     versions = {
-        "model://lenet@2": Version("/v1/given/models/lenet@2"),
-        "rows@1": Version("/v1/given/datasets/rows@1", "rows.csv"),
-        "far@1": Version(elsewhere="s3://bucket/far"),
-        "near@1": Version(elsewhere="/data/near"),
+        "model://lenet@2": InputVersion("/v1/given/models/lenet@2"),
+        "rows@1": InputVersion("/v1/given/datasets/rows@1", "rows.csv"),
+        "far@1": InputVersion(elsewhere="s3://bucket/far"),
+        "near@1": InputVersion(elsewhere="/data/near"),
     }
 
-    def find(reference: str) -> Version:
+    def find(reference: str) -> InputVersion:
         if reference in versions:
             return versions[reference]
         raise NotFoundError(f"there is no {reference} here", fix="add it")
 
     data = {"start": "model://lenet@2", "rows": "rows@1", "far": "far@1", "near": "near@1", "none": "none@1"}
-    found = inputs(data, Allowed(host_paths=("/data",)), find)
+    found = inputs(data, DocumentPermissions(host_paths=("/data",)), find)
     assert found.values == {
         "start": "/fairway/fetched/start",
         "rows": "/fairway/fetched/rows/rows.csv",
@@ -183,7 +185,7 @@ def test_versions_of_the_registry_are_fetched_before_the_task() -> None:
     ]
     assert [volume["name"] for volume in found.volumes] == ["fetched", "data-near"]
     assert found.refused == ["data.none: there is no none@1 here; add it"]
-    assert inputs({"near": "near@1"}, Allowed(), find).refused, "a reference opens no folder that policy keeps closed"
+    assert inputs({"near": "near@1"}, DocumentPermissions(), find).refused, "a reference opens no folder that policy keeps closed"
 
 
 def test_what_the_document_adds_is_merged_last() -> None:
@@ -211,7 +213,7 @@ def test_tolerations_are_written_the_clusters_way() -> None:
 
 
 def test_inputs_are_mounted_where_they_may_be_and_refused_with_the_fix_where_not() -> None:
-    allowed = Allowed(host_paths=("/data",))
+    allowed = DocumentPermissions(host_paths=("/data",))
     given = {"a": "/data/mnist", "b": "pvc://claim/x/y", "c": "s3://bucket/x", "d": "/etc", "e": "../data"}
     found = inputs(given, allowed)
     assert found.values == {"a": "/fairway/data/a", "b": "/fairway/data/b/x/y", "c": "s3://bucket/x"}
@@ -219,15 +221,15 @@ def test_inputs_are_mounted_where_they_may_be_and_refused_with_the_fix_where_not
     assert all(mount["readOnly"] for mount in found.mounts)
     assert "data.d: '/etc' is not allowed" in found.refused[0]
     assert "pvc://CLAIM/PATH" in found.refused[1]
-    here = Installation(image="fairway:1", allowed=allowed)
+    here = InstallationSettings(image="fairway:1", allowed=allowed)
     body = made(job(data={"train": "/data/mnist"}), installation=here)
     order = PodOrder.decode(variables(body)[VARIABLE])
     assert order.starts[0].env["FAIRWAY_DATA_TRAIN"] == "/fairway/data/train"
 
 
 def test_names_that_would_be_too_long_are_refused_before_anything_is_made() -> None:
-    assert naming.too_long(job()) == ""
-    assert "too long" in naming.too_long(replace(job(), key=JobKey("team", "m" * 52 + "-1")))
+    assert pod_name.too_long(job()) == ""
+    assert "too long" in pod_name.too_long(replace(job(), key=JobKey("team", "m" * 52 + "-1")))
 
 
 @pytest.mark.parametrize(
@@ -246,12 +248,14 @@ def test_names_that_would_be_too_long_are_refused_before_anything_is_made() -> N
     ],
 )
 def test_what_no_administrator_allowed_is_refused(spec: dict[str, Any], words: str) -> None:
-    (refusal,) = policy.refusals(spec, Allowed(host_paths=("/data",)))
+    (refusal,) = policy.refusals(spec, DocumentPermissions(host_paths=("/data",)))
     assert words in refusal
 
 
 def test_what_was_allowed_is() -> None:
-    allowed = Allowed(host_paths=("/data",), host_network=True, service_accounts=("default", "train"), capabilities=("IPC_LOCK",))
+    allowed = DocumentPermissions(
+        host_paths=("/data",), host_network=True, service_accounts=("default", "train"), capabilities=("IPC_LOCK",)
+    )
     spec = {
         "hostNetwork": True,
         "serviceAccountName": "train",
@@ -259,7 +263,7 @@ def test_what_was_allowed_is() -> None:
         "containers": [{"name": "task", "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}],
     }
     assert policy.refusals(spec, allowed) == []
-    assert policy.refusals({}, Allowed()) == []
+    assert policy.refusals({}, DocumentPermissions()) == []
 
 
 KEY = TaskKey("team", "mnist-7", "worker", 0, 0)
@@ -278,27 +282,27 @@ def ended(code: int, message: str = "", reason: str = "Error", **more: Any) -> d
 
 def test_a_pod_that_waits_says_why() -> None:
     waits = seen(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": "needs 4 GPUs"}])
-    report = observe.report(KEY, waits)
+    report = pod_report.report(KEY, waits)
     assert (report.phase, report.message, report.node) == (TaskPhase.PLACED, "needs 4 GPUs", None)
 
 
 def test_a_pod_that_cannot_get_its_image_says_so() -> None:
     stuck = {"name": "task", "image": "nope:1", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}
-    report = observe.report(KEY, seen(phase="Pending", node="a", containerStatuses=[stuck]))
+    report = pod_report.report(KEY, seen(phase="Pending", node="a", containerStatuses=[stuck]))
     assert (report.phase, report.message, report.node) == (TaskPhase.STARTING, "ImagePullBackOff: not found", "a")
 
 
 def test_a_pod_that_runs_has_a_start_a_node_and_devices() -> None:
     running = {"name": "task", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
-    report = observe.report(
-        KEY, seen(phase="Running", node="a", containerStatuses=[running], annotations={marks.GPU_IDS: "GPU-1,GPU-2"})
+    report = pod_report.report(
+        KEY, seen(phase="Running", node="a", containerStatuses=[running], annotations={annotation.GPU_IDS: "GPU-1,GPU-2"})
     )
     assert (report.phase, report.started, report.devices) == (TaskPhase.RUNNING, 1767225600.0, ("GPU-1", "GPU-2"))
 
 
 def test_an_end_is_read_from_what_our_first_process_left() -> None:
-    record = ending.encode("worker-0", 1, None, 11)
-    report = observe.report(KEY, seen(phase="Failed", node="a", containerStatuses=[ended(139, record)]))
+    record = termination_message.encode("worker-0", 1, None, 11)
+    report = pod_report.report(KEY, seen(phase="Failed", node="a", containerStatuses=[ended(139, record)]))
     assert report.phase is TaskPhase.FAILED
     assert report.exit is not None
     assert (report.exit.code, report.exit.signal, report.exit.rank, report.exit.by_us) == (None, 11, 1, False)
@@ -306,9 +310,9 @@ def test_an_end_is_read_from_what_our_first_process_left() -> None:
 
 
 def test_an_end_without_our_words_is_read_from_the_exit_code() -> None:
-    killed = observe.exit_of(seen(phase="Failed", node="a", containerStatuses=[ended(137, reason="OOMKilled")]))
+    killed = pod_report.exit_of(seen(phase="Failed", node="a", containerStatuses=[ended(137, reason="OOMKilled")]))
     assert (killed.code, killed.signal, killed.out_of_memory) == (None, 9, True)
-    plain = observe.exit_of(seen(phase="Failed", node="a", containerStatuses=[ended(3, "boom")]))
+    plain = pod_report.exit_of(seen(phase="Failed", node="a", containerStatuses=[ended(3, "boom")]))
     assert (plain.code, plain.signal, plain.tail) == (3, None, "boom")
 
 
@@ -322,19 +326,19 @@ def test_an_end_without_our_words_is_read_from_the_exit_code() -> None:
     ],
 )
 def test_an_end_from_outside_is_no_failure_of_the_run(reason: str, words: str) -> None:
-    assert words in observe.exit_of(seen(phase="Failed", node="a", reason=reason)).disrupted
+    assert words in pod_report.exit_of(seen(phase="Failed", node="a", reason=reason)).disrupted
 
 
 def test_a_disruption_told_by_a_condition_counts_too() -> None:
     told = [
         {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "taint manager: deleting"}
     ]
-    assert observe.disruption(seen(phase="Failed", node="a", conditions=told)) == "taint manager: deleting"
+    assert pod_report.disruption(seen(phase="Failed", node="a", conditions=told)) == "taint manager: deleting"
 
 
 def test_a_node_that_came_back_without_the_container_is_no_failure_of_the_run() -> None:
     pod = seen(phase="Failed", node="a", containerStatuses=[ended(137, reason="ContainerStatusUnknown")])
-    assert observe.exit_of(pod).disrupted == "its node a came back without it"
+    assert pod_report.exit_of(pod).disrupted == "its node a came back without it"
 
 
 def test_who_ends_of_a_deletion_by_somebody_else_has_not_failed() -> None:
@@ -343,14 +347,14 @@ def test_who_ends_of_a_deletion_by_somebody_else_has_not_failed() -> None:
         plain["metadata"] |= {"deletionTimestamp": at, "deletionGracePeriodSeconds": 30}
         return msgspec.convert(plain, Pod)
 
-    assert observe.disruption(deleted("2026-01-01T00:01:20Z")) == "its pod was deleted by a user or another program"
+    assert pod_report.disruption(deleted("2026-01-01T00:01:20Z")) == "its pod was deleted by a user or another program"
     # The pod had ended a minute before its deletion was requested.
-    assert observe.disruption(deleted("2026-01-01T00:02:30Z")) == ""
+    assert pod_report.disruption(deleted("2026-01-01T00:02:30Z")) == ""
 
 
 def test_who_was_ended_by_us_is_stopped_whatever_its_code_says() -> None:
-    report = observe.report(
-        KEY, seen(phase="Failed", node="a", containerStatuses=[ended(143)], annotations={marks.DELETED_FOR: "GangRestart"})
+    report = pod_report.report(
+        KEY, seen(phase="Failed", node="a", containerStatuses=[ended(143)], annotations={annotation.DELETED_FOR: "GangRestart"})
     )
     assert report.phase is TaskPhase.STOPPED
     assert report.exit is not None
@@ -359,34 +363,36 @@ def test_who_was_ended_by_us_is_stopped_whatever_its_code_says() -> None:
 
 @pytest.mark.parametrize(("at", "phase"), [("00:01:20", TaskPhase.STOPPED), ("00:02:30", TaskPhase.SUCCEEDED)])
 def test_who_saves_on_request_and_exits_with_0_is_stopped_and_not_done(at: str, phase: TaskPhase) -> None:
-    pod = seen(phase="Succeeded", node="a", containerStatuses=[ended(0)], annotations={marks.DELETED_FOR: "priority"})
+    pod = seen(phase="Succeeded", node="a", containerStatuses=[ended(0)], annotations={annotation.DELETED_FOR: "priority"})
     plain = msgspec.to_builtins(pod)
     plain["metadata"] |= {"deletionTimestamp": f"2026-01-01T{at}Z", "deletionGracePeriodSeconds": 30}
-    assert observe.report(KEY, msgspec.convert(plain, Pod)).phase is phase
+    assert pod_report.report(KEY, msgspec.convert(plain, Pod)).phase is phase
 
 
 def test_code_that_could_not_be_brought_is_said_in_words() -> None:
     failed = {"name": "code", "state": {"terminated": {"exitCode": 1, "message": "x\nReadError: not a gzip file\n"}}}
-    report = observe.report(KEY, seen(phase="Failed", node="a", initContainerStatuses=[failed]))
+    report = pod_report.report(KEY, seen(phase="Failed", node="a", initContainerStatuses=[failed]))
     assert report.message == "code or data could not be brought into the pod: ReadError: not a gzip file"
 
 
 def test_a_mark_to_leave_is_read_and_nonsense_is_not() -> None:
-    leave = Leaving("grow", "room for 3", 5.0, {"worker": 3})
-    assert marks.read_leave({marks.LEAVE: marks.write_leave(leave)}) == leave
-    assert marks.read_leave({marks.LEAVE: "soon"}) is None
-    assert marks.read_leave({}) is None
+    leave = RunEviction("grow", "room for 3", 5.0, {"worker": 3})
+    assert annotation.read_leave({annotation.LEAVE: annotation.write_leave(leave)}) == leave
+    assert annotation.read_leave({annotation.LEAVE: "soon"}) is None
+    assert annotation.read_leave({}) is None
 
 
-@pytest.mark.parametrize("noted", [{marks.PARTS: "[]"}, {marks.PARTS: "{"}, {marks.PARTS: '{"w": {"x": 1}}'}, {marks.SAVED: "x"}])
+@pytest.mark.parametrize(
+    "noted", [{annotation.PARTS: "[]"}, {annotation.PARTS: "{"}, {annotation.PARTS: '{"w": {"x": 1}}'}, {annotation.SAVED: "x"}]
+)
 def test_marks_that_are_none_are_refused_with_their_name(noted: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"annotation fairway.dev/"):
-        marks.read_gang({marks.GANG: "g", **noted})
+        annotation.read_gang({annotation.GANG: "g", **noted})
 
 
 def test_a_pod_that_is_deleted_before_it_has_a_place_is_over() -> None:
     deleted = {"name": "mnist-7-worker-0-r0", "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    report = observe.report(KEY, msgspec.convert({"metadata": deleted, "status": {"phase": "Pending"}}, Pod))
+    report = pod_report.report(KEY, msgspec.convert({"metadata": deleted, "status": {"phase": "Pending"}}, Pod))
     assert report.phase is TaskPhase.FAILED
     assert report.exit is not None
     assert report.exit.disrupted == "its pod was deleted by a user or another program"
@@ -396,4 +402,4 @@ def test_a_node_whose_clock_is_an_hour_behind_does_not_make_a_deletion_a_failure
     metadata = {"name": "x", "deletionTimestamp": "2026-01-01T01:00:30Z", "deletionGracePeriodSeconds": 30}
     status = {"phase": "Failed", "containerStatuses": [ended(143)]}
     pod = msgspec.convert({"metadata": metadata, "spec": {"nodeName": "a"}, "status": status}, Pod)
-    assert observe.disruption(pod) == "its pod was deleted by a user or another program"
+    assert pod_report.disruption(pod) == "its pod was deleted by a user or another program"

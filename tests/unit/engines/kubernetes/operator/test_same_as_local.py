@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from fairway.engines.kubernetes.operator import naming
-from fairway.engines.kubernetes.operator.installation import Runtime
-from fairway.engines.kubernetes.operator.manifests import mpi
-from fairway.engines.kubernetes.operator.manifests.pod import CODE, INJECTED, RUN, attempt_folder, order
-from fairway.launch.render import ADAPTERS, render
-from fairway.launch.topology import Folders, Topology
-from fairway.plan.gang import make_tasks
-from fairway.runtime.pod.order import PodOrder
-from fairway.spec.job import Framework, JobSpec
-from fairway.state.job import Job, JobKey, Origin
+from fairway.engines.kubernetes.operator.installation import FrameworkRuntime
+from fairway.engines.kubernetes.operator.manifest import mpi
+from fairway.engines.kubernetes.operator.manifest.pod import CODE, INJECTED, RUN, attempt_folder, order
+from fairway.engines.kubernetes.operator.pod import name as pod_name
+from fairway.launch.task_launch import ADAPTERS, render
+from fairway.launch.topology import GangTopology, TaskFolders
+from fairway.plan.task_expansion import make_tasks
+from fairway.runtime.pod.pod_order import PodOrder
+from fairway.spec.job import JobSpec, TrainingFramework
+from fairway.state.job import JobKey, JobState, SubmissionOrigin
 from fairway.state.task import Task
 
 DOMAIN = "cluster.local"
@@ -65,15 +65,15 @@ OF_SEVERAL = re.compile(r"FAIRWAY_REMOTE_HOSTS|(OMPI|PRTE)_MCA_(plm.*|(orte|prte
 """Variables set only for a gang on several machines: how MPI reaches the others."""
 
 
-def gang(framework: str, shape: dict[str, Any]) -> tuple[Job, tuple[Task, ...], Topology]:
+def gang(framework: str, shape: dict[str, Any]) -> tuple[JobState, tuple[Task, ...], GangTopology]:
     """Return a run as it is on a cluster."""
     spec = JobSpec.model_validate({"framework": framework, **shape})
-    job = Job(JobKey("team", "mnist-7"), "mnist", 7, spec, Origin(spread=True), created=0.0)
+    job = JobState(JobKey("team", "mnist-7"), "mnist", 7, spec, SubmissionOrigin(spread=True), created=0.0)
     tasks = tuple(make_tasks(job, {name: role.replicas.min for name, role in spec.roles.items()}, 8.0, 0.0))
-    return job, tasks, naming.topology(job, tasks, DOMAIN)
+    return job, tasks, pod_name.topology(job, tasks, DOMAIN)
 
 
-def on_one_machine(topology: Topology) -> Topology:
+def on_one_machine(topology: GangTopology) -> GangTopology:
     """Return the same gang on loopback, each port used once."""
     members = [
         replace(member, host="127.0.0.1", ports=tuple(range(30000 + 100 * at, 30000 + 100 * at + len(member.ports))))
@@ -82,7 +82,7 @@ def on_one_machine(topology: Topology) -> Topology:
     return replace(topology, members=tuple(members))
 
 
-def plain(text: str, topology: Topology, folders: dict[str, str]) -> str:
+def plain(text: str, topology: GangTopology, folders: dict[str, str]) -> str:
     """Return the text without addresses and folders; member and port stay in it where they can be identified."""
     for member in topology.members:
         for number, port in enumerate(member.ports):
@@ -97,7 +97,7 @@ def plain(text: str, topology: Topology, folders: dict[str, str]) -> str:
     return text
 
 
-def seen(argv: Any, env: dict[str, str], topology: Topology, folders: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+def seen(argv: Any, env: dict[str, str], topology: GangTopology, folders: dict[str, str]) -> tuple[list[str], dict[str, str]]:
     apart = [name for name in env if name in OF_ONE_MACHINE or OF_SEVERAL.fullmatch(name) or OF_A_NODE.fullmatch(name)]
     known = {name: value for name, value in env.items() if name not in apart}
     return (
@@ -106,7 +106,7 @@ def seen(argv: Any, env: dict[str, str], topology: Topology, folders: dict[str, 
     )
 
 
-FOLDERS = Folders(
+FOLDERS = TaskFolders(
     work="/home/code",
     attempt="/home/attempt",
     shared="/home/shared",
@@ -125,13 +125,13 @@ HERE = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("framework", [one.value for one in Framework])
+@pytest.mark.parametrize("framework", [one.value for one in TrainingFramework])
 def test_a_pod_gets_what_a_process_gets(framework: str, shape: str) -> None:
     job, tasks, there = gang(framework, SHAPES[shape])
     here = on_one_machine(there)
     local = replace(FOLDERS, outputs=FOLDERS.outputs if job.spec.outputs else {}, data=dict(job.spec.data))
     for task, member in zip(tasks, here.members, strict=True):
-        told = order(job, task, there, dict(job.spec.data), mpi.agent(job, Runtime("x"), INJECTED))
+        told = order(job, task, there, dict(job.spec.data), mpi.agent(job, FrameworkRuntime("x"), INJECTED))
         launch = render(job.key.name, job.spec, here, member, local)
         pods = {CODE: "<code>", attempt_folder(task.key): "<attempt>", INJECTED: "<inject>", f"{RUN}/": "<run>/"}
         assert [seen(start.argv, start.env, there, pods) for start in told.starts] == [
@@ -144,10 +144,10 @@ def test_a_pod_gets_what_a_process_gets(framework: str, shape: str) -> None:
         if "hostfile" not in told.files or shape != "launcher":
             continue
         assert told.files["hostfile"] == "".join(f"{one.host} slots={one.slots}\n" for one in there.role("worker"))
-    assert {Framework(framework)} <= set(ADAPTERS)
+    assert {TrainingFramework(framework)} <= set(ADAPTERS)
 
 
-@pytest.mark.parametrize("framework", [one.value for one in Framework])
+@pytest.mark.parametrize("framework", [one.value for one in TrainingFramework])
 def test_only_pods_of_mpi_listen(framework: str) -> None:
     job, tasks, topology = gang(framework, SHAPES["workers"])
     told = order(job, tasks[1], topology, {})
@@ -157,7 +157,7 @@ def test_only_pods_of_mpi_listen(framework: str) -> None:
 
 def orders(shape: str) -> dict[str, PodOrder]:
     job, tasks, topology = gang("mpi", SHAPES[shape])
-    agent = mpi.agent(job, Runtime("x", python="/opt/python3"), INJECTED)
+    agent = mpi.agent(job, FrameworkRuntime("x", python="/opt/python3"), INJECTED)
     return {task.key.task: order(job, task, topology, {}, agent) for task in tasks}
 
 

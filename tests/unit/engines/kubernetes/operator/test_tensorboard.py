@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairway.engines.kubernetes.operator.installation import Installation, Runtime
-from fairway.engines.kubernetes.operator.manifests import tensorboard
+from fairway.engines.kubernetes.operator.installation import FrameworkRuntime, InstallationSettings
+from fairway.engines.kubernetes.operator.manifest import tensorboard
 from fairway.spec.job import JobSpec
 from fairway.state.job import JobKey
 
@@ -21,8 +21,8 @@ def spec(**more: Any) -> JobSpec:
 
 
 def test_it_reads_the_runs_own_folder_and_can_change_nothing() -> None:
-    here = Installation(image="fairway:1", run_volume=SHARED)
-    manifest = tensorboard.deployment(RUN, spec(), here, Runtime("tb:2", env={"A": "B"}), OWNER)
+    here = InstallationSettings(image="fairway:1", run_volume=SHARED)
+    manifest = tensorboard.deployment(RUN, spec(), here, FrameworkRuntime("tb:2", env={"A": "B"}), OWNER)
     inside = manifest["spec"]["template"]["spec"]
     (container,) = inside["containers"]
     assert container["volumeMounts"] == [
@@ -36,8 +36,8 @@ def test_it_reads_the_runs_own_folder_and_can_change_nothing() -> None:
 
 
 def test_its_service_finds_it_and_nothing_of_the_run() -> None:
-    here = Installation(image="fairway:1")
-    manifest = tensorboard.deployment(RUN, spec(), here, Runtime("tb:2"), OWNER)
+    here = InstallationSettings(image="fairway:1")
+    manifest = tensorboard.deployment(RUN, spec(), here, FrameworkRuntime("tb:2"), OWNER)
     found = tensorboard.service(RUN, OWNER)
     assert (
         found["spec"]["selector"] == manifest["spec"]["template"]["metadata"]["labels"] == {"fairway.dev/tensorboard": "mnist-7"}
@@ -48,21 +48,25 @@ def test_its_service_finds_it_and_nothing_of_the_run() -> None:
 @pytest.mark.parametrize(
     ("runtimes", "image", "expected"),
     [
-        ({"tensorboard": Runtime("tb:2"), "default": Runtime("all:1")}, "own:1", "tb:2"),
-        ({"default": Runtime("all:1")}, "own:1", "own:1"),
-        ({"pytorch": Runtime("torch:2"), "default": Runtime("all:1")}, "", "torch:2"),
+        ({"tensorboard": FrameworkRuntime("tb:2"), "default": FrameworkRuntime("all:1")}, "own:1", "tb:2"),
+        ({"default": FrameworkRuntime("all:1")}, "own:1", "own:1"),
+        ({"pytorch": FrameworkRuntime("torch:2"), "default": FrameworkRuntime("all:1")}, "", "torch:2"),
         ({}, "", None),
     ],
 )
 def test_the_administrators_line_comes_first_then_what_the_run_runs_in(
-    runtimes: dict[str, Runtime], image: str, expected: str | None
+    runtimes: dict[str, FrameworkRuntime], image: str, expected: str | None
 ) -> None:
-    runtime = tensorboard.runtime_for(spec(environment={"image": image}), Installation(image="fairway:1", runtimes=runtimes))
+    runtime = tensorboard.runtime_for(
+        spec(environment={"image": image}), InstallationSettings(image="fairway:1", runtimes=runtimes)
+    )
     assert (runtime.image if runtime else None) == expected
 
 
 def test_a_folder_of_the_documents_own_is_read_where_it_is_absolute() -> None:
-    here = Installation(image="fairway:1")
+    here = InstallationSettings(image="fairway:1")
     job_spec = spec(tensorboard={"dir": "/fairway/run/shared/events"})
-    (container,) = tensorboard.deployment(RUN, job_spec, here, Runtime("x"), OWNER)["spec"]["template"]["spec"]["containers"]
+    (container,) = tensorboard.deployment(RUN, job_spec, here, FrameworkRuntime("x"), OWNER)["spec"]["template"]["spec"][
+        "containers"
+    ]
     assert "/fairway/run/shared/events" in container["command"]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fairway.engines.kubernetes.operator import clone, unpack
+from fairway.engines.kubernetes.operator import unpack
+from fairway.engines.kubernetes.operator.initializer import git_checkout
 from fairway.errors import RefusedError
 
 
@@ -67,16 +68,16 @@ def repository(tmp_path: Path) -> Path:
 
 def test_a_version_of_a_repository_is_laid_out_without_its_history(repository: Path, tmp_path: Path) -> None:
     url = f"file://{repository}"
-    commit = clone.clone(url, "v1", tmp_path / "a", protocols="file")
+    commit = git_checkout.clone(url, "v1", tmp_path / "a", protocols="file")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["train.py"]
     assert (tmp_path / "a" / "train.py").read_text() == "one"
-    assert clone.clone(url, commit[:10], tmp_path / "b", protocols="file") == commit, "also by a short commit"
-    clone.clone(url, "HEAD", tmp_path / "c", protocols="file")
+    assert git_checkout.clone(url, commit[:10], tmp_path / "b", protocols="file") == commit, "also by a short commit"
+    git_checkout.clone(url, "HEAD", tmp_path / "c", protocols="file")
     assert (tmp_path / "c" / "train.py").read_text() == "two"
     with pytest.raises(RefusedError, match="at no-such could not be fetched"):
-        clone.clone(url, "no-such", tmp_path / "d", protocols="file")
+        git_checkout.clone(url, "no-such", tmp_path / "d", protocols="file")
     with pytest.raises(RefusedError, match="could not be fetched"):
-        clone.clone(url, "v1", tmp_path / "e")
+        git_checkout.clone(url, "v1", tmp_path / "e")
 
 
 @pytest.mark.parametrize(
@@ -92,10 +93,10 @@ def test_a_version_of_a_repository_is_laid_out_without_its_history(repository: P
 )
 def test_what_git_could_read_otherwise_is_refused(url: str, ref: str) -> None:
     with pytest.raises(RefusedError, match=r"code\.git"):
-        clone.check(url, ref)
+        git_checkout.check(url, ref)
 
 
 def test_an_image_without_git_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RefusedError, match="Fairway's image on this cluster has none"):
-        clone.clone("https://host/a.git", "main", tmp_path / "a")
+        git_checkout.clone("https://host/a.git", "main", tmp_path / "a")

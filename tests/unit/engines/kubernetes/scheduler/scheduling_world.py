@@ -6,21 +6,21 @@ from typing import Any
 
 import msgspec
 
-from fairway.engines.kubernetes import marks
-from fairway.engines.kubernetes.objects import Node, Pod
-from fairway.engines.kubernetes.scheduler.follow import Follower, Outcome
+from fairway.engines.kubernetes import annotation
+from fairway.engines.kubernetes.objects import KubernetesNode, Pod
+from fairway.engines.kubernetes.scheduler.core_sync import CoreSync, SchedulingOutcome
 from fairway.plan.scheduling.scheduler import Scheduler
 from fairway.state.job import JobKey
 
-OURS = {marks.MANAGED_BY: marks.MANAGER, marks.RUN: "mnist-1"}
+OURS = {annotation.MANAGED_BY: annotation.MANAGER, annotation.RUN: "mnist-1"}
 """Labels of a pod that Fairway created."""
 
 
-def node(name: str, cpu: str = "4", memory: str = "8Gi", **more: Any) -> Node:
+def node(name: str, cpu: str = "4", memory: str = "8Gi", **more: Any) -> KubernetesNode:
     given = {"cpu": cpu, "memory": memory, "pods": more.pop("pods", "110"), **more.pop("other", {})}
     labels = {"kubernetes.io/hostname": name, **more.pop("labels", {})}
     status = {"allocatable": given, "conditions": [{"type": "Ready", "status": more.pop("ready", "True")}]}
-    return msgspec.convert({"metadata": {"name": name, "labels": labels}, "spec": more, "status": status}, Node)
+    return msgspec.convert({"metadata": {"name": name, "labels": labels}, "spec": more, "status": status}, KubernetesNode)
 
 
 def pod(name: str, cpu: str = "1", **more: Any) -> Pod:
@@ -36,27 +36,29 @@ def pod(name: str, cpu: str = "1", **more: Any) -> Pod:
         "deletionTimestamp": more.pop("deleted", None),
     }
     status = {"phase": more.pop("phase", "Pending")}
-    spec = {"containers": [container], "schedulerName": more.pop("scheduler", marks.SCHEDULER), **more}
+    spec = {"containers": [container], "schedulerName": more.pop("scheduler", annotation.SCHEDULER), **more}
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, Pod)
 
 
 def gang_pod(index: int, size: int, cpu: str = "1", **more: Any) -> Pod:
-    mark = marks.GangMark("mnist-1.a0", {"worker": marks.PartMark(size, size, size, **more.pop("wish", {}))})
-    labels = {**OURS, marks.ROLE: "worker", marks.INDEX: str(index), marks.ATTEMPT: "0"}
-    return pod(f"mnist-1-worker-{index}-r0", cpu, labels=labels, annotations=marks.write_gang(mark), **more)
+    mark = annotation.GangAnnotation(
+        "mnist-1.a0", {"worker": annotation.RoleAnnotation(size, size, size, **more.pop("wish", {}))}
+    )
+    labels = {**OURS, annotation.ROLE: "worker", annotation.INDEX: str(index), annotation.ATTEMPT: "0"}
+    return pod(f"mnist-1-worker-{index}-r0", cpu, labels=labels, annotations=annotation.write_gang(mark), **more)
 
 
 class Cluster:
     """A follower and the objects passed to it, with the calls that mirrors make."""
 
-    def __init__(self, *nodes: Node) -> None:
-        self.follower = Follower(Scheduler())
+    def __init__(self, *nodes: KubernetesNode) -> None:
+        self.follower = CoreSync(Scheduler())
         self.things: dict[str, Any] = {}
         self.now = 1000.0
         for node in nodes:
             self.node(node)
 
-    def node(self, one: Node) -> None:
+    def node(self, one: KubernetesNode) -> None:
         name = one.metadata.name
         self.follower.node(name, self.things.get(name), one)
         self.things[name] = one
@@ -80,5 +82,5 @@ class Cluster:
         return self.follower.holds(self.now)[JobKey("team", key)].message
 
 
-def bound(outcome: Outcome) -> dict[str, str]:
+def bound(outcome: SchedulingOutcome) -> dict[str, str]:
     return {pod.metadata.name: place.node for bind in outcome.binds for pod, place in bind.pods}

@@ -13,20 +13,31 @@ import msgspec
 import pytest
 from scheduling_world import bound, gang_pod, node, pod
 
-from fairway.engines.kubernetes.client.watch import Unreadable
-from fairway.engines.kubernetes.objects import Claim, CsiNode, Custom, GpuNode, PersistentVolume, Pod, StorageClass, Thing, key_of
-from fairway.engines.kubernetes.scheduler import follow, gangs, memory, queues
-from fairway.engines.kubernetes.scheduler.broken import KINDS, POD, Unit
-from fairway.engines.kubernetes.scheduler.company import Company
-from fairway.engines.kubernetes.scheduler.containment import world
-from fairway.engines.kubernetes.scheduler.containment.guarded import Guarded
-from fairway.engines.kubernetes.scheduler.families import Families
-from fairway.engines.kubernetes.scheduler.ground import Ground
-from fairway.engines.kubernetes.scheduler.halves import Halves
-from fairway.engines.kubernetes.scheduler.narrowing import Narrowing
-from fairway.engines.kubernetes.scheduler.storage import Storage
-from fairway.plan.scheduling import explain, preempt
-from fairway.plan.scheduling.delta import NodeSeen, QueueSet
+from fairway.engines.kubernetes.client.watch import UndecodableObject
+from fairway.engines.kubernetes.objects import (
+    CsiNode,
+    CustomObject,
+    GpuNode,
+    KubernetesObject,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    StorageClass,
+    key_of,
+)
+from fairway.engines.kubernetes.scheduler import core_sync, gang, memory_store, queue
+from fairway.engines.kubernetes.scheduler.cluster_node import ClusterNodes
+from fairway.engines.kubernetes.scheduler.containment import cluster_snapshot
+from fairway.engines.kubernetes.scheduler.containment.contained_core import ContainedCore
+from fairway.engines.kubernetes.scheduler.equal_pod_group import EqualPodGroups
+from fairway.engines.kubernetes.scheduler.faulty_unit import KINDS, POD, FaultUnit
+from fairway.engines.kubernetes.scheduler.filter.placed_pod import PlacedPods
+from fairway.engines.kubernetes.scheduler.filter.request_restriction import RequestRestriction
+from fairway.engines.kubernetes.scheduler.filter.volume_filter import VolumeTopology
+from fairway.engines.kubernetes.scheduler.half_bound_gang import HalfBoundGangs
+from fairway.plan.scheduling.delta import NodeChanged, QueueDefined
+from fairway.plan.scheduling.explanation import wait_explanation
+from fairway.plan.scheduling.preemption import preemption
 from fairway.plan.scheduling.scheduler import Scheduler
 from fairway.state.fault import LAPSE, LONGEST_RETRY
 from fairway.state.job import JobKey
@@ -63,21 +74,21 @@ class House:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.guarded = Guarded(self.clock)
+        self.guarded = ContainedCore(self.clock)
         self.pods: dict[str, Pod] = {}
 
     def furnish(self) -> None:
         """Add everything but pods of Fairway."""
         hear = self.guarded.hear
-        hear("namespace", "team", None, named(Thing, "team"))
+        hear("namespace", "team", None, named(KubernetesObject, "team"))
         hear("class", "later", None, msgspec.convert(LATER, StorageClass))
         hear("driver", "a", None, named(CsiNode, "a", spec={"drivers": []}))
         spec = {"storageClassName": "later", "resources": {"requests": {"storage": "1Gi"}}, "accessModes": ["ReadWriteOnce"]}
-        hear("claim", "team/data", None, named(Claim, "data", metadata={"namespace": "team"}, spec=spec))
+        hear("claim", "team/data", None, named(PersistentVolumeClaim, "data", metadata={"namespace": "team"}, spec=spec))
         for name in ("a", "b"):
             hear("node", name, None, node(name))
         hear("gpunode", "a", None, named(GpuNode, "a"))
-        hear("queue", "red", None, named(Custom, "red", spec={"quota": {"cpu": "2"}}))
+        hear("queue", "red", None, named(CustomObject, "red", spec={"quota": {"cpu": "2"}}))
         self.put(pod("stranger", scheduler="default-scheduler", nodeName="a"))
 
     def put(self, one: Pod) -> None:
@@ -156,53 +167,53 @@ class Place:
 
 
 def is_node(_scheduler: Any, delta: Any, _now: float) -> bool:
-    return isinstance(delta, NodeSeen) and delta.node.name == "a"
+    return isinstance(delta, NodeChanged) and delta.node.name == "a"
 
 
 def is_queue(_scheduler: Any, delta: Any, _now: float) -> bool:
-    return isinstance(delta, QueueSet) and delta.queue.name == "red"
+    return isinstance(delta, QueueDefined) and delta.queue.name == "red"
 
 
 POD_SUBJECT = f"pod:team/{VICTIM_POD}"
 PLACES = [
-    Place(gangs, "key_of_gang", subject=POD_SUBJECT),
-    Place(gangs, "member_of"),
-    Place(gangs, "problem"),
-    Place(gangs, "request_of"),
-    Place(gangs, "running_of"),
-    Place(gangs, "startable"),
-    Place(gangs, "place_of", only=lambda seat, _nodes: seat.role == "worker"),
-    Place(memory, "drop_stale", only=waits),
-    Place(memory, "forget", only=always, subject="scheduler", when=FORGETTING),
-    Place(explain, "obstacles", only=lambda _ledger, heads, _now: names_victim(list(heads)), when=WAITING),
-    Place(explain, "hold", when=WAITING),
-    Place(preempt, "sparing", only=lambda _ledger, heads, _now: names_victim(list(heads)), when=WAITING),
-    Place(Ground, "with_plugins", only=always, when=WAITING),
-    Place(Ground, "node", only=lambda ground, name: name == "a" and "a" in ground._objects, subject="node:a"),
-    Place(Ground, "see", only=name_is("a"), subject="node:a"),
-    Place(Ground, "see_gpus", only=name_is("a"), subject="gpunode:a"),
-    Place(Ground, "see_stranger", only=name_is("team/stranger"), subject="pod:team/stranger"),
-    Place(Narrowing, "concerns"),
-    Place(Narrowing, "narrowed"),
-    Place(Narrowing, "put"),
-    Place(Narrowing, "seat"),
-    Place(Narrowing, "drop", subject=POD_SUBJECT, when=GIVEN_UP),
-    Place(Company, "node", only=name_is("a"), subject="node:a"),
-    Place(Company, "space", only=name_is("team"), subject="namespace:team"),
-    Place(Storage, "to_bind"),
-    Place(Storage, "see", only=name_is("team/data", 2), subject="claim:team/data", label="claim"),
-    Place(Storage, "see", only=name_is("later", 2), subject="class:later", label="class"),
-    Place(Storage, "see", only=name_is("a", 2), subject="driver:a", label="driver"),
-    Place(Families, "join"),
-    Place(Families, "leave"),
-    Place(Families, "leads"),
-    Place(Halves, "look"),
-    Place(gangs.Shapes, "forget", subject=POD_SUBJECT, when=GONE),
+    Place(gang, "key_of_gang", subject=POD_SUBJECT),
+    Place(gang, "member_of"),
+    Place(gang, "problem"),
+    Place(gang, "request_of"),
+    Place(gang, "running_of"),
+    Place(gang, "startable"),
+    Place(gang, "place_of", only=lambda seat, _nodes: seat.role == "worker"),
+    Place(memory_store, "drop_stale", only=waits),
+    Place(memory_store, "forget", only=always, subject="scheduler", when=FORGETTING),
+    Place(wait_explanation, "obstacles", only=lambda _ledger, heads, _now: names_victim(list(heads)), when=WAITING),
+    Place(wait_explanation, "hold", when=WAITING),
+    Place(preemption, "sparing", only=lambda _ledger, heads, _now: names_victim(list(heads)), when=WAITING),
+    Place(ClusterNodes, "with_plugins", only=always, when=WAITING),
+    Place(ClusterNodes, "node", only=lambda ground, name: name == "a" and "a" in ground._objects, subject="node:a"),
+    Place(ClusterNodes, "see", only=name_is("a"), subject="node:a"),
+    Place(ClusterNodes, "see_gpus", only=name_is("a"), subject="gpunode:a"),
+    Place(ClusterNodes, "see_stranger", only=name_is("team/stranger"), subject="pod:team/stranger"),
+    Place(RequestRestriction, "concerns"),
+    Place(RequestRestriction, "narrowed"),
+    Place(RequestRestriction, "put"),
+    Place(RequestRestriction, "seat"),
+    Place(RequestRestriction, "drop", subject=POD_SUBJECT, when=GIVEN_UP),
+    Place(PlacedPods, "node", only=name_is("a"), subject="node:a"),
+    Place(PlacedPods, "space", only=name_is("team"), subject="namespace:team"),
+    Place(VolumeTopology, "to_bind"),
+    Place(VolumeTopology, "see", only=name_is("team/data", 2), subject="claim:team/data", label="claim"),
+    Place(VolumeTopology, "see", only=name_is("later", 2), subject="class:later", label="class"),
+    Place(VolumeTopology, "see", only=name_is("a", 2), subject="driver:a", label="driver"),
+    Place(EqualPodGroups, "join"),
+    Place(EqualPodGroups, "leave"),
+    Place(EqualPodGroups, "leads"),
+    Place(HalfBoundGangs, "look"),
+    Place(gang.PodShapeCache, "forget", subject=POD_SUBJECT, when=GONE),
     Place(Scheduler, "apply"),
     Place(Scheduler, "apply", only=is_node, subject="node:a", label="node"),
     Place(Scheduler, "apply", only=is_queue, subject="queue:red", label="queue"),
     Place(Scheduler, "decide", only=lambda scheduler, _now: VICTIM in scheduler.ledger.room),
-    Place(queues, "described", only=name_is("red", 0), subject="queue:red"),
+    Place(queue, "described", only=name_is("red", 0), subject="queue:red"),
 ]
 ELSEWHERE = {
     "Halves.overdue": "asks about no object; a gang in it fails in `look`",
@@ -263,8 +274,8 @@ async def test_another_pod_is_placed_and_the_broken_object_names_the_cause(place
         told = [event for event in house.guarded.faults.take_events() if event.reason == "Fault"]
         assert {event.subject for event in told} == {place.subject}
         assert all(BOOM in event.message for event in told)
-        if place.subject == GANG and place.owner is not memory:
-            assert BOOM in house.guarded.holds(house.clock.now())[Unit("gang", str(VICTIM))].message
+        if place.subject == GANG and place.owner is not memory_store:
+            assert BOOM in house.guarded.holds(house.clock.now())[FaultUnit("gang", str(VICTIM))].message
     await recovers(house, place)
 
 
@@ -282,7 +293,7 @@ async def recovers(house: House, place: Place) -> None:
     elif place.when == WAITING:
         assert found is not None
         assert not found.spec.node_name
-        assert "CPUs" in house.guarded.holds(house.clock.now())[Unit("gang", str(VICTIM))].message
+        assert "CPUs" in house.guarded.holds(house.clock.now())[FaultUnit("gang", str(VICTIM))].message
 
 
 async def test_what_a_pod_that_is_left_out_holds_is_not_given_away() -> None:
@@ -290,7 +301,7 @@ async def test_what_a_pod_that_is_left_out_holds_is_not_given_away() -> None:
     house.guarded.hear("node", "a", None, node("a", cpu="2"))
     house.put(gang_pod(0, 1))
     assert await house.decide() == {VICTIM_POD: "a"}
-    with broken(Place(gangs, "running_of")):
+    with broken(Place(gang, "running_of")):
         house.put(pod("more", cpu="2"))
         house.put(pod("fits", cpu="1"))
         house.put(gang_pod(0, 1, nodeName="a", phase="Running"))
@@ -303,8 +314,8 @@ async def test_a_node_with_a_pod_whose_needs_are_unknown_gets_no_other_pod() -> 
     for name in ("a", "b"):
         house.guarded.hear("node", name, None, node(name))
     raw = b'{"metadata": {"name": "odd", "namespace": "team"}, "spec": {"nodeName": "a", "containers": 4}}'
-    head = msgspec.json.decode(raw, type=Thing)
-    odd = Unreadable(head, "containers is no list", raw)
+    head = msgspec.json.decode(raw, type=KubernetesObject)
+    odd = UndecodableObject(head, "containers is no list", raw)
     mirrored = {"team/odd": odd}
     house.guarded.undecoded[POD] = mirrored
     house.guarded.unreadable(POD, odd)
@@ -326,7 +337,7 @@ async def test_places_that_were_decided_are_taken_over_by_the_next_core() -> Non
     house.guarded.hear("node", "a", None, node("a", cpu="1"))
     house.put(pod("x"))
     assert bound(await house.guarded.decide(house.clock.now())) == {"x": "a"}
-    with broken(Place(gangs, "problem")) as hits:
+    with broken(Place(gang, "problem")) as hits:
         house.put(gang_pod(0, 1))
         house.put(pod("y"))
         assert await house.decide() == {}
@@ -341,7 +352,7 @@ async def test_a_decision_that_broke_half_way_was_never_made() -> None:
     house.guarded.hear("node", "a", None, node("a", cpu="2"))
     for one in (pod("a-first"), gang_pod(0, 1)):
         house.put(one)
-    with broken(Place(gangs, "place_of", only=lambda seat, _nodes: seat.role == "worker")):
+    with broken(Place(gang, "place_of", only=lambda seat, _nodes: seat.role == "worker")):
         outcome = await house.guarded.decide(house.clock.now())
         assert bound(outcome) == {"a-first": "a"}
         assert bound(await house.guarded.decide(house.clock.now())) == {}
@@ -349,14 +360,14 @@ async def test_a_decision_that_broke_half_way_was_never_made() -> None:
 
 async def test_gangs_of_a_queue_that_fails_wait_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House()
-    real = queues.described
+    real = queue.described
 
-    def fail(name: str, found: Custom) -> Any:
+    def fail(name: str, found: CustomObject) -> Any:
         if name == "red":
             raise RuntimeError(BOOM)
         return real(name, found)
 
-    monkeypatch.setattr(queues, "described", fail)
+    monkeypatch.setattr(queue, "described", fail)
     house.furnish()
     mark = {"fairway.dev/queue": "red"}
     one = gang_pod(0, 1)
@@ -364,14 +375,14 @@ async def test_gangs_of_a_queue_that_fails_wait_and_say_so(monkeypatch: pytest.M
     house.put(msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, annotations=noted)))
     house.put(pod("other"))
     assert await house.decide() == {"other": "a"}
-    hold = house.guarded.holds(house.clock.now())[Unit("gang", str(VICTIM))]
+    hold = house.guarded.holds(house.clock.now())[FaultUnit("gang", str(VICTIM))]
     assert hold.message == f"its queue red cannot be used: read failed: RuntimeError: {BOOM}"
     follower = house.guarded.follower
-    told = queues.statuses(follower.scheduler.ledger, {}, follower.held_back, follower.closed)["red"]
+    told = queue.statuses(follower.scheduler.ledger, {}, follower.held_back, follower.closed)["red"]
     assert told["waiting"] == 1
     assert BOOM in told["reasons"][0]["message"]
-    monkeypatch.setattr(queues, "described", real)
-    before, now = (named(Custom, "red", spec={"quota": {"cpu": cpu}}) for cpu in ("2", "3"))
+    monkeypatch.setattr(queue, "described", real)
+    before, now = (named(CustomObject, "red", spec={"quota": {"cpu": cpu}}) for cpu in ("2", "3"))
     house.guarded.hear("queue", "red", before, now)
     assert await house.decide() == {VICTIM_POD: "a"}, "a queue that changes is tried at once"
     assert house.causes() == []
@@ -419,26 +430,26 @@ async def test_a_gang_that_could_not_be_bound_is_held_with_back_off_and_says_why
             house.clock.time += 0.25
         times.append(house.clock.now() - began)
         house.guarded.not_bound([pod("x")], OSError("no"))
-        assert "bind failed: no" in house.guarded.holds(house.clock.now())[Unit("gang", "team/pod/x")].message
+        assert "bind failed: no" in house.guarded.holds(house.clock.now())[FaultUnit("gang", "team/pod/x")].message
     assert times == [0.0, 1.0, 2.0, 4.0]
     house.put(pod("y"))
     assert bound(await house.guarded.decide(house.clock.now())) == {"y": "a"}, "its place is free meanwhile"
 
 
 OWNERS: dict[str, Any] = {
-    "gangs": gangs,
-    "memory": memory,
-    "explain": explain,
-    "preempt": preempt,
-    "queues": queues,
-    "self.ground": Ground,
-    "self.narrowing": Narrowing,
-    "self.narrowing.company": Company,
-    "narrowing.company": Company,
-    "storage": Storage,
-    "self._families": Families,
-    "self._halves": Halves,
-    "self._shapes": gangs.Shapes,
+    "gangs": gang,
+    "memory": memory_store,
+    "explain": wait_explanation,
+    "preempt": preemption,
+    "queues": queue,
+    "self.ground": ClusterNodes,
+    "self.narrowing": RequestRestriction,
+    "self.narrowing.company": PlacedPods,
+    "narrowing.company": PlacedPods,
+    "storage": VolumeTopology,
+    "self._families": EqualPodGroups,
+    "self._halves": HalfBoundGangs,
+    "self._shapes": gang.PodShapeCache,
     "self.scheduler": Scheduler,
 }
 """Objects whose calls are broken, by their name in the sources."""
@@ -449,7 +460,7 @@ PLAIN |= {"remembered", "seats_by_role", "self", "spared", "waiting"}
 
 def test_every_call_of_the_core_is_broken_once_or_has_a_reason() -> None:
     called = set()
-    for source in (inspect.getsource(follow.Follower), inspect.getsource(world.hear)):
+    for source in (inspect.getsource(core_sync.CoreSync), inspect.getsource(cluster_snapshot.hear)):
         for call in ast.walk(ast.parse(source)):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
                 owner = ast.unparse(call.func.value)

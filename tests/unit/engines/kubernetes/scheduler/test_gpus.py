@@ -8,24 +8,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairway.engines.kubernetes import gpus, marks
-from fairway.engines.kubernetes.objects import GpuNode, Node, Pod
-from fairway.engines.kubernetes.scheduler.follow import Follower
-from fairway.engines.kubernetes.scheduler.gangs import Place
+from fairway.engines.kubernetes import annotation, gpu_allocation
+from fairway.engines.kubernetes.objects import GpuNode, KubernetesNode, Pod
+from fairway.engines.kubernetes.scheduler.core_sync import CoreSync
+from fairway.engines.kubernetes.scheduler.gang import PodPlacement
 from fairway.plan.scheduling.scheduler import Scheduler
 from fairway.state.job import JobKey
 
 GIB = 1 << 30
 
 
-def node(name: str, **resources: str) -> Node:
+def node(name: str, **resources: str) -> KubernetesNode:
     given = {
         "cpu": "64",
         "memory": "256Gi",
         "pods": "110",
         **{key.replace("__", ".com/"): value for key, value in resources.items()},
     }
-    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": given, "capacity": given}}, Node)
+    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": given, "capacity": given}}, KubernetesNode)
 
 
 def gpu_node(name: str, count: int, sick: tuple[int, ...] = (), kind: str = "A100", **spec: Any) -> GpuNode:
@@ -48,7 +48,7 @@ def pod(name: str, **asked: Any) -> Pod:
     return msgspec.convert(
         {
             "metadata": metadata,
-            "spec": {"containers": [container], "schedulerName": marks.SCHEDULER},
+            "spec": {"containers": [container], "schedulerName": annotation.SCHEDULER},
             "status": {"phase": "Pending"},
         },
         Pod,
@@ -58,17 +58,17 @@ def pod(name: str, **asked: Any) -> Pod:
 class Cluster:
     """A follower, and a cluster in which its bindings take effect."""
 
-    def __init__(self, *things: Node | GpuNode, follower: Follower | None = None) -> None:
-        self.follower = follower or Follower(Scheduler())
+    def __init__(self, *things: KubernetesNode | GpuNode, follower: CoreSync | None = None) -> None:
+        self.follower = follower or CoreSync(Scheduler())
         self.pods: dict[str, Pod] = {}
         self.now = 1000.0
         for one in things:
             self.see(one)
 
-    def see(self, *things: Node | GpuNode | Pod) -> None:
+    def see(self, *things: KubernetesNode | GpuNode | Pod) -> None:
         for one in things:
             name = one.metadata.name
-            if isinstance(one, Node):
+            if isinstance(one, KubernetesNode):
                 self.follower.node(name, None, one)
             elif isinstance(one, GpuNode):
                 self.follower.gpu_node(name, None, one)
@@ -76,14 +76,14 @@ class Cluster:
                 self.follower.pod(f"team/{name}", self.pods.get(name), one)
                 self.pods[name] = one
 
-    def decide(self) -> dict[str, Place]:
+    def decide(self) -> dict[str, PodPlacement]:
         self.now += 1
         outcome = self.follower.decide(self.now)
         found = {one.metadata.name: place for bind in outcome.binds for one, place in bind.pods}
         for name, place in found.items():
             plain = msgspec.to_builtins(self.pods[name])
             plain["spec"]["nodeName"] = place.node
-            plain["metadata"].setdefault("annotations", {}).update(gpus.chosen(place.devices, place.milli, place.part))
+            plain["metadata"].setdefault("annotations", {}).update(gpu_allocation.chosen(place.devices, place.milli, place.part))
             self.see(msgspec.convert(plain, Pod))
         return found
 

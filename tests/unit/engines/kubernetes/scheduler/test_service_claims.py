@@ -6,21 +6,21 @@ from dataclasses import replace
 
 from scheduling_world import Cluster, node, pod
 
-from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes import annotation
 from fairway.engines.kubernetes.objects import Pod
 
-OURS = {marks.MANAGED_BY: marks.MANAGER}
+OURS = {annotation.MANAGED_BY: annotation.MANAGER}
 
 
 def worker(saved: float | None = None, **more: object) -> Pod:
-    mark = marks.GangMark("mnist-1.a0", {"worker": marks.PartMark(1, 1, 1)})
-    labels = {**OURS, marks.RUN: "mnist-1", marks.ROLE: "worker", marks.INDEX: "0", marks.ATTEMPT: "0"}
-    annotations = marks.write_gang(replace(mark, saved=saved))
+    mark = annotation.GangAnnotation("mnist-1.a0", {"worker": annotation.RoleAnnotation(1, 1, 1)})
+    labels = {**OURS, annotation.RUN: "mnist-1", annotation.ROLE: "worker", annotation.INDEX: "0", annotation.ATTEMPT: "0"}
+    annotations = annotation.write_gang(replace(mark, saved=saved))
     return pod("mnist-1-worker-0-r0", "4", labels=labels, annotations=annotations, nodeName="n", phase="Running", **more)
 
 
 def replica(priority: int = 100) -> Pod:
-    return pod("web-r1-abc", "2", labels={**OURS, marks.SERVICE: "web"}, annotations={marks.PRIORITY: str(priority)})
+    return pod("web-r1-abc", "2", labels={**OURS, annotation.SERVICE: "web"}, annotations={annotation.PRIORITY: str(priority)})
 
 
 def evicted(cluster: Cluster) -> list[str]:

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 from scheduling_world import OURS, gang_pod, node, pod
 
-from fairway.app.system import SystemClock
+from fairway.app.system.clock import SystemClock
 from fairway.engines.kubernetes.client import errors
-from fairway.engines.kubernetes.client.mirror import Mirror
-from fairway.engines.kubernetes.objects import Claim, Custom, PersistentVolume, Pod, StorageClass
-from fairway.engines.kubernetes.scheduler import binding, evicting, gangs, process, telling, volumes
+from fairway.engines.kubernetes.client.informer import Informer
+from fairway.engines.kubernetes.objects import CustomObject, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from fairway.engines.kubernetes.scheduler import event_writer, gang, gang_binder, gang_evictor, process, volume_binder
 from fairway.engines.kubernetes.scheduler.process import SchedulerProcess
 from fairway.state import fault
 
@@ -38,8 +38,8 @@ class Api:
         self.broken: Callable[[str, str], bool] = lambda *_: False
         self.hits = 0
 
-    def mirror(self, kind: str) -> Mirror[Any]:
-        found: Mirror[Any] = self.process._mirrors[kind]
+    def mirror(self, kind: str) -> Informer[Any]:
+        found: Informer[Any] = self.process._mirrors[kind]
         return found
 
     def _write(self, verb: str, place: str, body: Any = None) -> None:
@@ -99,10 +99,10 @@ class Always:
         await work()
 
 
-def claim(name: str, phase: str = "Pending") -> Claim:
+def claim(name: str, phase: str = "Pending") -> PersistentVolumeClaim:
     spec = {"storageClassName": "later", "resources": {"requests": {"storage": "1Gi"}}}
     metadata = {"name": name, "namespace": "team", "uid": f"uid-{name}"}
-    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, Claim)
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, PersistentVolumeClaim)
 
 
 def storage_class(provisioner: str) -> StorageClass:
@@ -152,23 +152,23 @@ class House:
 async def running(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
     api = Api()
 
-    async def follow(mirror: Mirror[Any]) -> None:
+    async def follow(mirror: Informer[Any]) -> None:
         mirror._complete.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(process, "Client", lambda *_, **__: api)
-    monkeypatch.setattr(process, "Leader", Always)
-    monkeypatch.setattr(Mirror, "run", follow)
+    monkeypatch.setattr(process, "ApiClient", lambda *_, **__: api)
+    monkeypatch.setattr(process, "LeaderElection", Always)
+    monkeypatch.setattr(Informer, "run", follow)
     for module, name, value in (
         (process, "TELL_EVERY", 0.01),
         (process, "FREE_AFTER", 0.01),
         (process, "KEEP_EVERY", 0.05),
         (fault, "FIRST_RETRY", 0.02),
         (fault, "LONGEST_RETRY", 0.2),
-        (telling, "FIRST_RETRY", 0.02),
-        (binding, "PAUSES", (0.01, 0.02)),
-        (evicting, "PATIENCE", 0.05),
-        (evicting, "BUDGET_PAUSE", 0.01),
+        (event_writer, "FIRST_RETRY", 0.02),
+        (gang_binder, "PAUSES", (0.01, 0.02)),
+        (gang_evictor, "PATIENCE", 0.05),
+        (gang_evictor, "BUDGET_PAUSE", 0.01),
     ):
         monkeypatch.setattr(module, name, value)
     house = House(api)
@@ -214,7 +214,7 @@ def two(house: House) -> None:
 
 def described(house: House) -> None:
     data = msgspec.json.encode({"metadata": {"name": "red"}, "spec": {"quota": {"cpu": "2"}}})
-    house.put("queue", msgspec.json.decode(data, type=Custom))
+    house.put("queue", msgspec.json.decode(data, type=CustomObject))
 
 
 def crowded(*, ours: bool) -> Callable[[House], None]:
@@ -351,7 +351,7 @@ async def test_another_pod_is_bound_and_the_cause_is_shown(case: Case, monkeypat
 
 
 async def test_a_claim_whose_node_cannot_be_taken_back_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(volumes, "VOLUME_TIMEOUT", 0.05)
+    monkeypatch.setattr(volume_binder, "VOLUME_TIMEOUT", 0.05)
     async with running(monkeypatch) as house:
         taken_back = []
 
@@ -389,14 +389,14 @@ async def test_a_loop_that_fails_is_begun_again(name: str, monkeypatch: pytest.M
 
 
 async def test_a_pod_that_cannot_be_placed_says_the_cause_in_its_condition(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = gangs.request_of
+    real = gang.request_of
 
     def fails(key: Any, *more: Any) -> Any:
         if key.name == "pod/victim":
             raise RuntimeError(BOOM)
         return real(key, *more)
 
-    monkeypatch.setattr(gangs, "request_of", fails)
+    monkeypatch.setattr(gang, "request_of", fails)
     async with running(monkeypatch) as house:
         house.put("pod", pod("victim"), pod("other"))
         await house.until("the other pod is bound", lambda: bool(house.place("other")))
@@ -404,7 +404,7 @@ async def test_a_pod_that_cannot_be_placed_says_the_cause_in_its_condition(monke
         await house.until("its event", lambda: house.wrote("create", "events/victim", BOOM))
         (said,) = [body for verb, place, body in house.api.done if (verb, place) == ("apply_status", "pods/victim")][:1]
         assert said["status"]["conditions"][0]["reason"] == "SchedulerError"
-        monkeypatch.setattr(gangs, "request_of", real)
+        monkeypatch.setattr(gang, "request_of", real)
         await house.until("the victim is bound", lambda: bool(house.place("victim")))
 
 

@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairway.app.system import SystemClock
-from fairway.engines.kubernetes.client import kinds
-from fairway.engines.kubernetes.client.mirror import Mirror
+from fairway.app.system.clock import SystemClock
+from fairway.engines.kubernetes.client import api_resource
+from fairway.engines.kubernetes.client.informer import Informer
 from fairway.engines.kubernetes.objects import Deployment, Pod
-from fairway.engines.kubernetes.serving import naming, router
-from fairway.engines.kubernetes.serving.router import ClusterRouter
-from fairway.runtime.secured.peer import Peer
-from fairway.state.load import RouteLoad
-from fairway.state.route import WHOLE, Backend, RoutePlan
+from fairway.engines.kubernetes.serving import cluster_router, naming
+from fairway.engines.kubernetes.serving.cluster_router import ClusterRouter
+from fairway.runtime.secured.pod_peer import PodPeer
 from fairway.state.service import ServiceKey
+from fairway.state.serving.load import RouteLoad
+from fairway.state.serving.route import WHOLE, RouteBackend, RoutePlan
 
 KEY = ServiceKey("team", "adds")
-PLAN = RoutePlan("team/adds", (Backend("r1-1", 1, "10.0.0.1:20000"),), ((1, WHOLE),))
+PLAN = RoutePlan("team/adds", (RouteBackend("r1-1", 1, "10.0.0.1:20000"),), ((1, WHOLE),))
 
 
 class Talk:
@@ -32,19 +32,19 @@ class Talk:
         self.silent: set[str] = set()
         self.heard = asyncio.Condition()
 
-    async def put(self, peer: Peer, token: str, plan: RoutePlan) -> None:
+    async def put(self, peer: PodPeer, token: str, plan: RoutePlan) -> None:
         assert token == "token of adds"
         self._reach(peer.address)
         self.told[peer.address] = plan
         async with self.heard:
             self.heard.notify_all()
 
-    async def look(self, peer: Peer, token: str) -> RouteLoad:
+    async def look(self, peer: PodPeer, token: str) -> RouteLoad:
         del token
         self._reach(peer.address)
         return RouteLoad(1.0, arrived=10)
 
-    async def follow(self, peer: Peer, token: str, wake: Callable[[], None]) -> None:
+    async def follow(self, peer: PodPeer, token: str, wake: Callable[[], None]) -> None:
         del token, wake
         self._reach(peer.address)
         await asyncio.Event().wait()
@@ -71,12 +71,12 @@ def pod(name: str, ip: str, phase: str = "Running") -> Pod:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router, "AGAIN", 0.001)
+    monkeypatch.setattr(cluster_router, "AGAIN", 0.001)
 
 
-def made(talk: Talk) -> tuple[ClusterRouter, Mirror[Pod], Mirror[Deployment]]:
+def made(talk: Talk) -> tuple[ClusterRouter, Informer[Pod], Informer[Deployment]]:
     client: Any = None
-    pods, deployments = Mirror(client, kinds.PODS), Mirror(client, kinds.DEPLOYMENTS)
+    pods, deployments = Informer(client, api_resource.PODS), Informer(client, api_resource.DEPLOYMENTS)
     return ClusterRouter(pods, deployments, talk, lambda key: f"token of {key.name}", SystemClock()), pods, deployments
 
 

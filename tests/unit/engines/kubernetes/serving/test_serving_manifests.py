@@ -8,30 +8,31 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairway.engines.kubernetes import marks
+from fairway.engines.kubernetes import annotation
 from fairway.engines.kubernetes.objects import Pod
-from fairway.engines.kubernetes.operator.installation import Installation, Runtime
-from fairway.engines.kubernetes.serving import manifests, naming
+from fairway.engines.kubernetes.operator.installation import FrameworkRuntime, InstallationSettings
+from fairway.engines.kubernetes.serving import manifest as serving_manifest
+from fairway.engines.kubernetes.serving import naming
 from fairway.errors import RefusedError
-from fairway.plan.service import commands
+from fairway.plan.service import service_command
 from fairway.runtime.pod import samples
-from fairway.runtime.secured.peer import Peer
+from fairway.runtime.secured.pod_peer import PodPeer
 from fairway.spec.service import ServiceSpec
-from fairway.state.job import Origin
-from fairway.state.service import Service, ServiceKey
+from fairway.state.job import SubmissionOrigin
+from fairway.state.service import ServiceKey, ServiceState
 
 KEY = ServiceKey("team", "adds")
-AROUND = manifests.Around(Installation(image="fairway:1"), "http://operator:8080", "adds-1234")
+AROUND = serving_manifest.PodSurroundings(InstallationSettings(image="fairway:1"), "http://operator:8080", "adds-1234")
 
 
-def service(model_format: str = "onnx", **spec: Any) -> Service:
+def service(model_format: str = "onnx", **spec: Any) -> ServiceState:
     asked = ServiceSpec.model_validate(spec or {"model": "adds@3"})
     model = "adds@3" if asked.model else ""
-    return commands.applied(None, KEY, asked, model, model_format if model else "", Origin(), {}, 0.0)
+    return service_command.applied(None, KEY, asked, model, model_format if model else "", SubmissionOrigin(), {}, 0.0)
 
 
-def made(found: Service, count: int = 2) -> dict[str, Any]:
-    return manifests.deployment(found, found.revisions[0], count, AROUND)
+def made(found: ServiceState, count: int = 2) -> dict[str, Any]:
+    return serving_manifest.deployment(found, found.revisions[0], count, AROUND)
 
 
 def container(body: dict[str, Any]) -> dict[str, Any]:
@@ -65,11 +66,11 @@ def test_the_template_is_the_same_whatever_the_count_and_the_digest_says_so() ->
 
 
 def test_gpus_come_from_whoever_the_installation_says_and_shares_from_us() -> None:
-    own, theirs = Installation(image="f", gpus="fairway"), Installation(image="f")
+    own, theirs = InstallationSettings(image="f", gpus="fairway"), InstallationSettings(image="f")
     for installation, asked, by_us in ((own, "1", True), (theirs, "1", False), (theirs, "0.5", True)):
         found = service(model="adds@3", resources={"gpu": asked})
-        body = manifests.deployment(found, found.revisions[0], 1, replace(AROUND, installation=installation))
-        assert (marks.GPUS in body["spec"]["template"]["metadata"]["annotations"]) is by_us
+        body = serving_manifest.deployment(found, found.revisions[0], 1, replace(AROUND, installation=installation))
+        assert (annotation.GPUS in body["spec"]["template"]["metadata"]["annotations"]) is by_us
         assert ("nvidia.com/gpu" in container(body)["resources"]["limits"]) is not by_us
 
 
@@ -79,9 +80,9 @@ def test_amounts_graces_queues_and_secrets_are_told() -> None:
     amounts = {"requests": {"cpu": "2000m", "memory": str(1 << 30)}, "limits": {"memory": "2Gi"}}
     assert container(body)["resources"] == amounts
     template = body["spec"]["template"]
-    assert template["spec"]["terminationGracePeriodSeconds"] == 20 + manifests.LINGER + manifests.KILL_MARGIN
+    assert template["spec"]["terminationGracePeriodSeconds"] == 20 + serving_manifest.LINGER + serving_manifest.KILL_MARGIN
     told = template["metadata"]["annotations"]
-    assert told[marks.QUEUE] == "team-a"
+    assert told[annotation.QUEUE] == "team-a"
     assert {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "fairway-secrets", "key": "KEY"}}} in container(body)["env"]
 
 
@@ -96,17 +97,17 @@ def test_a_command_runs_in_its_image_with_its_port() -> None:
 
 def test_a_command_gets_the_code_that_was_sent_with_it_and_no_other() -> None:
     found = service(command=["python", "serve.py"], environment={"image": "mine:1"})
-    sent = replace(found.revisions[0], origin=Origin(code_digest="blob:abc"))
-    body = manifests.deployment(found, sent, 1, AROUND)
+    sent = replace(found.revisions[0], origin=SubmissionOrigin(code_digest="blob:abc"))
+    body = serving_manifest.deployment(found, sent, 1, AROUND)
     (fetch,) = body["spec"]["template"]["spec"]["initContainers"]
     assert "http://operator:8080/v1/given/code?digest=abc" in fetch["command"]
     assert container(body)["workingDir"] == "/fairway/code"
     with pytest.raises(RefusedError, match="uploaded with it"):
-        manifests.deployment(found, replace(sent, origin=Origin(code_digest="a-config-map")), 1, AROUND)
+        serving_manifest.deployment(found, replace(sent, origin=SubmissionOrigin(code_digest="a-config-map")), 1, AROUND)
 
 
 def test_pods_of_our_own_image_are_admitted_where_pods_must_be_restricted() -> None:
-    for body in (made(service()), manifests.router(KEY, 2, AROUND)):
+    for body in (made(service()), serving_manifest.router(KEY, 2, AROUND)):
         pod = body["spec"]["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"]
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -134,8 +135,11 @@ def test_a_service_that_samples_has_a_sidecar_that_brings_the_samples_to_the_ope
     assert sidecar["volumeMounts"] == [mount]
     assert mount in container(body)["volumeMounts"]
     assert {"name": "samples", "emptyDir": {"sizeLimit": "1Gi"}} in pod["volumes"]
-    assert pod["terminationGracePeriodSeconds"] == 20 + manifests.LINGER + manifests.KILL_MARGIN + manifests.SENDING
-    assert manifests.SENDING > samples.PATIENCE
+    assert (
+        pod["terminationGracePeriodSeconds"]
+        == 20 + serving_manifest.LINGER + serving_manifest.KILL_MARGIN + serving_manifest.SENDING
+    )
+    assert serving_manifest.SENDING > samples.PATIENCE
     for one in pod["initContainers"]:
         assert one["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
@@ -145,22 +149,24 @@ def test_other_formats_run_in_what_the_table_says_or_are_refused_in_words() -> N
     with pytest.raises(RefusedError, match="none that serves torch-export") as refused:
         made(found)
     assert "serve-torch-export" in refused.value.fix
-    table = Installation(image="fairway:1", runtimes={"serve-torch-export": Runtime("torch:2", "/venv/bin/python")})
+    table = InstallationSettings(
+        image="fairway:1", runtimes={"serve-torch-export": FrameworkRuntime("torch:2", "/venv/bin/python")}
+    )
     around = replace(AROUND, installation=table)
-    body = manifests.deployment(found, found.revisions[0], 1, around)
+    body = serving_manifest.deployment(found, found.revisions[0], 1, around)
     assert container(body)["image"] == "torch:2"
     assert container(body)["command"][0] == "/venv/bin/python"
 
 
 def test_the_router_begins_with_the_plan_that_the_cluster_keeps_and_lingers_when_it_goes() -> None:
-    body = manifests.router(KEY, 2, AROUND)
+    body = serving_manifest.router(KEY, 2, AROUND)
     pod = body["spec"]["template"]["spec"]
     (found,) = pod["containers"]
     assert found["command"][found["command"].index("--plan") + 1] == "/fairway/plan/plan.json"
     assert pod["volumes"] == [{"name": "plan", "configMap": {"name": "adds-router"}}]
     assert found["env"][0]["valueFrom"]["secretKeyRef"] == {"name": "adds-1234", "key": "router"}
-    assert found["lifecycle"] == {"preStop": {"sleep": {"seconds": manifests.LINGER}}}
-    front = manifests.front_service(KEY, "adds", 80)
+    assert found["lifecycle"] == {"preStop": {"sleep": {"seconds": serving_manifest.LINGER}}}
+    front = serving_manifest.front_service(KEY, "adds", 80)
     assert front["spec"]["selector"] == body["spec"]["selector"]["matchLabels"]
     assert naming.url(KEY, "adds", 80, "cluster.local") == "http://adds.team.svc.cluster.local"
     assert naming.url(KEY, "adds", 8000, "cluster.local") == "http://adds.team.svc.cluster.local:8000"
@@ -169,7 +175,7 @@ def test_the_router_begins_with_the_plan_that_the_cluster_keeps_and_lingers_when
 def test_what_speaks_to_the_operator_knows_it_by_its_authority() -> None:
     found = service(model="adds@3", sampling={"rate": "50%", "dataset": "rows"})
     known = replace(AROUND, authority="PEM")
-    pod = manifests.deployment(found, found.revisions[0], 1, known)["spec"]["template"]["spec"]
+    pod = serving_manifest.deployment(found, found.revisions[0], 1, known)["spec"]["template"]["spec"]
     assert [one["name"] for one in pod["initContainers"]] == ["model", "load", "samples"]
     for one in pod["initContainers"]:
         assert {"name": "FAIRWAY_OPERATOR_CA", "value": "PEM"} in one["env"]
@@ -184,25 +190,25 @@ def seen(template: dict[str, Any]) -> Pod:
 
 def test_a_pod_made_with_an_authority_is_asked_by_tls_under_its_own_name() -> None:
     found, known = service(), replace(AROUND, authority="PEM", endpoint="https://operator:8080")
-    replica = manifests.deployment(found, found.revisions[0], 1, known)["spec"]["template"]
-    router = manifests.router(KEY, 2, known)["spec"]["template"]
-    assert naming.load_peer(seen(replica)) == Peer("10.0.0.7:20010", "uid-a.pod.fairway.internal")
-    assert naming.router_peer(seen(router)) == Peer("10.0.0.7:8081", "uid-a.pod.fairway.internal")
+    replica = serving_manifest.deployment(found, found.revisions[0], 1, known)["spec"]["template"]
+    router = serving_manifest.router(KEY, 2, known)["spec"]["template"]
+    assert naming.load_peer(seen(replica)) == PodPeer("10.0.0.7:20010", "uid-a.pod.fairway.internal")
+    assert naming.router_peer(seen(router)) == PodPeer("10.0.0.7:8081", "uid-a.pod.fairway.internal")
     words = router["spec"]["containers"][0]["command"]
     assert words[words.index("--operator") + 1] == "https://operator:8080"
 
 
 def test_a_pod_made_without_an_authority_is_asked_as_before() -> None:
-    replica, router = made(service())["spec"]["template"], manifests.router(KEY, 2, AROUND)["spec"]["template"]
-    assert naming.load_peer(seen(replica)) == Peer("10.0.0.7:20000")
-    assert naming.router_peer(seen(router)) == Peer("10.0.0.7:8081")
+    replica, router = made(service())["spec"]["template"], serving_manifest.router(KEY, 2, AROUND)["spec"]["template"]
+    assert naming.load_peer(seen(replica)) == PodPeer("10.0.0.7:20000")
+    assert naming.router_peer(seen(router)) == PodPeer("10.0.0.7:8081")
     assert "--operator" not in router["spec"]["containers"][0]["command"]
 
 
 def test_the_token_of_a_pod_is_in_no_container_that_runs_what_users_wrote() -> None:
     known = replace(AROUND, authority="PEM")
     for found in (service(), service(command=["serve"], environment={"image": "theirs"})):
-        pod = manifests.deployment(found, found.revisions[0], 1, known)["spec"]["template"]["spec"]
+        pod = serving_manifest.deployment(found, found.revisions[0], 1, known)["spec"]["template"]["spec"]
         (task,) = pod["containers"]
         assert "operator" not in {one["name"] for one in task["volumeMounts"]}
     assert "load" not in {one["name"] for one in pod["initContainers"]}, "a command of a user does not say how busy it is"
@@ -211,7 +217,7 @@ def test_the_token_of_a_pod_is_in_no_container_that_runs_what_users_wrote() -> N
 def test_ports_say_which_protocol_they_speak() -> None:
     def ports(**spec: Any) -> list[tuple[str, int, str]]:
         asked = ServiceSpec.model_validate(spec)
-        found = manifests.revision_service(ServiceKey("team", "adds"), 1, asked)["spec"]["ports"]
+        found = serving_manifest.revision_service(ServiceKey("team", "adds"), 1, asked)["spec"]["ports"]
         return [(port["name"], port["port"], port.get("appProtocol", "")) for port in found]
 
     assert ports(model="adds@1") == [("http", 80, ""), ("grpc", 8001, "kubernetes.io/h2c")]
@@ -221,7 +227,7 @@ def test_ports_say_which_protocol_they_speak() -> None:
 
 def test_a_command_of_grpc_is_asked_by_the_kubelet_over_grpc() -> None:
     def probe(**spec: Any) -> dict[str, Any]:
-        manifest = manifests._probe(ServiceSpec.model_validate({"command": ("serve",), **spec}))
+        manifest = serving_manifest._probe(ServiceSpec.model_validate({"command": ("serve",), **spec}))
         return dict(manifest)
 
     port = naming.REPLICA_PORT

@@ -8,23 +8,23 @@ import socket
 
 import pytest
 
-from fairway.engines.local.supervision.order import Command, Conditions, Order, receive, send
+from fairway.engines.local.supervision.order import ProcessConditions, TaskCommand, TaskOrder, receive, send
 
 
-def an_order(**fields: object) -> Order:
-    return Order(
-        **{"task": "t", "folder": "/f", "cwd": "/w", "env": {"A": "1"}, "commands": [Command(["true"], {"B": "2"})], **fields}
+def an_order(**fields: object) -> TaskOrder:
+    return TaskOrder(
+        **{"task": "t", "folder": "/f", "cwd": "/w", "env": {"A": "1"}, "commands": [TaskCommand(["true"], {"B": "2"})], **fields}
     )
 
 
 def test_an_order_comes_back_as_it_went_in() -> None:
-    conditions = Conditions(5, {"NOFILE": (1, -1)}, (0, 3))
+    conditions = ProcessConditions(5, {"NOFILE": (1, -1)}, (0, 3))
     env = {"BYTES": "\udcff\n", "ß": "é"}
     order = an_order(
         env=env, terminal=True, secrets=["A"], memory_limit=7, cleanup=[["rm", "x"]], umask=0o77, conditions=conditions
     )
-    back = Order.decode(order.encode())
-    for name in Order.__slots__:
+    back = TaskOrder.decode(order.encode())
+    for name in TaskOrder.__slots__:
         if name not in ("commands", "conditions"):
             assert getattr(back, name) == getattr(order, name), name
     assert [(command.argv, command.env) for command in back.commands] == [(["true"], {"B": "2"})]

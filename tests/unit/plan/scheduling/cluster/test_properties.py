@@ -8,11 +8,11 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairway.plan.scheduling.cluster import Cluster
-from fairway.plan.scheduling.placement.catalogue import POLICIES
-from fairway.plan.scheduling.placement.mix import Mix
-from fairway.plan.scheduling.shape import Gang, Part, Seat, Shape, Shortfall, device_memory, milli_on
-from fairway.state.node import Device, Node
+from fairway.plan.scheduling.cluster import ClusterModel
+from fairway.plan.scheduling.gang import CapacityShortfall, GangRole, GangShape, TaskSeat, TaskShape, device_memory, milli_on
+from fairway.plan.scheduling.placement.policy_catalogue import POLICIES
+from fairway.plan.scheduling.workload_mix import WorkloadMix
+from fairway.state.node import ClusterNode, NodeDevice
 
 GIB = 1 << 30
 TYPES = ["a", "b"]
@@ -21,12 +21,12 @@ policies = st.sampled_from(sorted(POLICIES))
 
 
 @st.composite
-def nodes(draw: st.DrawFn, number: int) -> Node:
+def nodes(draw: st.DrawFn, number: int) -> ClusterNode:
     name = f"n{number}"
     mixed = draw(st.booleans())
     kind = draw(st.sampled_from(TYPES))
     devices = tuple(
-        Device(
+        NodeDevice(
             f"{name}-{index}",
             index,
             type=draw(st.sampled_from(TYPES)) if mixed else kind,
@@ -37,7 +37,7 @@ def nodes(draw: st.DrawFn, number: int) -> Node:
         )
         for index in range(draw(st.integers(0, 4)))
     )
-    return Node(
+    return ClusterNode(
         name,
         draw(st.integers(0, 8)),
         draw(st.integers(0, 8)) * GIB,
@@ -52,7 +52,7 @@ def nodes(draw: st.DrawFn, number: int) -> Node:
 fleets = st.integers(1, 4).flatmap(lambda count: st.tuples(*(nodes(number) for number in range(count))))
 
 shapes = st.builds(
-    Shape,
+    TaskShape,
     cpu=st.integers(0, 4).map(lambda cores: cores * 1000),
     memory=st.integers(0, 3).map(lambda gib: gib * 1024),
     gpus=st.integers(0, 2),
@@ -66,15 +66,15 @@ rules = st.sampled_from([{}, {}, {"together": True}, {"apart": True}])
 
 
 @st.composite
-def gangs(draw: st.DrawFn) -> Gang:
+def gangs(draw: st.DrawFn) -> GangShape:
     parts = tuple(
-        Part(f"role{number}", draw(shapes), size, size, **draw(rules))
+        GangRole(f"role{number}", draw(shapes), size, size, **draw(rules))
         for number, size in enumerate(draw(st.lists(st.integers(1, 3), min_size=1, max_size=2)))
     )
-    return Gang(parts, same_rack=draw(st.booleans()))
+    return GangShape(parts, same_rack=draw(st.booleans()))
 
 
-def used(fleet: tuple[Node, ...], seats: list[Seat]) -> None:
+def used(fleet: tuple[ClusterNode, ...], seats: list[TaskSeat]) -> None:
     """Check that the seats fit on the nodes, counting from scratch."""
     by_name = {node.name: node for node in fleet}
     milli: Counter[str] = Counter()
@@ -99,7 +99,7 @@ def used(fleet: tuple[Node, ...], seats: list[Seat]) -> None:
         assert not node.tasks or total["tasks"] <= node.tasks
 
 
-def follows_rules(fleet: tuple[Node, ...], gang: Gang, seats: tuple[Seat, ...]) -> None:
+def follows_rules(fleet: tuple[ClusterNode, ...], gang: GangShape, seats: tuple[TaskSeat, ...]) -> None:
     racks = {node.name: node.rack for node in fleet}
     wanted = [(part.role, index) for part in gang.parts for index in range(part.least)]
     assert [(seat.role, seat.index) for seat in seats] == wanted
@@ -112,13 +112,13 @@ def follows_rules(fleet: tuple[Node, ...], gang: Gang, seats: tuple[Seat, ...]) 
 
 @settings(max_examples=150, deadline=None)
 @given(fleets, st.lists(gangs(), max_size=6), policies)
-def test_what_is_placed_fits_and_keeps_the_rules(fleet: tuple[Node, ...], wanted: list[Gang], policy: str) -> None:
-    cluster = Cluster(fleet, policy, Mix.of(part.shape for gang in wanted for part in gang.parts))
-    seats: list[Seat] = []
+def test_what_is_placed_fits_and_keeps_the_rules(fleet: tuple[ClusterNode, ...], wanted: list[GangShape], policy: str) -> None:
+    cluster = ClusterModel(fleet, policy, WorkloadMix.of(part.shape for gang in wanted for part in gang.parts))
+    seats: list[TaskSeat] = []
     for gang in wanted:
         before = [cluster.room(part.shape) for part in gang.parts]
         placement = cluster.place(gang)
-        if isinstance(placement, Shortfall):
+        if isinstance(placement, CapacityShortfall):
             assert [cluster.room(part.shape) for part in gang.parts] == before
         else:
             follows_rules(fleet, gang, placement)
@@ -126,7 +126,7 @@ def test_what_is_placed_fits_and_keeps_the_rules(fleet: tuple[Node, ...], wanted
     used(fleet, seats)
 
 
-def answers(cluster: Cluster, wanted: list[Gang]) -> list[object]:
+def answers(cluster: ClusterModel, wanted: list[GangShape]) -> list[object]:
     """Return the answers to all queries, leaving the cluster unchanged."""
     found: list[object] = [cluster.names(), cluster.free_gpus()]
     for gang in wanted:
@@ -139,14 +139,16 @@ def answers(cluster: Cluster, wanted: list[Gang]) -> list[object]:
 
 @settings(max_examples=100, deadline=None)
 @given(fleets, st.lists(gangs(), min_size=1, max_size=5), policies, st.data())
-def test_undo_brings_the_very_state_back(fleet: tuple[Node, ...], wanted: list[Gang], policy: str, data: st.DataObject) -> None:
-    cluster = Cluster(fleet, policy, Mix.of(part.shape for gang in wanted for part in gang.parts))
+def test_undo_brings_the_very_state_back(
+    fleet: tuple[ClusterNode, ...], wanted: list[GangShape], policy: str, data: st.DataObject
+) -> None:
+    cluster = ClusterModel(fleet, policy, WorkloadMix.of(part.shape for gang in wanted for part in gang.parts))
     first = cluster.place(wanted[0])
     before = answers(cluster, wanted)
     mark = cluster.mark()
     for gang in wanted:
         cluster.place(gang)
-    if not isinstance(first, Shortfall):
+    if not isinstance(first, CapacityShortfall):
         cluster.give(first)
     cluster.drop_node(data.draw(st.sampled_from(cluster.names())))
     cluster.put_node(data.draw(nodes(1)))
@@ -158,28 +160,30 @@ def test_undo_brings_the_very_state_back(fleet: tuple[Node, ...], wanted: list[G
 
 @settings(max_examples=100, deadline=None)
 @given(fleets, st.lists(gangs(), min_size=1, max_size=5), policies, st.data())
-def test_the_state_alone_decides(fleet: tuple[Node, ...], wanted: list[Gang], policy: str, data: st.DataObject) -> None:
-    mix = Mix.of(part.shape for gang in wanted for part in gang.parts)
-    cluster = Cluster(fleet, policy, mix)
-    sitting: list[tuple[Seat, ...]] = []
+def test_the_state_alone_decides(
+    fleet: tuple[ClusterNode, ...], wanted: list[GangShape], policy: str, data: st.DataObject
+) -> None:
+    mix = WorkloadMix.of(part.shape for gang in wanted for part in gang.parts)
+    cluster = ClusterModel(fleet, policy, mix)
+    sitting: list[tuple[TaskSeat, ...]] = []
     for gang in [*wanted, *wanted]:
         placement = cluster.place(gang)
-        if not isinstance(placement, Shortfall):
+        if not isinstance(placement, CapacityShortfall):
             sitting.append(placement)
         if sitting and data.draw(st.booleans()):
             cluster.give(sitting.pop(data.draw(st.integers(0, len(sitting) - 1))))
     changed = data.draw(nodes(0))
     cluster.put_node(changed)
-    again = Cluster([changed, *fleet[1:]], policy, mix)
+    again = ClusterModel([changed, *fleet[1:]], policy, mix)
     again.take(seat for seats in reversed(sitting) for seat in seats)
     assert answers(again, wanted) == answers(cluster, wanted)
 
 
-def idle(node: Node) -> list[int]:
+def idle(node: ClusterNode) -> list[int]:
     return [1000 if device.healthy and not device.busy_with else 0 for device in node.devices]
 
 
-def fits_somehow(fleet: tuple[Node, ...], tasks: list[Shape]) -> bool:
+def fits_somehow(fleet: tuple[ClusterNode, ...], tasks: list[TaskShape]) -> bool:
     """The oracle: try every device for every task."""
     start = tuple((node.cpu * 1000, node.memory >> 20, node.tasks or 99, node.other["nic"], *idle(node)) for node in fleet)
     states = {start}
@@ -188,7 +192,9 @@ def fits_somehow(fleet: tuple[Node, ...], tasks: list[Shape]) -> bool:
     return bool(states)
 
 
-def ways(fleet: tuple[Node, ...], state: tuple[tuple[float, ...], ...], shape: Shape) -> list[tuple[tuple[float, ...], ...]]:
+def ways(
+    fleet: tuple[ClusterNode, ...], state: tuple[tuple[float, ...], ...], shape: TaskShape
+) -> list[tuple[tuple[float, ...], ...]]:
     found = []
     for at, (node, (cpu, memory, left, nics, *free)) in enumerate(zip(fleet, state, strict=True)):
         nic = dict(shape.other).get("nic", 0)
@@ -211,32 +217,32 @@ def ways(fleet: tuple[Node, ...], state: tuple[tuple[float, ...], ...], shape: S
 @settings(max_examples=150, deadline=None)
 @given(fleets, shapes, st.integers(1, 4), policies)
 def test_tasks_of_one_shape_are_placed_exactly_when_they_fit(
-    fleet: tuple[Node, ...], shape: Shape, size: int, policy: str
+    fleet: tuple[ClusterNode, ...], shape: TaskShape, size: int, policy: str
 ) -> None:
-    cluster = Cluster(fleet, policy)
-    placement = cluster.place(Gang((Part("worker", shape, size, size),)))
+    cluster = ClusterModel(fleet, policy)
+    placement = cluster.place(GangShape((GangRole("worker", shape, size, size),)))
     assert isinstance(placement, tuple) == fits_somehow(fleet, [shape] * size)
 
 
 @settings(max_examples=150, deadline=None)
 @given(fleets, shapes, shapes, st.integers(1, 2), st.integers(1, 2))
 def test_tasks_of_two_shapes_are_placed_exactly_when_they_fit(
-    fleet: tuple[Node, ...], one: Shape, other: Shape, ones: int, others: int
+    fleet: tuple[ClusterNode, ...], one: TaskShape, other: TaskShape, ones: int, others: int
 ) -> None:
-    cluster = Cluster(fleet)
-    placement = cluster.place(Gang((Part("one", one, ones, ones), Part("other", other, others, others))))
+    cluster = ClusterModel(fleet)
+    placement = cluster.place(GangShape((GangRole("one", one, ones, ones), GangRole("other", other, others, others))))
     assert isinstance(placement, tuple) == fits_somehow(fleet, [one] * ones + [other] * others)
 
 
 @settings(max_examples=100, deadline=None)
 @given(fleets, shapes)
-def test_room_is_how_many_fit_one_after_the_other(fleet: tuple[Node, ...], shape: Shape) -> None:
+def test_room_is_how_many_fit_one_after_the_other(fleet: tuple[ClusterNode, ...], shape: TaskShape) -> None:
     if not (shape.cpu or shape.memory or shape.gpus or shape.other):
         return
-    cluster = Cluster(fleet)
+    cluster = ClusterModel(fleet)
     count = cluster.room(shape)
-    seats: list[Seat] = []
-    while isinstance(placement := cluster.place(Gang((Part("worker", shape),))), tuple):
+    seats: list[TaskSeat] = []
+    while isinstance(placement := cluster.place(GangShape((GangRole("worker", shape),))), tuple):
         seats += placement
         # A task that needs shares of several devices may be placed so that fewer of the next ones fit.
         assert cluster.room(shape) < count if shape.shares and shape.gpus > 1 else cluster.room(shape) == count - len(seats)

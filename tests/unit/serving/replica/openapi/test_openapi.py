@@ -14,8 +14,8 @@ from openapi_spec_validator import validate
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from small_models import Told, app_of, ask, signature
 
-from fairway.serving.replica.datatypes import DTYPES, of_texts
-from fairway.serving.replica.model import ServedModel
+from fairway.serving.replica.model.datatype import DTYPES, of_texts
+from fairway.serving.replica.model.served_model import ServedModel
 from fairway.serving.replica.openapi.document import document
 from fairway.serving.replica.openapi.page import docs
 from fairway.serving.replica.runtimes.runtime import takes_batches

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from small_models import Told, app_of, ask, served, signature
 
-from fairway.serving.replica.model import Question
-from fairway.serving.replica.problem import RequestError
-from fairway.serving.replica.protocols.openinference import OpenInference
+from fairway.serving.replica.model.served_model import InferenceRequest
+from fairway.serving.replica.protocols.open_inference import OpenInferenceCodec
+from fairway.serving.replica.request_error import RequestError
 
 NUMBERS = [
     "1" * 400, "-" + "1" * 400, "1" * 5000, "1e999", "NaN", '"NaN"', "Infinity", "1." + "1" * 5000, "18446744073709551616",
@@ -64,9 +64,9 @@ async def test_shapes_that_no_body_fills(datatype: str, row: int) -> None:
     assert (await ask(app_for("FP32", -1), "POST", "/v1/models/m:predict", {"instances": [[]] * 3}))[0] == 200
 
 
-def many(outputs: int) -> OpenInference:
+def many(outputs: int) -> OpenInferenceCodec:
     tensors = {f"out_y{place}": ("FP32", [-1]) for place in range(outputs)}
-    return OpenInference(served(signature(x=("FP32", [-1]), **tensors)))
+    return OpenInferenceCodec(served(signature(x=("FP32", [-1]), **tensors)))
 
 
 def wanting(names: list[str]) -> bytes:
@@ -90,9 +90,9 @@ def test_orders_of_outputs_fill_no_memory() -> None:
     form = many(6)
     outputs = [np.zeros(1, np.float32)] * 6
     for order in itertools.permutations(range(6)):
-        question = Question([outputs[0]], 1, wanted=tuple((place, False) for place in order))
+        question = InferenceRequest([outputs[0]], 1, wanted=tuple((place, False) for place in order))
         assert b'"y5"' in form.write(question, outputs).body
     assert len(form._frames) == 1
     for rows in range(2000):
-        form.write(Question([outputs[0]], 1, wanted=((0, False),)), [np.zeros(rows, np.float32)] * 6)
+        form.write(InferenceRequest([outputs[0]], 1, wanted=((0, False),)), [np.zeros(rows, np.float32)] * 6)
     assert len(form._frames) <= 256

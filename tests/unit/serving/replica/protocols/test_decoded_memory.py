@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from small_models import served, signature
 
-from fairway.serving.replica.model import ServedModel
-from fairway.serving.replica.problem import RequestError
+from fairway.serving.replica.model.served_model import ServedModel
 from fairway.serving.replica.protocols import openai
-from fairway.serving.replica.protocols.openinference import OpenInference
-from fairway.serving.replica.protocols.pieces import FRAME_WORTH, LARGE, PIECE, WORTH, finish
-from fairway.serving.replica.protocols.tfserving import Classify, Predict
+from fairway.serving.replica.protocols.json_piece import FRAME_WORTH, LARGE, PIECE, WORTH, finish
+from fairway.serving.replica.protocols.open_inference import OpenInferenceCodec
+from fairway.serving.replica.protocols.tfserving import TfClassifyCodec, TfPredictCodec
+from fairway.serving.replica.request_error import RequestError
 
 ONE = served(signature(x=("FP32", [-1, -1]), out_y=("FP32", [-1, 3])))
 WHOLE = served(signature(x=("INT64", [-1]), out_y=("FP32", [-1, 3])))
@@ -29,7 +29,7 @@ MODELS = {"one": ONE, "whole": WHOLE, "text": TEXT, "texts": TEXTS, "two": TWO}
 
 def test_a_context_is_not_multiplied_without_bound() -> None:
     """A shared feature is repeated for each example: a small body must not become a large array."""
-    form = Classify(served(signature(x=("FP32", [-1, -1]), out_y=("FP32", [-1, 3]))))
+    form = TfClassifyCodec(served(signature(x=("FP32", [-1, -1]), out_y=("FP32", [-1, 3]))))
     body = json.dumps({"context": {"x": [0] * 10_000}, "examples": [{}] * 5_000}).encode()
     for read in (lambda: form.read(body, None), lambda: finish(form.steps(body, None))):
         with pytest.raises(RequestError, match="context of 30007 bytes") as raised:
@@ -74,9 +74,9 @@ def test_the_memory_of_one_piece(name: str, element: bytes) -> None:
     text = filled(element, LARGE - 200)
     head = '{"inputs":[{"name":"%s","datatype":"%s","shape":%s,"data":['
     bodies = {
-        OpenInference(model): (head % (spec.name, spec.datatype, [1] * len(spec.shape))).encode() + text + b"]}]}",
-        Predict(model): b'{"instances":[' + text + b"]}",
-        Classify(model): b'{"examples":[' + text + b"]}",
+        OpenInferenceCodec(model): (head % (spec.name, spec.datatype, [1] * len(spec.shape))).encode() + text + b"]}]}",
+        TfPredictCodec(model): b'{"instances":[' + text + b"]}",
+        TfClassifyCodec(model): b'{"examples":[' + text + b"]}",
     }
     for form, body in bodies.items():
         attempt(form.read, body[:200], None)
@@ -106,19 +106,19 @@ def large_bodies(model: ServedModel) -> Iterator[tuple[Any, bytes]]:
         count = text.count(element + b",") + 1 if element.isdigit() else 1
         shape = [count, 1][: len(spec.shape)]
         head = f'{{"inputs":[{{"name":"{spec.name}","datatype":"{spec.datatype}","shape":{shape},"data":['
-        yield OpenInference(model), head.encode() + text + b"]}]}"
-        yield OpenInference(model), head.encode() + b"[" + text + b"]]}]}"
-        yield Predict(model), b'{"instances":[' + text + b"]}"
-        yield Predict(model), b'{"instances":[[' + text + b"]]}"
-        yield Predict(model), b'{"inputs":{"x":[' + text + b"]}}"
-        yield Classify(model), b'{"examples":[' + text + b"]}"
-        yield OpenInference(model), b'{"inputs":[],"parameters":{"a":[' + text + b"]}}"
-        yield OpenInference(model), b'{"inputs":[],"outputs":[' + text + b"]}"
+        yield OpenInferenceCodec(model), head.encode() + text + b"]}]}"
+        yield OpenInferenceCodec(model), head.encode() + b"[" + text + b"]]}]}"
+        yield TfPredictCodec(model), b'{"instances":[' + text + b"]}"
+        yield TfPredictCodec(model), b'{"instances":[[' + text + b"]]}"
+        yield TfPredictCodec(model), b'{"inputs":{"x":[' + text + b"]}}"
+        yield TfClassifyCodec(model), b'{"examples":[' + text + b"]}"
+        yield OpenInferenceCodec(model), b'{"inputs":[],"parameters":{"a":[' + text + b"]}}"
+        yield OpenInferenceCodec(model), b'{"inputs":[],"outputs":[' + text + b"]}"
     inputs = filled(b'{"name":"","shape":0,"datatype":""}', SIZE)
-    yield OpenInference(model), b'{"inputs":[' + inputs + b"]}"
+    yield OpenInferenceCodec(model), b'{"inputs":[' + inputs + b"]}"
     keys = b",".join(b'"%d":0' % number for number in range(SIZE // 10))
-    yield OpenInference(model), b'{"inputs":[],"parameters":{' + keys + b"}}"
-    yield Predict(model), b'{"inputs":{' + keys + b"}}"
+    yield OpenInferenceCodec(model), b'{"inputs":[],"parameters":{' + keys + b"}}"
+    yield TfPredictCodec(model), b'{"inputs":{' + keys + b"}}"
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -142,7 +142,7 @@ def test_the_memory_of_a_large_body_is_what_its_steps_say(name: str) -> None:
 
 def test_the_frame_of_a_request_is_read_whole() -> None:
     """A large part that is not a tensor is refused before it is decoded."""
-    form = OpenInference(ONE)
+    form = OpenInferenceCodec(ONE)
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}
     for body, words in (
         ({"inputs": [tensor], "parameters": {"a": "a" * LARGE}}, "parameters has"),

@@ -7,9 +7,9 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from fairway.serving.replica.problem import RequestError
-from fairway.serving.replica.protocols.grpc.definitions import definitions
-from fairway.serving.replica.protocols.grpc.wire import MOST_PACKED, MOST_PARTS, Field, Schema
+from fairway.serving.replica.protocols.grpc.proto_definition import definitions
+from fairway.serving.replica.protocols.grpc.protobuf import MOST_PACKED, MOST_PARTS, ProtoField, ProtoSchema
+from fairway.serving.replica.request_error import RequestError
 
 
 def known():
@@ -95,7 +95,9 @@ def test_a_message_comes_through_another_implementation() -> None:
     assert service_pb2.ModelInferRequest.FromString(schema.encode("inference.ModelInferRequest", read)) == model_infer_request
 
 
-SCHEMA = Schema({"a.M": (Field(1, "n", "int64", repeated=True), Field(2, "t", "bytes", repeated=True), Field(3, "m", "a.M"))})
+SCHEMA = ProtoSchema(
+    {"a.M": (ProtoField(1, "n", "int64", repeated=True), ProtoField(2, "t", "bytes", repeated=True), ProtoField(3, "m", "a.M"))}
+)
 
 
 def test_packed_and_single_numbers_are_read_alike() -> None:

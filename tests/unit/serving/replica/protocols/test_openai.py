@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from small_models import served, signature
 
-from fairway.serving.replica.problem import RequestError
 from fairway.serving.replica.protocols import openai
-from fairway.serving.replica.protocols.openai import Choice, Piece, Stops, Writer
+from fairway.serving.replica.protocols.openai import CompletionChoice, CompletionWriter, StopWordFilter, TextPiece
+from fairway.serving.replica.request_error import RequestError
 
 OPTIONS = frozenset({"seed", "temperature", "top_p"})
 MODEL = served(signature(), generates=True, embeds=True, counts=True, generate_options=OPTIONS)
@@ -24,14 +24,14 @@ def sent(**parts: Any) -> bytes:
     return json.dumps({"model": "m", **parts}).encode()
 
 
-def choice(text: str, reason: str, **more: Any) -> Choice:
-    return Choice([Piece(text, more, reason)])
+def choice(text: str, reason: str, **more: Any) -> CompletionChoice:
+    return CompletionChoice([TextPiece(text, more, reason)])
 
 
 def test_a_completion() -> None:
     wish = openai.read_completion(sent(prompt=["a", "b"], max_tokens=3, temperature=0.5, stop="."), MODEL)
     assert (wish.prompts, wish.options, wish.stop) == (("a", "b"), {"max_tokens": 3, "temperature": 0.5}, (".",))
-    data = json.loads(Writer(wish, MODEL, "1", 5).whole([choice("x", "stop"), choice("y", "length")], None).body)
+    data = json.loads(CompletionWriter(wish, MODEL, "1", 5).whole([choice("x", "stop"), choice("y", "length")], None).body)
     assert [(each["index"], each["text"], each["finish_reason"]) for each in data["choices"]] == [
         (0, "x", "stop"),
         (1, "y", "length"),
@@ -44,9 +44,9 @@ def test_a_chat_in_parts_and_pieces() -> None:
     asked = sent(messages=[{"role": "user", "content": content}], stream=True, stream_options={"include_usage": True})
     wish = openai.read_chat(asked, MODEL)
     assert (wish.prompts, wish.stream, wish.usage) == (([{"role": "user", "content": "ab"}],), True, True)
-    writer = Writer(wish, MODEL, "1", 5)
+    writer = CompletionWriter(wish, MODEL, "1", 5)
     events = [
-        json.loads(event.removeprefix(b"data: ")) for event in (writer.first(), writer.piece(Piece("x")), writer.last("stop"))
+        json.loads(event.removeprefix(b"data: ")) for event in (writer.first(), writer.piece(TextPiece("x")), writer.last("stop"))
     ]
     assert [event["choices"][0]["delta"] for event in events] == [{"role": "assistant", "content": ""}, {"content": "x"}, {}]
     assert events[2]["choices"][0]["finish_reason"] == "stop"
@@ -87,7 +87,7 @@ def test_vectors_as_numbers_and_as_base64() -> None:
 
 @given(some.text("ab.", max_size=30), some.lists(some.text("ab.", min_size=1, max_size=3), max_size=3), some.randoms())
 def test_a_text_is_cut_at_the_first_word_however_it_comes_in_pieces(text: str, words: list[str], chance: Any) -> None:
-    stops, out, rest = Stops(tuple(words)), "", text
+    stops, out, rest = StopWordFilter(tuple(words)), "", text
     while rest and not stops.stopped:
         size = chance.randint(1, 4)
         out += stops.feed(rest[:size])

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from small_models import served, signature
 
-from fairway.serving.replica.problem import RequestError
-from fairway.serving.replica.protocols.pieces import finish
-from fairway.serving.replica.protocols.tfserving import Classify, Predict, Regress, metadata, status
+from fairway.serving.replica.protocols.json_piece import finish
+from fairway.serving.replica.protocols.tfserving import TfClassifyCodec, TfPredictCodec, TfRegressCodec, metadata, status
+from fairway.serving.replica.request_error import RequestError
 
 ONE = served(signature(x=("FP32", [-1, 2]), out_y=("FP32", [-1, 3])))
 TWO = served(signature(a=("INT32", [-1]), t=("BYTES", [-1]), out_y=("FP32", [-1]), out_name=("BYTES", [-1, 1])))
@@ -25,7 +25,7 @@ def sent(**parts: Any) -> bytes:
 
 
 def test_rows_of_one_input() -> None:
-    form = Predict(ONE)
+    form = TfPredictCodec(ONE)
     for instances in ([[1, 2], [3, 4.5]], [{"x": [1, 2]}, {"x": [3, 4.5]}]):
         question = form.read(sent(signature_name="serving_default", instances=instances), None)
         assert question.inputs[0].tolist() == [[1.0, 2.0], [3.0, 4.5]]
@@ -35,14 +35,14 @@ def test_rows_of_one_input() -> None:
 
 
 def test_columns_of_one_input() -> None:
-    form = Predict(ONE)
+    form = TfPredictCodec(ONE)
     for inputs in ([[1, 2]], {"x": [[1, 2]]}):
         question = form.read(sent(inputs=inputs), None)
         assert json.loads(form.write(question, [np.array([[1, 2, 3]], np.float32)]).body) == {"outputs": [[1, 2, 3]]}
 
 
 def test_rows_and_columns_of_several_inputs_with_bytes() -> None:
-    form = Predict(TWO)
+    form = TfPredictCodec(TWO)
     outputs = [np.array([0.5, 1], np.float32), np.array([[b"one"], [b"\xff"]], object)]
     question = form.read(sent(instances=[{"a": 1, "t": "text"}, {"a": 2, "t": {"b64": "/w=="}}]), None)
     assert [each.tolist() for each in question.inputs] == [[1, 2], [b"text", b"\xff"]]
@@ -80,7 +80,7 @@ def test_rows_and_columns_of_several_inputs_with_bytes() -> None:
 )
 def test_what_is_wrong_is_said(asked: bytes, words: str) -> None:
     with pytest.raises(RequestError, match=words) as caught:
-        Predict(ONE).read(asked, None)
+        TfPredictCodec(ONE).read(asked, None)
     assert caught.value.status == 400
 
 
@@ -99,32 +99,32 @@ def test_what_is_wrong_is_said(asked: bytes, words: str) -> None:
 )
 def test_what_is_wrong_with_several_inputs_is_said(asked: bytes, words: str) -> None:
     with pytest.raises(RequestError, match=words):
-        Predict(TWO).read(asked, None)
+        TfPredictCodec(TWO).read(asked, None)
 
 
 def test_a_signature_that_is_not_there() -> None:
     with pytest.raises(RequestError, match="no signature 'other'") as caught:
-        Predict(ONE).read(sent(signature_name="other", instances=[[1, 2]]), None)
+        TfPredictCodec(ONE).read(sent(signature_name="other", instances=[[1, 2]]), None)
     assert caught.value.status == 404
 
 
 def test_classify_and_regress() -> None:
-    classify = Classify(ONE)
+    classify = TfClassifyCodec(ONE)
     question = classify.read(sent(examples=[{"x": [1, 2]}]), None)
     answer = json.loads(classify.write(question, [np.array([[0.25, 0.5, 0.25]], np.float32)]).body)
     assert answer == {"result": [[["0", 0.25], ["1", 0.5], ["2", 0.25]]]}
-    regress = Regress(served(signature(x=("FP32", [-1]), k=("FP32", [-1]), out_y=("FP32", [-1, 1]))))
+    regress = TfRegressCodec(served(signature(x=("FP32", [-1]), k=("FP32", [-1]), out_y=("FP32", [-1, 1]))))
     question = regress.read(sent(context={"k": 2}, examples=[{"x": 1}, {"x": 3}]), None)
     assert [each.tolist() for each in question.inputs] == [[1, 3], [2, 2]]
     assert json.loads(regress.write(question, [np.array([[0.5], [1.5]], np.float32)]).body) == {"result": [0.5, 1.5]}
     with pytest.raises(RequestError, match="not a regression"):
-        Regress(ONE).read(sent(examples=[]), None)
+        TfRegressCodec(ONE).read(sent(examples=[]), None)
     with pytest.raises(RequestError, match="not a classifier"):
-        Classify(TWO).read(sent(examples=[]), None)
+        TfClassifyCodec(TWO).read(sent(examples=[]), None)
 
 
 def test_labels_of_a_classifier_that_names_them() -> None:
-    form = Classify(served(signature(x=("FP32", [-1, 2]), out_scores=("FP32", [-1, 2]), out_classes=("BYTES", [-1, 2]))))
+    form = TfClassifyCodec(served(signature(x=("FP32", [-1, 2]), out_scores=("FP32", [-1, 2]), out_classes=("BYTES", [-1, 2]))))
     question = form.read(sent(examples=[{"x": [1, 2]}]), None)
     outputs = [np.array([[0.25, 0.75]], np.float32), np.array([[b"cat", b"dog"]], object)]
     assert json.loads(form.write(question, outputs).body) == {"result": [[["cat", 0.25], ["dog", 0.75]]]}
@@ -153,7 +153,7 @@ JSON = some.recursive(
 @given(some.sampled_from(["instances", "inputs", "examples", "context"]), JSON)
 def test_whatever_comes_is_read_or_refused(key: str, value: Any) -> None:
     for model in (ONE, TWO):
-        for form in (Predict(model), Classify(model), Regress(model)):
+        for form in (TfPredictCodec(model), TfClassifyCodec(model), TfRegressCodec(model)):
             with suppress(RequestError):
                 question = form.read(sent(**{key: value}), None)
                 assert len(question.inputs) == len(model.signature.inputs)
@@ -162,8 +162,8 @@ def test_whatever_comes_is_read_or_refused(key: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("form", "asked"),
     [
-        (Predict(ONE), sent(instances=[[1, 2]], output_filter=["y"])),
-        (Classify(ONE), sent(examples=[{"x": [1, 2]}], top=3)),
+        (TfPredictCodec(ONE), sent(instances=[[1, 2]], output_filter=["y"])),
+        (TfClassifyCodec(ONE), sent(examples=[{"x": [1, 2]}], top=3)),
     ],
 )
 def test_what_is_not_known_is_refused_and_named(form: Any, asked: bytes) -> None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from fairway.serving.router.access.admission import Admission, Admitted, admit_without_rules, make_admission
-from fairway.serving.router.access.attempts import MOST_FAILURES, MOST_PEERS, FailedAttempts, network_of
-from fairway.serving.router.access.refusal import Refusal
-from fairway.serving.router.head import RequestHead, read_request
-from fairway.state.access import Access, CorsRule, KeyRule, TlsRule, digest_of, format_key
-from fairway.state.route import RoutePlan
+from fairway.serving.router.access.admission import AdmittedRequest, RequestAdmission, admit_without_rules, make_admission
+from fairway.serving.router.access.failed_attempt import MOST_FAILURES, MOST_PEERS, FailedAttempts, network_of
+from fairway.serving.router.access.refusal import RequestRefusal
+from fairway.serving.router.message_head import RequestHead, read_request
+from fairway.state.serving.access import AccessRules, CorsRule, KeyRule, TlsRule, digest_of, format_key
+from fairway.state.serving.route import RoutePlan
 
 SERVICE = "default/mnist"
 KEY = format_key(SERVICE, "0a1b2c3d", "5" * 64)
@@ -31,8 +31,10 @@ def clocks() -> Clocks:
     return Clocks()
 
 
-def admission(clocks: Clocks, access: Access | None = None, before: Admission | None = None, **plan: object) -> Admission:
-    access = access if access is not None else Access(keys_required=True, keys=(RULE,))
+def admission(
+    clocks: Clocks, access: AccessRules | None = None, before: RequestAdmission | None = None, **plan: object
+) -> RequestAdmission:
+    access = access if access is not None else AccessRules(keys_required=True, keys=(RULE,))
     whole = RoutePlan(SERVICE, access=access, **plan)  # type: ignore[arg-type]
     made = make_admission(whole, lambda: clocks.now, lambda: clocks.wall, exposed=True, before=before)
     assert made is not None
@@ -43,13 +45,13 @@ def head(*lines: str, method: str = "POST", target: str = "/v2/models/mnist/infe
     return read_request("\r\n".join([f"{method} {target} HTTP/1.1", "Host: h", *lines, "", ""]).encode())
 
 
-def refused(found: Refusal | Admitted) -> Refusal:
-    assert isinstance(found, Refusal)
+def refused(found: RequestRefusal | AdmittedRequest) -> RequestRefusal:
+    assert isinstance(found, RequestRefusal)
     return found
 
 
-def let_in(found: Refusal | Admitted) -> Admitted:
-    assert isinstance(found, Admitted), found
+def let_in(found: RequestRefusal | AdmittedRequest) -> AdmittedRequest:
+    assert isinstance(found, AdmittedRequest), found
     return found
 
 
@@ -92,19 +94,19 @@ def test_what_is_no_valid_key(clocks: Clocks, lines: tuple[str, ...], status: in
 def test_the_keys_of_another_plan_count_at_once(clocks: Clocks) -> None:
     one = admission(clocks)
     let_in(one.admit(head(f"X-API-Key: {KEY}"), b"p"))
-    two = admission(clocks, Access(keys_required=True), before=one)
+    two = admission(clocks, AccessRules(keys_required=True), before=one)
     assert refused(two.admit(head(f"X-API-Key: {KEY}"), b"p")).status == 401
 
 
 def test_an_expired_key(clocks: Clocks) -> None:
-    door = admission(clocks, Access(keys_required=True, keys=(replace(RULE, expires=5001.0),)))
+    door = admission(clocks, AccessRules(keys_required=True, keys=(replace(RULE, expires=5001.0),)))
     let_in(door.admit(head(f"X-API-Key: {KEY}"), b"p"))
     clocks.wall = 5001.0
     assert refused(door.admit(head(f"X-API-Key: {KEY}"), b"p")).status == 401
 
 
 def test_a_rate_is_a_bucket_of_one_second_and_survives_a_new_plan(clocks: Clocks) -> None:
-    access = Access(keys_required=True, keys=(replace(RULE, rate=2.0),))
+    access = AccessRules(keys_required=True, keys=(replace(RULE, rate=2.0),))
     door = admission(clocks, access)
     first = let_in(door.admit(head(f"X-API-Key: {KEY}"), b"p"))
     assert (b"ratelimit-remaining", b"1") in first.headers
@@ -124,7 +126,7 @@ def test_a_rate_is_a_bucket_of_one_second_and_survives_a_new_plan(clocks: Clocks
 
 
 def test_a_slow_rate_lets_one_in(clocks: Clocks) -> None:
-    door = admission(clocks, Access(keys_required=True, keys=(replace(RULE, rate=1 / 60),)))
+    door = admission(clocks, AccessRules(keys_required=True, keys=(replace(RULE, rate=1 / 60),)))
     let_in(door.admit(head(f"X-API-Key: {KEY}"), b"p"))
     assert dict(refused(door.admit(head(f"X-API-Key: {KEY}"), b"p")).headers)[b"retry-after"] == b"60"
 
@@ -173,7 +175,7 @@ def test_what_needs_one(clocks: Clocks, method: str, target: str) -> None:
 
 
 def test_errors_in_the_form_of_the_protocol() -> None:
-    refusal = Refusal(401, "an API key is needed")
+    refusal = RequestRefusal(401, "an API key is needed")
     openai = json.loads(refusal.body(b"/v1/chat/completions"))
     assert openai["error"]["code"] == "invalid_api_key"
     assert openai["error"]["message"] == "an API key is needed"
@@ -192,7 +194,7 @@ def preflight(
 
 
 def test_a_preflight_needs_no_key(clocks: Clocks) -> None:
-    door = admission(clocks, Access(keys_required=True, keys=(RULE,), cors=CORS))
+    door = admission(clocks, AccessRules(keys_required=True, keys=(RULE,), cors=CORS))
     refusal = refused(door.admit(preflight(), b"p"))
     said = dict(refusal.headers)
     assert refusal.status == 204
@@ -216,7 +218,7 @@ def test_a_preflight_needs_no_key(clocks: Clocks) -> None:
     ],
 )
 def test_a_preflight_that_is_refused(clocks: Clocks, asked: RequestHead) -> None:
-    refusal = refused(admission(clocks, Access(cors=CORS)).admit(asked, b"p"))
+    refusal = refused(admission(clocks, AccessRules(cors=CORS)).admit(asked, b"p"))
     assert refusal.status == 403
     assert b"access-control-allow-origin" not in dict(refusal.headers)
 
@@ -226,7 +228,7 @@ def test_without_cors_a_preflight_is_a_request_like_others(clocks: Clocks) -> No
 
 
 def test_answers_and_refusals_say_which_origin_may_read_them(clocks: Clocks) -> None:
-    door = admission(clocks, Access(keys_required=True, keys=(RULE,), cors=CORS))
+    door = admission(clocks, AccessRules(keys_required=True, keys=(RULE,), cors=CORS))
     good = let_in(door.admit(head(f"X-API-Key: {KEY}", "Origin: https://app.example.org"), b"p"))
     assert dict(good.headers)[b"access-control-allow-origin"] == b"https://app.example.org"
     assert b"access-control-allow-origin" in good.replaces
@@ -237,14 +239,14 @@ def test_answers_and_refusals_say_which_origin_may_read_them(clocks: Clocks) -> 
 
 
 def test_any_origin_never_with_credentials(clocks: Clocks) -> None:
-    both = admission(clocks, Access(cors=CorsRule(("*",), credentials=True)))
+    both = admission(clocks, AccessRules(cors=CorsRule(("*",), credentials=True)))
     assert refused(both.admit(preflight("https://evil.example"), b"p")).status == 403
-    free = admission(clocks, Access(cors=CorsRule(("*",))))
+    free = admission(clocks, AccessRules(cors=CorsRule(("*",))))
     assert dict(refused(free.admit(preflight("https://evil.example"), b"p")).headers)[b"access-control-allow-origin"] == b"*"
 
 
 def test_a_plain_connection_to_an_endpoint_with_tls(clocks: Clocks) -> None:
-    door = admission(clocks, Access(keys_required=True, keys=(RULE,), tls=TlsRule()))
+    door = admission(clocks, AccessRules(keys_required=True, keys=(RULE,), tls=TlsRule()))
     refusal = refused(door.admit(head(f"X-API-Key: {KEY}"), b"p"))
     assert (refusal.status, refusal.close) == (426, True)
     request_head = head(f"X-API-Key: {KEY}", "X-Forwarded-Proto: http")
@@ -253,21 +255,21 @@ def test_a_plain_connection_to_an_endpoint_with_tls(clocks: Clocks) -> None:
 
 
 def test_names_of_hosts_beyond_loopback_only_where_they_are_given(clocks: Clocks) -> None:
-    let_in(admission(clocks, Access(), host="0.0.0.0").admit(head(), b"p"))
-    door = admission(clocks, Access(), host="0.0.0.0", hosts=("h",))
+    let_in(admission(clocks, AccessRules(), host="0.0.0.0").admit(head(), b"p"))
+    door = admission(clocks, AccessRules(), host="0.0.0.0", hosts=("h",))
     let_in(door.admit(head(), b"p"))
     evil = read_request(b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
     assert refused(door.admit(evil, b"p")).status == 403
 
 
 def test_pages_of_allowed_origins_may_send_forms_to_loopback(clocks: Clocks) -> None:
-    plan = RoutePlan(SERVICE, access=Access(cors=CORS))
+    plan = RoutePlan(SERVICE, access=AccessRules(cors=CORS))
     door = make_admission(plan, lambda: 0.0, lambda: 0.0, exposed=False, before=None)
     assert door is not None
     for origin, status in (("https://app.example.org", 0), ("https://evil.example", 403)):
         raw = f"POST / HTTP/1.1\r\nHost: localhost\r\nOrigin: {origin}\r\nContent-Type: text/plain\r\n\r\n".encode()
         found = door.admit(read_request(raw), b"p", raw)
-        assert (found.status if isinstance(found, Refusal) else 0) == status
+        assert (found.status if isinstance(found, RequestRefusal) else 0) == status
 
 
 def websocket(origin: str = "", *lines: str, host: str = "h") -> RequestHead:
@@ -278,8 +280,8 @@ def websocket(origin: str = "", *lines: str, host: str = "h") -> RequestHead:
 OPEN = RoutePlan(SERVICE, host="0.0.0.0")
 NAMED = RoutePlan(SERVICE, host="0.0.0.0", hosts=("h",))
 LOCAL = RoutePlan(SERVICE)
-FOR_PAGES = RoutePlan(SERVICE, host="0.0.0.0", access=Access(cors=CORS))
-ANY_PAGE = RoutePlan(SERVICE, host="0.0.0.0", access=Access(cors=CorsRule(("*",))))
+FOR_PAGES = RoutePlan(SERVICE, host="0.0.0.0", access=AccessRules(cors=CORS))
+ANY_PAGE = RoutePlan(SERVICE, host="0.0.0.0", access=AccessRules(cors=CorsRule(("*",))))
 
 
 @pytest.mark.parametrize(
@@ -307,12 +309,12 @@ def test_a_page_of_another_site_opens_no_websocket(plan: RoutePlan, asked: Reque
     exposed = not plan.host.startswith("127.")
     door = make_admission(plan, lambda: 0.0, lambda: 0.0, exposed=exposed, before=None)
     found = door.admit(asked, b"p") if door is not None else admit_without_rules(asked)
-    assert (found.status if isinstance(found, Refusal) else 0) == status
+    assert (found.status if isinstance(found, RequestRefusal) else 0) == status
     assert "cors.origins" in refused(found).reason or "FAIRWAY_HOSTS" in refused(found).reason if status else True
 
 
 def test_a_websocket_needs_a_key_and_takes_from_its_rate(clocks: Clocks) -> None:
-    door = admission(clocks, Access(keys_required=True, keys=(replace(RULE, rate=1.0),)))
+    door = admission(clocks, AccessRules(keys_required=True, keys=(replace(RULE, rate=1.0),)))
     assert refused(door.admit(websocket(), b"p")).status == 401
     let_in(door.admit(websocket("", f"Authorization: Bearer {KEY}"), b"p"))
     assert refused(door.admit(websocket("", f"Authorization: Bearer {KEY}"), b"p")).status == 429

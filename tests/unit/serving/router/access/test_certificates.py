@@ -15,8 +15,8 @@ from cryptography.x509.oid import NameOID
 
 from fairway.serving.router.access import self_signed
 from fairway.serving.router.access.certificate import parse_certificate, read_certificate
-from fairway.serving.router.access.tls import ALPN, TlsFiles, check_files
-from fairway.state.access import TlsRule
+from fairway.serving.router.access.tls_file import ALPN, PortTlsFiles, check_files
+from fairway.state.serving.access import TlsRule
 
 NOW = datetime.now(UTC).timestamp()
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl program")
@@ -109,7 +109,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
 
 def test_files_are_read_again_when_they_change_and_kept_while_they_cannot_be_used(tmp_path: Path) -> None:
     rule = pair(tmp_path)
-    files = TlsFiles()
+    files = PortTlsFiles()
     files.follow(rule)
     first = files.context
     assert first is not None

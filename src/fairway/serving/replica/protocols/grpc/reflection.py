@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairway.serving.replica.problem import RequestError
-from fairway.serving.replica.protocols.grpc.definitions import Definition, Method, definitions
-from fairway.serving.replica.protocols.grpc.wire import Field, Message, tag, varint
+from fairway.serving.replica.protocols.grpc.proto_definition import GrpcMethod, ProtoFile, definitions
+from fairway.serving.replica.protocols.grpc.protobuf import Message, ProtoField, tag, varint
+from fairway.serving.replica.request_error import RequestError
 
 PATHS = (
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
@@ -74,7 +74,7 @@ def _descriptor(name: str) -> bytes:
     for full_name, (file, message) in _WELL_KNOWN.items():
         if name == file:
             messages = {message: definitions().schema.messages[full_name]}
-            return _file(Definition(file, "google.protobuf", {}, messages, {}))
+            return _file(ProtoFile(file, "google.protobuf", {}, messages, {}))
     for definition in definitions().files:
         if definition.file == name:
             return _file(definition)
@@ -82,7 +82,7 @@ def _descriptor(name: str) -> bytes:
     raise RequestError(404, message)
 
 
-def _file(file: Definition) -> bytes:
+def _file(file: ProtoFile) -> bytes:
     needed = {_home(field) for fields in file.messages.values() for field in fields} - {"", file.file}
     top = [name for name in file.messages if "." not in name]
     enums = [name for name in file.enums if "." not in name]
@@ -99,7 +99,7 @@ def _file(file: Definition) -> bytes:
     )
 
 
-def _home(field: Field) -> str:
+def _home(field: ProtoField) -> str:
     """Return the file that defines a field's type; empty for a scalar."""
     if field.kind in _WELL_KNOWN:
         return _WELL_KNOWN[field.kind][0]
@@ -107,7 +107,7 @@ def _home(field: Field) -> str:
     return _file_of(name) if "." in name else ""
 
 
-def _message(file: Definition, name: str) -> bytes:
+def _message(file: ProtoFile, name: str) -> bytes:
     fields = file.messages[name]
     oneofs = list(dict.fromkeys(field.oneof for field in fields if field.oneof))
     inner = [inner_name for inner_name in file.messages if inner_name.rpartition(".")[0] == name]
@@ -125,7 +125,7 @@ def _message(file: Definition, name: str) -> bytes:
     )
 
 
-def _field(file: Definition, message: str, field: Field, oneofs: list[str]) -> bytes:
+def _field(file: ProtoFile, message: str, field: ProtoField, oneofs: list[str]) -> bytes:
     if field.key:
         kind, type_name = _MESSAGE, f".{file.package}.{message}.{_entry_name(field)}"
     else:
@@ -142,28 +142,28 @@ def _field(file: Definition, message: str, field: Field, oneofs: list[str]) -> b
     )
 
 
-def _entry(file: Definition, message: str, field: Field) -> bytes:
+def _entry(file: ProtoFile, message: str, field: ProtoField) -> bytes:
     """Return the entry message of a map field."""
-    key, value = Field(1, "key", field.key), Field(2, "value", field.kind, enum=field.enum)
+    key, value = ProtoField(1, "key", field.key), ProtoField(2, "value", field.kind, enum=field.enum)
     fields = b"".join(_part(2, _field(file, message, member, [])) for member in (key, value))
     return _text(1, _entry_name(field)) + fields + _part(7, _number(7, 1))
 
 
-def _entry_name(field: Field) -> str:
+def _entry_name(field: ProtoField) -> str:
     return "".join(word.capitalize() for word in field.name.split("_")) + "Entry"
 
 
-def _type_name(field: Field) -> str:
+def _type_name(field: ProtoField) -> str:
     name = field.enum or field.kind
     return f".{name}" if "." in name else ""
 
 
-def _enum(file: Definition, name: str) -> bytes:
+def _enum(file: ProtoFile, name: str) -> bytes:
     values = [_part(2, _text(1, value_name) + _number(2, number)) for value_name, number in file.enums[name].items()]
     return _text(1, name.rpartition(".")[2]) + b"".join(values)
 
 
-def _service(file: Definition, name: str, methods: tuple[Method, ...]) -> bytes:
+def _service(file: ProtoFile, name: str, methods: tuple[GrpcMethod, ...]) -> bytes:
     return _text(1, name) + b"".join(
         _part(
             2,

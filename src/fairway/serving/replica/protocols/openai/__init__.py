@@ -1,29 +1,29 @@
 """OpenAI's routes: completions, chat, embeddings, models; for models that generate or embed text."""
 
-from fairway.serving.replica.protocols.openai.answers import (
-    Choice,
-    Piece,
-    Stops,
-    Writer,
-    event_error,
-    write_embeddings,
-    write_error,
-)
-from fairway.serving.replica.protocols.openai.requests import (
+from fairway.serving.replica.protocols.openai.request import (
     EmbeddingRequest,
     TextRequest,
     read_chat,
     read_completion,
     read_embeddings,
 )
+from fairway.serving.replica.protocols.openai.response import (
+    CompletionChoice,
+    CompletionWriter,
+    StopWordFilter,
+    TextPiece,
+    event_error,
+    write_embeddings,
+    write_error,
+)
 
 __all__ = [
-    "Choice",
+    "CompletionChoice",
+    "CompletionWriter",
     "EmbeddingRequest",
-    "Piece",
-    "Stops",
+    "StopWordFilter",
+    "TextPiece",
     "TextRequest",
-    "Writer",
     "event_error",
     "read_chat",
     "read_completion",

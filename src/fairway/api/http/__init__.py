@@ -1,0 +1,1 @@
+"""HTTP of the routes: parameters of requests, responses, errors as responses."""

@@ -1,0 +1,1 @@
+"""Routes that pods of runs call: metrics, downloads, uploads, samples."""

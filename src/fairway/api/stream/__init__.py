@@ -1,0 +1,1 @@
+"""Streaming responses: logs and events that a client follows."""

@@ -1,0 +1,1 @@
+"""The interfaces through which the application reaches engines, stores, registries and routers."""

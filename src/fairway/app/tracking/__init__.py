@@ -1,0 +1,1 @@
+"""Use cases of the MLflow clients: runs, experiments, registered models."""

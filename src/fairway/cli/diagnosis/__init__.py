@@ -1,0 +1,1 @@
+"""Findings of `fairway doctor`."""

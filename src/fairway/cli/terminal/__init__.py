@@ -1,0 +1,1 @@
+"""The terminal: output, keys, live status, progress."""

@@ -1,0 +1,1 @@
+"""Verbs that show runs, nodes and services."""

@@ -1,0 +1,1 @@
+"""Verbs for everything else: registry, queues, cluster, this machine."""

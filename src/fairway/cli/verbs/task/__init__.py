@@ -1,0 +1,1 @@
+"""Verbs that act inside a running task."""

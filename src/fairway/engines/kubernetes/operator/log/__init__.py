@@ -1,0 +1,1 @@
+"""Logs of pods: followed, and archived in the record."""

@@ -1,0 +1,1 @@
+"""Pods of runs: gangs, names, policy, reports."""

@@ -1,0 +1,1 @@
+"""Runs of TrainingJob objects: intake, status, recovery."""

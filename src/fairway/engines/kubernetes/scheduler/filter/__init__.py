@@ -1,0 +1,1 @@
+"""Filters that exclude nodes: affinity, taints, volumes."""

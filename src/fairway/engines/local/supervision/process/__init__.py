@@ -1,0 +1,1 @@
+"""Processes of a task: start, identity, descendants, cgroup."""

@@ -1,0 +1,1 @@
+"""When a waiting run will start, from the durations of earlier runs."""

@@ -1,0 +1,1 @@
+"""Which runs are evicted or moved to make room for others."""

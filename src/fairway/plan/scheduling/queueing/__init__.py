@@ -1,0 +1,1 @@
+"""In which order waiting runs are tried: fair shares, quotas, time slices."""

@@ -1,0 +1,1 @@
+"""Nodes reserved for blocked runs, and the backfill around them."""

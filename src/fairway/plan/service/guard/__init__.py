@@ -1,0 +1,1 @@
+"""Guards that judge a new version during a release."""

@@ -1,0 +1,1 @@
+"""Content that clients and pods upload, until it becomes a version."""

@@ -1,0 +1,1 @@
+"""`fairway.export`: a trained model as files that can be served. Standard library only."""

@@ -1,0 +1,1 @@
+"""How the methods of `Client` call the daemon: arguments, calls, replies."""

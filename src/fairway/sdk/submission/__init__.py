@@ -1,0 +1,1 @@
+"""What a submission sends: the document, code, files, a function."""

@@ -1,0 +1,1 @@
+"""Batching of requests, and the proof that it is safe."""

@@ -1,0 +1,1 @@
+"""HTTP of a replica: connections, bodies, encodings, memory limits."""

@@ -1,0 +1,1 @@
+"""The version that a replica serves: its folder, loader and datatypes."""

@@ -1,0 +1,1 @@
+"""Metrics, traces and samples of a replica."""

@@ -1,0 +1,1 @@
+"""The router as the daemon sees it: its processes, ports and adapters."""

@@ -1,0 +1,1 @@
+"""Which backend gets a request, and what is counted, copied and repeated."""

@@ -1,1 +1,0 @@
-"""Requests over HTTP/2, and connections that become tunnels (WebSockets)."""

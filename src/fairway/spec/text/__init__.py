@@ -1,0 +1,1 @@
+"""Documents as text: read with positions, and written."""

@@ -1,0 +1,1 @@
+"""What services report: routes, loads, access rules, batching."""

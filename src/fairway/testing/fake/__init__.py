@@ -1,0 +1,1 @@
+"""Fast implementations of the ports, for tests."""

@@ -1,0 +1,1 @@
+"""Why something waits or failed, and what would help."""

@@ -1,0 +1,1 @@
+"""Views as text: tables, pages, charts, phrases."""
