@@ -5,7 +5,8 @@ the seed, as it takes for the modest queue alone to request twice its half of th
 consecutive jobs one, drawn by the seed, goes to the modest queue and ten to the greedy one. A quarter of them waits when the day
 begins, the times of the others are compressed to the day, so that both queues want more than their share nearly all day long;
 where one does not, the unused part is not counted as denied to it (`simulation/queue/fair_share.py` describes the count). It is
-the production scheduler, on the virtual clock; an evicted run takes 30 seconds to stop, and loses two minutes when it starts again.
+the production scheduler, on the virtual clock; an evicted run takes 30 seconds to stop, and loses two minutes when it starts
+again.
 
 A share is back when its queue holds it, or as much of it as the sizes of its jobs allow: where 3 GPUs are missing and the
 smallest waiting job needs 4, no run is evicted.

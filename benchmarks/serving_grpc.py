@@ -28,13 +28,13 @@ CONNECTIONS = 16
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 ROUTER = """
 import asyncio, sys, uvloop
-from fairway.serving.router.http1_client import ClientConnection
-from fairway.serving.router.routing.router_state import Desk, Limits
-from fairway.state.serving.route import WHOLE, Backend, RoutePlan
+from fairway.serving.router.http1_client import Http1ClientConnection
+from fairway.serving.router.routing.router_state import RouterState, RouterLimits
+from fairway.state.serving.route import WHOLE, RouteBackend, RoutePlan
 async def main():
-    desk = Desk("e", Limits(), lambda: None)
-    desk.put(RoutePlan("a/b", (Backend("a", 1, "127.0.0.1:" + sys.argv[1]),), ((1, WHOLE),)))
-    server = await asyncio.get_running_loop().create_server(lambda: ClientConnection(desk), "127.0.0.1", 0)
+    desk = RouterState("e", RouterLimits(), lambda: None)
+    desk.put(RoutePlan("a/b", (RouteBackend("a", 1, "127.0.0.1:" + sys.argv[1]),), ((1, WHOLE),)))
+    server = await asyncio.get_running_loop().create_server(lambda: Http1ClientConnection(desk), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.sleep(1e9)
 uvloop.run(main())

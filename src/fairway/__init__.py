@@ -25,8 +25,8 @@ TYPE_CHECKING = False  # `typing` costs more to import than this whole file; typ
 if TYPE_CHECKING:
     from fairway.errors import FairwayError
     from fairway.runtime import checkpoint
-    from fairway.runtime.export.exporter import export
     from fairway.runtime.metrics import report
+    from fairway.runtime.model_export.exporter import export
     from fairway.runtime.shards import shards
     from fairway.runtime.stop_request import handle_sigterm, requeue, should_stop
     from fairway.runtime.task_context import (
@@ -82,7 +82,7 @@ _HOMES = {
     "FairwayError": ("fairway.errors", "FairwayError"),
     "__version__": ("fairway.version", "__version__"),
     "checkpoint": ("fairway.runtime.checkpoint", ""),
-    "export": ("fairway.runtime.export.exporter", "export"),
+    "export": ("fairway.runtime.model_export.exporter", "export"),
     "report": ("fairway.runtime.metrics", "report"),
     "shards": ("fairway.runtime.shards", "shards"),
     "handle_sigterm": ("fairway.runtime.stop_request", "handle_sigterm"),

@@ -17,14 +17,14 @@ OUTSIDE: dict[str, str] = {
     "app/system/crash_point.py os.kill": "the crash itself",
     "engines/local/supervision/process/descendant.py os.kill": IN_THE_SUPERVISOR,
     "engines/local/supervision/process/process_identity.py signal.pidfd_send_signal": "the callers of `send` have the point",
-    "engines/local/machine_folder.py os.rename": "whoever takes a lock has the point",
+    "engines/local/machine_folder.py os.rename": "the caller that takes a lock has the point",
     "engines/local/provision/program_run.py os.killpg": "ends an installer; its files are discarded",
     "engines/local/supervision/attempt_record.py os.rename": IN_THE_SUPERVISOR,
     "engines/local/supervision/spare_process.py os.kill": IN_THE_SUPERVISOR,
     "engines/local/supervision/supervisor.py os.kill": IN_THE_SUPERVISOR,
     "engines/local/supervision/supervisor.py os.killpg": IN_THE_SUPERVISOR,
     "registry/blob.py os.link": "into a folder that is renamed when it is whole, or under a name that is renamed",
-    "registry/snapshot.py os.rename": "`_rename_folder`: whoever calls it has the point",
+    "registry/snapshot.py os.rename": "`_rename_folder`: its callers have the point",
 }
 """Actions that need no crash point where they are, with the reason."""
 
@@ -41,7 +41,7 @@ RENAMES = {("os", "rename"), ("os", "replace"), ("os", "link"), ("shutil", "move
 
 
 def acts(module: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield renames, signals and commits outside of `with crash.reach(...)`, as (line, action)."""
+    """Yield renames, signals and commits outside of `with crash_point.reach(...)`, as (line, action)."""
 
     def walk(node: ast.AST, covered: bool) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.With | ast.AsyncWith):
@@ -57,7 +57,7 @@ def acts(module: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def _is_reach(expression: ast.expr) -> bool:
-    return isinstance(expression, ast.Call) and ast.unparse(expression.func).endswith("crash.reach")
+    return isinstance(expression, ast.Call) and ast.unparse(expression.func).endswith("crash_point.reach")
 
 
 def _act(call: ast.Call) -> str:
@@ -83,7 +83,7 @@ def test_every_act_is_a_crash_point() -> None:
         if name_of(path).startswith("serving/") or tuple(what.split(".")) not in SPAWNS
     ]
     bare = [f"{act} in line {line}" for act, line in found if act not in OUTSIDE]
-    assert bare == [], "wrap it in `with crash.reach(POINT):`, or give a reason in OUTSIDE"
+    assert bare == [], "wrap it in `with crash_point.reach(POINT):`, or give a reason in OUTSIDE"
     assert set(OUTSIDE) == {act for act, _ in found}, "drop the reasons that are no longer needed"
 
 
@@ -108,7 +108,7 @@ def test_every_point_is_used_and_every_use_is_a_point() -> None:
         ("self._connection.commit()", "self._connection.commit"),
         ("connection.execute('COMMIT')", "COMMIT"),
         ("with other(): os.replace(a, b)", "os.replace"),
-        ("with crash.reach('engine.rename'): pass\nos.rename(a, b)", "os.rename"),
+        ("with crash_point.reach('engine.rename'): pass\nos.rename(a, b)", "os.rename"),
     ],
 )
 def test_a_bare_act_is_seen(code: str, what: str) -> None:
@@ -118,8 +118,8 @@ def test_a_bare_act_is_seen(code: str, what: str) -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "with crash.reach('engine.rename'):\n    os.rename(a, b)",
-        "with crash.reach(point), lock:\n    if a:\n        connection.commit()",
+        "with crash_point.reach('engine.rename'):\n    os.rename(a, b)",
+        "with crash_point.reach(point), lock:\n    if a:\n        connection.commit()",
         "'a'.replace('b', 'c')",
         "dataclasses.replace(job, phase=1)",
         "self.store.commit(changes)",

@@ -19,7 +19,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 TORCH = """
 import sys
 import numpy, torch, fairway
-from fairway.runtime import exported, exporting
+from fairway.runtime.model_export import exported_model, exporter
 torch.manual_seed(0)
 
 class Net(torch.nn.Module):
@@ -99,12 +99,12 @@ fairway.export(Two(), {{"ids": torch.tensor([[1, 2], [3, 4]]), "weight": torch.o
 fairway.export(OneBatch(), torch.randn(2, 3, 2), name="one-batch")
 try:
     fairway.export(Random(), torch.randn(2, 3), name="random")
-except exported.ExportError as problem:
+except exported_model.ExportError as problem:
     open("random.txt", "w").write(str(problem))
-find = exported.installed
-exported.installed = lambda *modules: "onnxruntime" not in modules and find(*modules)
+find = exported_model.installed
+exported_model.installed = lambda *modules: "onnxruntime" not in modules and find(*modules)
 fairway.export(Net(), torch.randn(2, 4), name="unchecked")
-exporting.exporting_torch.installed = lambda *modules: False
+exporter.torch_exporter.installed = lambda *modules: False
 fairway.export(Net(), torch.randn(2, 4), name="program")
 """
 """Models that are less simple, and environments that have less: all in one process, since its imports take longest."""
@@ -223,7 +223,7 @@ def test_a_jax_function_without_an_exporter_says_what_is_missing(python: str, tm
 
 JAX = """
 import numpy, jax, fairway
-from fairway.runtime import exporting_jax
+from fairway.runtime.model_export import jax_exporter
 first, last = (jax.random.normal(jax.random.key(seed), shape) for seed, shape in ((0, (4, 8)), (1, (8, 3))))
 def net(x):
     return jax.nn.softmax(jax.numpy.tanh(x @ first) @ last)
@@ -241,8 +241,8 @@ def all_ways(folder):
     fairway.export(one_batch, x, name=f"{folder}-batch")
 numpy.savez("asked.npz", x=x[:3], answers=net(x[:3]))
 all_ways("onnx")
-find = exporting_jax.installed
-exporting_jax.installed = lambda *modules: "jax2onnx" not in modules and find(*modules)
+find = jax_exporter.installed
+jax_exporter.installed = lambda *modules: "jax2onnx" not in modules and find(*modules)
 all_ways("savedmodel")
 """
 

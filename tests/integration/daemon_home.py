@@ -98,7 +98,7 @@ class DaemonHome:
 
     def call_once(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run the command line as a client that does not ask again when an answer is lost, as one that is killed then."""
-        program = "import sys; from fairway.sdk import retry; retry.may_ask_again = lambda *_: False\n"
+        program = "import sys; from fairway.sdk.transport import retry; retry.may_ask_again = lambda *_: False\n"
         program += "from fairway.cli.main import main; sys.exit(main(sys.argv[1:]))"
         return subprocess.run(
             [sys.executable, "-c", program, *words],

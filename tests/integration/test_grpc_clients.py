@@ -20,13 +20,13 @@ triton = pytest.importorskip("tritonclient.grpc", reason="tritonclient[grpc] is 
 
 ROUTER = """
 import asyncio, sys, uvloop
-from fairway.serving.router.http1_client import ClientConnection
-from fairway.serving.router.routing.router_state import Desk, Limits
-from fairway.state.serving.route import WHOLE, Backend, RoutePlan
+from fairway.serving.router.http1_client import Http1ClientConnection
+from fairway.serving.router.routing.router_state import RouterState, RouterLimits
+from fairway.state.serving.route import WHOLE, RouteBackend, RoutePlan
 async def main():
-    desk = Desk("e", Limits(), lambda: None)
-    desk.put(RoutePlan("a/b", (Backend("a", 1, sys.argv[1], sys.argv[2]),), ((1, WHOLE),)))
-    server = await asyncio.get_running_loop().create_server(lambda: ClientConnection(desk), "127.0.0.1", 0)
+    desk = RouterState("e", RouterLimits(), lambda: None)
+    desk.put(RoutePlan("a/b", (RouteBackend("a", 1, sys.argv[1], sys.argv[2]),), ((1, WHOLE),)))
+    server = await asyncio.get_running_loop().create_server(lambda: Http1ClientConnection(desk), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     while True:
         await asyncio.sleep(1)

@@ -460,7 +460,7 @@ async def test_the_container_beside_a_replica_is_a_process_that_gets_its_certifi
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     program = (
-        "from fairway.runtime.secured import leaf, load\n"
+        "from fairway.runtime.secured import pod_certificate, load\n"
         f"leaf.token_of.__defaults__ = ({str(tmp_path / 'token')!r},)\n"
         "load.main()"
     )

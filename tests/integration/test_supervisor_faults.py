@@ -128,8 +128,8 @@ async def test_after_the_death_of_the_nursery_tasks_live_and_new_ones_start(engi
 async def test_the_nursery_goes_with_its_daemon_however_that_dies(tmp_path: Path) -> None:
     code = """
 import os, signal
-from fairway.engines.local.fork_server_client import Spawner
-spawner = Spawner()
+from fairway.engines.local.fork_server_client import ForkServerClient
+spawner = ForkServerClient()
 spawner.start()
 print(spawner._nursery.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

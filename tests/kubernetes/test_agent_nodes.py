@@ -82,11 +82,11 @@ def test_what_an_agent_finds_reaches_the_containers_of_pods(cluster: RealCluster
 
 ASK = """
 import asyncio, json, ssl, sys
-from fairway.engines.kubernetes.agent import busy, known
+from fairway.engines.kubernetes.agent import gpu_usage, token_review
 from fairway.engines.kubernetes.identity.pod_authenticator import agent_name
 endpoint, node, authority = sys.argv[1:]
 trusted = ssl.create_default_context(cadata=authority)
-print(json.dumps(asyncio.run(busy.ask(endpoint, known.own_token(), agent_name(node), trusted))))
+print(json.dumps(asyncio.run(gpu_usage.ask(endpoint, token_review.own_token(), agent_name(node), trusted))))
 """
 
 

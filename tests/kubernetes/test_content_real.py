@@ -56,11 +56,11 @@ model.write_bytes(len(header).to_bytes(8, "little") + header)
 TAKE = """
 import base64, io, sys, tarfile, tempfile
 from pathlib import Path
-from fairway.bootstrap.cluster_registry import Registry
+from fairway.bootstrap.cluster_registry import ClusterRegistry
 from fairway.registry import snapshot
 from fairway.registry.upload.content_ownership import namespace_owner
 
-registry = Registry.open(Path("/var/lib/fairway"))
+registry = ClusterRegistry.open(Path("/var/lib/fairway"))
 with tempfile.TemporaryDirectory() as folder:
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(sys.stdin.read()))) as archive:
         archive.extractall(folder, filter="data")

@@ -1,4 +1,4 @@
-"""The methods of the Python clients, each written once for both. Nothing here does network I/O: see `client_method.py`."""
+"""The methods of the Python clients, each written once for both. Nothing here does network I/O: see `call.py`."""
 
 from __future__ import annotations
 

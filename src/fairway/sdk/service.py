@@ -1,4 +1,4 @@
-"""The client methods for services, written once for both clients: see `client_method.py`."""
+"""The client methods for services, written once for both clients: see `call.py`."""
 
 from __future__ import annotations
 

@@ -99,8 +99,8 @@ def flat_schema(kind: str = "TrainingJob") -> Schema:
 
 def _flat_job(defs: Schema, head: Schema) -> Schema:
     _add_short_forms(defs)
-    spec, metadata, role = (defs.pop(name) for name in ("JobSpec", "Metadata", "Role"))
-    defs["Role"] = role
+    spec, metadata, role = (defs.pop(name) for name in ("JobSpec", "DocumentMetadata", "TaskRole"))
+    defs["TaskRole"] = role
     shorthand = {name: role["properties"][name] for name in flat_spelling.SHORTHAND}
     return {
         "properties": {**head, **metadata["properties"], **spec["properties"], **shorthand},
@@ -110,7 +110,7 @@ def _flat_job(defs: Schema, head: Schema) -> Schema:
 
 
 def _flat_queue(defs: Schema, head: Schema) -> Schema:
-    for name in ("Allotment", "UserLimits"):
+    for name in ("ResourceQuota", "UserLimits"):
         defs[name]["additionalProperties"] = _COUNTED
         properties = defs[name]["properties"]
         properties["gpu"]["pattern"] = _GPUS
@@ -128,8 +128,8 @@ def _flat_service(defs: Schema, head: Schema) -> Schema:
     properties["command"].update(_either({"type": "string"}, _taken(properties["command"], "type", "items")))
     _add_common_short_forms(defs, properties)
     for part, name in (
-        ("Endpoint", "hosts"),
-        ("Endpoint", "open_paths"),
+        ("ServiceEndpoint", "hosts"),
+        ("ServiceEndpoint", "open_paths"),
         *(("EndpointCors", cors_list) for cors_list in _CORS_LISTS),
     ):
         listed = defs[part]["properties"][name]
@@ -137,17 +137,17 @@ def _flat_service(defs: Schema, head: Schema) -> Schema:
     maximum = _without(defs["ServiceReplicas"]["properties"]["max"], "default")
     for name, short in (
         ("ServiceReplicas", {**maximum, "description": "Exact number of replicas."}),
-        ("Objective", defs["Objective"]["properties"]["p95"]),
-        ("Sampling", defs["Sampling"]["properties"]["rate"]),
+        ("ServiceObjective", defs["ServiceObjective"]["properties"]["p95"]),
+        ("SamplingPolicy", defs["SamplingPolicy"]["properties"]["rate"]),
         ("RolloutPolicy", defs["RolloutPolicy"]["properties"]["strategy"]),
         ("RolloutStep", defs["RolloutStep"]["properties"]["to"]),
         ("MetricGuard", defs["MetricGuard"]["properties"]["name"]),
         ("OutputsGuard", defs["OutputsGuard"]["properties"]["differ"]),
-        ("Endpoint", defs["Endpoint"]["properties"]["bind"]),
+        ("ServiceEndpoint", defs["ServiceEndpoint"]["properties"]["bind"]),
         ("EndpointTls", _without(defs["EndpointTls"]["properties"]["mode"], "default")),
     ):
         defs[name] = {"description": defs[name]["description"], **_either(short, defs[name])}
-    spec, metadata = (defs.pop(name) for name in ("ServiceSpec", "Metadata"))
+    spec, metadata = (defs.pop(name) for name in ("ServiceSpec", "DocumentMetadata"))
     return {
         "properties": {**head, **metadata["properties"], **spec["properties"]},
         "required": ["kind", "name"],
@@ -159,25 +159,25 @@ _FLAT = {"TrainingJob": _flat_job, "JobQueue": _flat_queue, "ModelService": _fla
 
 
 def _add_short_forms(defs: Schema) -> None:
-    role = defs["Role"]["properties"]
+    role = defs["TaskRole"]["properties"]
     for part, short in ((role["command"], {"type": "string"}), (role["processes"], {"const": "auto"})):
         part.update(_either(short, _taken(part, "type", "items", "minimum", "maximum")))
     _add_common_short_forms(defs, defs["JobSpec"]["properties"])
-    counts = defs["Replicas"]["properties"]["max"]
+    counts = defs["RoleReplicas"]["properties"]["max"]
     for name, short in (
-        ("TensorBoard", {"type": "string", "description": "A folder with event files."}),
-        ("Checkpoint", defs["Checkpoint"]["properties"]["every"]),
-        ("Restart", defs["Restart"]["properties"]["max"]),
-        ("Replicas", {**_without(counts, "default"), "description": "Exact number of replicas."}),
+        ("TensorBoardSource", {"type": "string", "description": "A folder with event files."}),
+        ("CheckpointPolicy", defs["CheckpointPolicy"]["properties"]["every"]),
+        ("RestartPolicy", defs["RestartPolicy"]["properties"]["max"]),
+        ("RoleReplicas", {**_without(counts, "default"), "description": "Exact number of replicas."}),
     ):
         defs[name] = {"description": defs[name]["description"], **_either(short, defs[name])}
 
 
 def _add_common_short_forms(defs: Schema, own: Schema) -> None:
-    resources, code = defs["Resources"], defs["Code"]
+    resources, code = defs["ResourceAmounts"], defs["CodeSource"]
     resources["additionalProperties"] = _COUNTED
     resources["properties"]["gpu"]["pattern"] = _GPUS
-    lists = [defs["Placement"]["properties"][name] for name in ("nodes", "devices", "tolerations")]
+    lists = [defs["PlacementConstraints"]["properties"][name] for name in ("nodes", "devices", "tolerations")]
     for part in (resources["properties"]["gpu_type"], *lists):
         part.update(_either({"type": "string"}, _taken(part, "type", "items")))
     secrets = own["secrets"]
@@ -185,8 +185,8 @@ def _add_common_short_forms(defs: Schema, own: Schema) -> None:
     code["properties"]["git"].update(_either({"type": "string"}, {"$ref": code["properties"]["git"].pop("$ref")}))
     code["properties"]["ref"] = {"description": "Branch, tag or commit of `git`.", **_TEXT}
     for name, short in (
-        ("Code", {"type": "string", "description": "A folder."}),
-        ("Environment", {"type": "string", "description": "An interpreter or a virtual environment's folder."}),
+        ("CodeSource", {"type": "string", "description": "A folder."}),
+        ("RuntimeEnvironment", {"type": "string", "description": "An interpreter or a virtual environment's folder."}),
     ):
         defs[name] = {"description": defs[name]["description"], **_either(short, defs[name])}
 

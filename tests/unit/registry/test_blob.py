@@ -91,8 +91,9 @@ def test_a_crash_leaves_whole_blobs_only(tmp_path: Path, blobs: BlobStore, momen
     for name in ("a", "b", "c"):
         (tmp_path / name).write_bytes(name.encode() * 1000)
     code = (
-        "import sys; from pathlib import Path; from fairway.app import crash; from fairway.registry.blob import Blobs\n"
-        f"crash.arm('registry.rename:{moment}:2'); Blobs(Path(sys.argv[1])).put_files(map(Path, sys.argv[2:]))"
+        "import sys; from pathlib import Path; from fairway.app.system import crash_point\n"
+        "from fairway.registry.blob import BlobStore\n"
+        f"crash_point.arm('registry.rename:{moment}:2'); BlobStore(Path(sys.argv[1])).put_files(map(Path, sys.argv[2:]))"
     )
     paths = [str(tmp_path / name) for name in ("a", "b", "c")]
     ended = subprocess.run([sys.executable, "-c", code, str(blobs.root), *paths], check=False)

@@ -100,10 +100,10 @@ def test_several_who_add_at_once_get_numbers_of_their_own(datasets: DatasetRegis
 
 def test_a_crash_before_the_number_is_taken_leaves_no_version(tmp_path: Path, datasets: DatasetRegistry, source: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from fairway.app import crash\n"
-        "from fairway.registry.blob import Blobs; from fairway.registry.dataset import Datasets\n"
-        "home = Path(sys.argv[1]); data = Datasets(home, Blobs(home / 'blobs'))\n"
-        "crash.arm('registry.rename:before:' + sys.argv[3]); data.add('mnist', Path(sys.argv[2]), 1.0)"
+        "import sys; from pathlib import Path; from fairway.app.system import crash_point\n"
+        "from fairway.registry.blob import BlobStore; from fairway.registry.dataset import DatasetRegistry\n"
+        "home = Path(sys.argv[1]); data = DatasetRegistry(home, BlobStore(home / 'blobs'))\n"
+        "crash_point.arm('registry.rename:before:' + sys.argv[3]); data.add('mnist', Path(sys.argv[2]), 1.0)"
     )
     for place in range(1, 10):
         ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "home"), str(source), str(place)], check=False)

@@ -65,17 +65,17 @@ def test_a_deleted_version_leaves_no_folder(models: ModelRegistry, source: Path)
 CODE = """
 import sys
 from pathlib import Path
-from fairway.app import crash
-from fairway.registry.blob import Blobs
-from fairway.registry.model import Models
+from fairway.app.system import crash_point
+from fairway.registry.blob import BlobStore
+from fairway.registry.model import ModelRegistry
 from fairway.state.model import ModelFacts
 home = Path(sys.argv[1])
-models = Models(home, Blobs(home / 'blobs'))
+models = ModelRegistry(home, BlobStore(home / 'blobs'))
 act, place = sys.argv[3:5]
 version = models.get('mnist@1') if act != 'register' else None
 if act == 'delete':
     models.folder(version)
-crash.arm(place)
+crash_point.arm(place)
 if act == 'register':
     models.register('mnist', sys.argv[2], ModelFacts(), 1.0)
 elif act == 'promote':

@@ -36,7 +36,7 @@ def signature_of(function: Callable[..., object], container: str) -> inspect.Sig
     plain = inspect.signature(function)
     parameters = []
     for parameter in plain.parameters.values():
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD and "Wishes" in str(parameter.annotation):
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD and "RunOptions" in str(parameter.annotation):
             parameters += [
                 inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=LEFT_OUT, annotation=_written(hint))
                 for name, hint in RunOptions.__annotations__.items()

@@ -1,7 +1,7 @@
 """HTTP/1.1 over a Unix socket, as small as possible: every command of the command line imports this module.
 
 `ReplyDecoder` decodes a reply without doing I/O, for the blocking exchange below and for the asyncio one in
-`streams.py`. The imports cost only a few milliseconds: no `http.client`, no `typing`, and the C module behind
+`async_reply.py`. The imports cost only a few milliseconds: no `http.client`, no `typing`, and the C module behind
 `socket` instead of its wrapper, which alone would double the start time of an interpreter.
 """
 

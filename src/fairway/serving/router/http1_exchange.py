@@ -6,7 +6,7 @@ whole request from the socket (a reset: it had closed its end before, or died wi
 request was taken is answered 502: the work may have been done. A status of `retry_statuses` is retried once at another backend:
 for methods that may be repeated, and for all methods if a 503 says that the work was not begun (`Retry-After` or
 `fairway-draining`). A request of more than `Limits.replay` bytes is never retried once it was sent, and neither is one whose
-copy was dropped for lack of room (`replay.py`): it is answered 502.
+copy was dropped for lack of room (`replay_buffer.py`): it is answered 502.
 """
 
 from __future__ import annotations

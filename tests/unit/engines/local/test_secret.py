@@ -77,9 +77,9 @@ def test_a_crash_around_the_rename_leaves_a_whole_value(tmp_path: Path, moment: 
     store = FileSecrets(tmp_path / "secrets")
     store.put("KEY", "old")
     code = (
-        "import sys; from pathlib import Path; from fairway.app import crash\n"
+        "import sys; from pathlib import Path; from fairway.app.system import crash_point\n"
         "from fairway.engines.local.secret import FileSecrets\n"
-        f"crash.arm('secret.rename:{moment}'); FileSecrets(Path(sys.argv[1])).put('KEY', 'new')"
+        f"crash_point.arm('secret.rename:{moment}'); FileSecrets(Path(sys.argv[1])).put('KEY', 'new')"
     )
     ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "secrets")], check=False)
     assert ended.returncode == -signal.SIGKILL

@@ -309,14 +309,14 @@ def test_a_store_behind_the_blobs_gets_it_too(tmp_path: Path) -> None:
 CODE = """
 import sys
 from pathlib import Path
-from fairway.app import crash
-from fairway.app.upload import Sent
-from fairway.registry.blob import Blobs
-from fairway.registry.model import Models
+from fairway.app.system import crash_point
+from fairway.app.upload import UploadedContent
+from fairway.registry.blob import BlobStore
+from fairway.registry.model import ModelRegistry
 from fairway.state.model import ModelFacts
 home = Path(sys.argv[1])
-crash.arm(sys.argv[3])
-Models(home, Blobs(home / 'blobs')).register('mnist', Sent('ann', sys.argv[2]), ModelFacts(), 1.0)
+crash_point.arm(sys.argv[3])
+ModelRegistry(home, BlobStore(home / 'blobs')).register('mnist', UploadedContent('ann', sys.argv[2]), ModelFacts(), 1.0)
 """
 
 

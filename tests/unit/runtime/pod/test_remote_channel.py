@@ -227,8 +227,8 @@ def test_ranks_that_all_ran_here_though_they_should_not_are_a_failure(tmp_path: 
     assert ended("failed", "raise SystemExit(3)").returncode == 3, "its own failure is the cause"
 
     def noting(*what: str) -> str:
-        notes = "".join(f"; remote.note(os.environ['FOLDER'], {each!r}, 'pod-1')" for each in what)
-        return "import os; from fairway.runtime.pod import remote" + notes
+        notes = "".join(f"; remote_channel.note(os.environ['FOLDER'], {each!r}, 'pod-1')" for each in what)
+        return "import os; from fairway.runtime.pod import remote_channel" + notes
 
     assert ended("reached", noting(remote_channel.REACHED)).returncode == 0
     lost = ended("lost", noting(remote_channel.REACHED, remote_channel.LOST))

@@ -103,16 +103,16 @@ def test_what_cannot_be_stored_leaves_nothing_behind(store: SqliteStore) -> None
 
 _CRASHER = """
 import sys
-from fairway.app import crash
-from fairway.app.port.port import Changes
+from fairway.app.system import crash_point
+from fairway.app.port.port import ChangeSet
 from fairway.stores.sqlite.store import SqliteStore
 from fairway.testing.conformance.store_conformance import make_job, make_task
 store = SqliteStore(sys.argv[1])
 job = make_job(store.next_number("default", "mnist"))
-crash.arm(sys.argv[2])
+crash_point.arm(sys.argv[2])
 if "number" in sys.argv[2]:
     store.next_number("default", "mnist")
-store.commit(Changes(jobs=(job,), tasks=(make_task(job),)))
+store.commit(ChangeSet(jobs=(job,), tasks=(make_task(job),)))
 """
 
 

@@ -1,6 +1,6 @@
 """GPU usage of a node, requested from its agent over HTTPS on demand: no writes, no polling.
 
-The client verifies the agent and then sends a token (`known.py`). Agents of an earlier version are reached over HTTP: the
+The client verifies the agent and then sends a token (`token_review.py`). Agents of an earlier version are reached over HTTP: the
 endpoint that an agent writes into its own `GpuNode` shows which.
 """
 

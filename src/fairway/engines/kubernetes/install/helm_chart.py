@@ -192,7 +192,7 @@ def _values(values: dict[str, Any]) -> str:
 def _said() -> dict[str, str]:
     """Return the docstrings of the settings, by name: the strings under the fields."""
     tree = ast.parse(inspect.getsource(described))
-    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Installation").body
+    body = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == InstallationSettings.__name__).body
     texts = {}
     for field, text in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):

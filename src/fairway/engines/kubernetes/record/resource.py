@@ -53,7 +53,7 @@ PARTS: tuple[RecordResource, ...] = (
 """All resources. The API server does not proxy anything else: for example routes that write files of the daemon's machine.
 
 The operator never reads a path that a caller names: files of a model or a dataset are sent before, as `blobs` (see
-`registering.py`).
+`model.py`).
 """
 
 _VERBS = {"GET": ("get", "list"), "POST": ("create",), "DELETE": ("delete",)}

@@ -90,7 +90,7 @@ class ReplicaApplication:
         self._refusals: dict[str, Callable[[RequestError], ReplicaResponse]] = {}
         """Error writers for those paths that do not use the default format of errors."""
         self.lane: dict[bytes, InferenceCodec] = {}
-        """Protocols of those paths that may take the fast path (`lane.py`)."""
+        """Protocols of those paths that may take the fast path (`fast_path.py`)."""
         self._pages = InfoPages(model, batcher, metrics, now, lambda: self.draining, self._questions.keys())
         self.compressor = AnswerCompressor()
         if model.signature.inputs:

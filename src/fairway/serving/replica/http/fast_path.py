@@ -67,7 +67,7 @@ class FastPathConnection(HttpToolsProtocol):
     """One connection.
 
     Promises: answers are sent in the order of their requests, and each request is answered once, even if its client has closed
-    its sending side. The memory for received and unread data is bounded (`held.py`).
+    its sending side. The memory for received and unread data is bounded (`memory_budget.py`).
     """
 
     # Attributes used by every request are slots, next to each other in the object; the others are in its dictionary. There each

@@ -27,7 +27,7 @@ class InferenceCodec(Protocol):
 
 
 class PendingRequest(Protocol):
-    """A client that waits for its answer on the fast path (`lane.py`)."""
+    """A client that waits for its answer on the fast path (`fast_path.py`)."""
 
     began: float
     phases: tuple[float, float]

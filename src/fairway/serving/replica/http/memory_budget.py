@@ -21,7 +21,7 @@ class MemoryBudget:
 
     Promises: the sum stays within `most`, except for what one connection sends at once. When the memory is exhausted, the largest
     holder that can be dropped is ended first, so that small requests continue while large ones are refused. A request that has
-    arrived completely is never dropped, except for large JSON, which must be decoded first (`decoding.py`).
+    arrived completely is never dropped, except for large JSON, which must be decoded first (`json_decoder.py`).
     """
 
     def __init__(self, most: int) -> None:

@@ -110,7 +110,7 @@ def routes(plan: RoutePlan, version: str) -> Message:
 
 
 def _hosts(plan: RoutePlan, routes: list[Message]) -> list[Message]:
-    """Return the virtual hosts for the allowed host names and origins: the rules of `site.py` for Envoy."""
+    """Return the virtual hosts for the allowed host names and origins: the rules of `host_rule.py` for Envoy."""
     if not is_loopback(plan.host) or ANY in plan.hosts:
         return [{"name": "all", "domains": ["*"], "routes": routes}]
     names = sorted({*(name.decode() for name in LOOPBACK - {b"::1"}), *(name.lower() for name in plan.hosts)})

@@ -94,8 +94,8 @@ def test_other_nodes_and_an_order_that_is_drawn(capsys: Shown) -> None:
 
 @pytest.mark.usefixtures("traces")
 def test_pods_that_come_and_go(capsys: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = simulation_run.churn.churn
-    monkeypatch.setattr(simulation_run.churn, "churn", lambda *given, **named: few(*given, **{**named, "count": 500}))
+    few = simulation_run.churn_experiment.churn
+    monkeypatch.setattr(simulation_run.churn_experiment, "churn", lambda *given, **named: few(*given, **{**named, "count": 500}))
     assert main([*PLACE, "--churn", "1.2", "--seed", "3", "-o", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["policy"], data["load"], data["seed"]) == ("fairway", 1.2, 3)

@@ -219,7 +219,7 @@ ELSEWHERE = {
     "Halves.overdue": "asks about no object; a gang in it fails in `look`",
     "Halves.next": "asks about no object; a gang in it fails in `look`",
     "Families.followers": "asks about no object; a gang in it fails in `join`",
-    "gangs.Shapes": "makes an empty table",
+    "gang.Shapes": "makes an empty table",
 }
 """Calls that no case breaks, with the reason."""
 
@@ -437,11 +437,11 @@ async def test_a_gang_that_could_not_be_bound_is_held_with_back_off_and_says_why
 
 
 OWNERS: dict[str, Any] = {
-    "gangs": gang,
-    "memory": memory_store,
-    "explain": wait_explanation,
-    "preempt": preemption,
-    "queues": queue,
+    "scheduler_gang": gang,
+    "memory_store": memory_store,
+    "wait_explanation": wait_explanation,
+    "preemption": preemption,
+    "queue": queue,
     "self.ground": ClusterNodes,
     "self.narrowing": RequestRestriction,
     "self.narrowing.company": PlacedPods,

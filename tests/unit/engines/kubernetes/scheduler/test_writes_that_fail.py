@@ -245,87 +245,91 @@ def mounting(provisioner: str, *, name: str = "data") -> Callable[[House], None]
 FIRST, SECOND = "mnist-1-worker-0-r0", "mnist-1-worker-1-r0"
 CASES = [
     Case(
-        "binding._bind.bind", at("bind", "pods/victim"), lone, "gang:team/pod/victim", lambda house: bool(house.place("victim"))
+        "gang_binder._bind.bind",
+        at("bind", "pods/victim"),
+        lone,
+        "gang:team/pod/victim",
+        lambda house: bool(house.place("victim")),
     ),
     Case(
-        "binding._is_taken_back.delete",
+        "gang_binder._is_taken_back.delete",
         lambda verb, place: (verb, place) in (("bind", f"pods/{SECOND}"), ("delete", f"pods/{FIRST}")),
         two,
         "gang:team/mnist-1",
         lambda house: bool(house.place(SECOND)),
     ),
     Case(
-        "evicting._mark.patch",
+        "gang_evictor._mark.patch",
         at("patch", "pods/low"),
         crowded(ours=True),
         "gang:team/pod/low",
         lambda house: house.wrote("patch", "pods/low"),
     ),
     Case(
-        "evicting._delete_if_it_stays.delete",
+        "gang_evictor._delete_if_it_stays.delete",
         at("delete", "pods/low"),
         crowded(ours=True),
         "gang:team/pod/low",
         lambda house: house.place("high") == "a",
     ),
     Case(
-        "evicting._evict.evict",
+        "gang_evictor._evict.evict",
         at("evict", "pods/low"),
         crowded(ours=False),
         "gang:team/pod/low",
         lambda house: house.place("high") == "a",
     ),
     Case(
-        "evicting._evict.apply_status",
+        "gang_evictor._evict.apply_status",
         at("apply_status", "pods/low"),
         crowded(ours=False),
         "",
         lambda house: house.place("high") == "a",
     ),
     Case(
-        "telling._say_why.apply_status",
+        "event_writer._say_why.apply_status",
         at("apply_status", "pods/victim"),
         waiting,
         "pod:team/victim",
         lambda house: house.wrote("apply_status", "pods/victim", "needs 100 CPUs"),
     ),
     Case(
-        "telling._write.create",
+        "event_writer._write.create",
         at("create", "events/victim"),
         waiting,
         "scheduler",
         lambda house: house.wrote("create", "events/victim", "needs 100 CPUs"),
     ),
     Case(
-        "queues.tell.apply_status",
+        "queue.tell.apply_status",
         at("apply_status", "jobqueues/red"),
         described,
         "queue:red",
         lambda house: house.wrote("apply_status", "jobqueues/red"),
     ),
     Case(
-        "memory.keep.apply",
+        "memory_store.keep.apply",
         at("apply", "configmaps/fairway-scheduler-memory"),
         lone,
         "scheduler",
         lambda house: house.wrote("apply", "configmaps/fairway-scheduler-memory"),
     ),
     Case(
-        "volumes._ask.patch",
+        "volume_binder._ask.patch",
         at("patch", "persistentvolumeclaims/data"),
         mounting("csi.example"),
         "gang:team/pod/victim",
         lambda house: bool(house.place("victim")),
     ),
     Case(
-        "volumes._promise.patch",
+        "volume_binder._promise.patch",
         at("patch", "persistentvolumes/ready"),
         mounting("kubernetes.io/no-provisioner"),
         "gang:team/pod/victim",
         lambda house: bool(house.place("victim")),
     ),
 ]
-ELSEWHERE = {"volumes._take_back.patch": "tested below"}
+ELSEWHERE = {"volume_binder._take_back.patch": "tested below"}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.where)

@@ -171,7 +171,7 @@ def test_data_that_is_not_there_is_told_by_its_name(site: Site, text: str, words
 
 
 def test_the_runtime_is_put_beside(site: Site) -> None:
-    assert (site.prepare(site.job()).runtime_dir / "fairway" / "runtime" / "contract.py").is_file()
+    assert (site.prepare(site.job()).runtime_dir / "fairway" / "runtime" / "task_contract.py").is_file()
 
 
 def test_a_container_sees_the_runs_folders_and_the_data(site: Site) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from fairway.runtime.export.exported_model import (
+from fairway.runtime.model_export.exported_model import (
     ExportedModel,
     ExportError,
     ask_onnx,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from fairway.runtime.export.exported_model import Way, Ways
+    from fairway.runtime.model_export.exported_model import Way, Ways
 
 _OPSET = 21
 """ONNX opset; onnxruntime supports it since 1.20."""

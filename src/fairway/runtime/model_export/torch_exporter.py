@@ -10,7 +10,7 @@ import logging
 import warnings
 from functools import partial
 
-from fairway.runtime.export.exported_model import ExportedModel, ask_onnx, installed, load, tensor
+from fairway.runtime.model_export.exported_model import ExportedModel, ask_onnx, installed, load, tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from fairway.runtime.export.exported_model import Way, Ways
+    from fairway.runtime.model_export.exported_model import Way, Ways
 
 _LARGE = 1_500_000_000
 """Size of the weights in bytes above which they are stored in a file next to the graph: a graph is limited to two gigabytes."""

@@ -11,9 +11,9 @@ import numpy
 import pytest
 
 import fairway
-from fairway.runtime.export import exported_model
-from fairway.runtime.export import exporter as export_exporter
-from fairway.runtime.export.exported_model import ExportedModel, ExportError, tensor
+from fairway.runtime.model_export import exported_model
+from fairway.runtime.model_export import exporter as export_exporter
+from fairway.runtime.model_export.exported_model import ExportedModel, ExportError, tensor
 
 
 def exporter(tmp: str, answer: float = 0.0, format: str = "onnx", batch: int = -1) -> Any:

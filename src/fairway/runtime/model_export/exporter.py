@@ -15,15 +15,15 @@ import sys
 from pathlib import Path
 
 from fairway.runtime import task_context
-from fairway.runtime.export import jax_exporter, keras_exporter, torch_exporter
-from fairway.runtime.export.exported_model import ExportedModel, ExportError, load
+from fairway.runtime.model_export import jax_exporter, keras_exporter, torch_exporter
+from fairway.runtime.model_export.exported_model import ExportedModel, ExportError, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from fairway.runtime.export.exported_model import Ask, Ways
+    from fairway.runtime.model_export.exported_model import Ask, Ways
 
 ABOUT = "fairway.json"
 RELATIVE, ABSOLUTE = 1e-3, 1e-4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairway.runtime.export.exported_model import in_order
+from fairway.runtime.model_export.exported_model import in_order
 
 
 def test_tensors_are_ordered_by_letters_and_numbers() -> None:

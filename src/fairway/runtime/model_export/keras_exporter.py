@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 
-from fairway.runtime.export.exported_model import ExportedModel, ask_onnx, ask_savedmodel, in_order, installed, load, tensor
+from fairway.runtime.model_export.exported_model import ExportedModel, ask_onnx, ask_savedmodel, in_order, installed, load, tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from fairway.runtime.export.exported_model import Way, Ways
+    from fairway.runtime.model_export.exported_model import Way, Ways
 
 
 def ways(model: Any, example_inputs: Any) -> Ways:
