@@ -29,8 +29,8 @@ class IncrementalJsonDecoder:
     1. The event loop does all other work between two steps; while small requests arrive, steps take at most a quarter of the
        time, so that small requests do not wait for large ones.
     2. The smallest body and the oldest one take turns: neither waits for all others.
-    3. Before each step its memory is counted (`memory_budget.py`). A body that does not fit beside the others gets 429; one that would not
-       fit alone gets 413.
+    3. Before each step its memory is counted (`memory_budget.py`). A body that does not fit beside the others gets 429;
+       one that would not fit alone gets 413.
     """
 
     def __init__(self, held: MemoryBudget, no_room: Callable[[], RequestError], pace: LargeRequestPacer) -> None:

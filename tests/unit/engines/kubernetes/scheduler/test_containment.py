@@ -216,10 +216,10 @@ PLACES = [
     Place(queue, "described", only=name_is("red", 0), subject="queue:red"),
 ]
 ELSEWHERE = {
-    "Halves.overdue": "asks about no object; a gang in it fails in `look`",
-    "Halves.next": "asks about no object; a gang in it fails in `look`",
-    "Families.followers": "asks about no object; a gang in it fails in `join`",
-    "gang.Shapes": "makes an empty table",
+    "HalfBoundGangs.overdue": "asks about no object; a gang in it fails in `look`",
+    "HalfBoundGangs.next": "asks about no object; a gang in it fails in `look`",
+    "EqualPodGroups.followers": "asks about no object; a gang in it fails in `join`",
+    "gang.PodShapeCache": "makes an empty table",
 }
 """Calls that no case breaks, with the reason."""
 
