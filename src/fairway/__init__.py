@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fairway.runtime.metrics import report
     from fairway.runtime.model_export.exporter import export
     from fairway.runtime.shards import shards
-    from fairway.runtime.stop_request import handle_sigterm, requeue, should_stop
+    from fairway.runtime.stop import handle_sigterm, requeue, should_stop
     from fairway.runtime.task_context import (
         attempt,
         data,
@@ -85,9 +85,9 @@ _HOMES = {
     "export": ("fairway.runtime.model_export.exporter", "export"),
     "report": ("fairway.runtime.metrics", "report"),
     "shards": ("fairway.runtime.shards", "shards"),
-    "handle_sigterm": ("fairway.runtime.stop_request", "handle_sigterm"),
-    "requeue": ("fairway.runtime.stop_request", "requeue"),
-    "should_stop": ("fairway.runtime.stop_request", "should_stop"),
+    "handle_sigterm": ("fairway.runtime.stop", "handle_sigterm"),
+    "requeue": ("fairway.runtime.stop", "requeue"),
+    "should_stop": ("fairway.runtime.stop", "should_stop"),
 }
 """The module of each public name; the others are in `fairway.runtime.task_context`. An empty name means the module itself."""
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairway.runtime import checkpoint_folder, number, stop_request, task_context, task_contract
+from fairway.runtime import checkpoint_folder, number, stop, task_context, task_contract
 
 KEEP_DEFAULT = 3
 
@@ -87,7 +87,7 @@ def save(step: int, *, sharded: bool = False, keep: int | None = None, timeout: 
             raise IncompleteError(message)
         _publish(root, folder, entry, _keep(keep))
     _pace.saved()
-    stop_request.saved()
+    stop.saved()
 
 
 def latest(*, deep: bool = False) -> Checkpoint | None:
@@ -128,7 +128,7 @@ def should_checkpoint(step: int | None = None) -> bool:
 def _listen() -> None:
     """Accept requests to stop in the process that saves, even if it never calls `should_stop()`."""
     if task_context.rank() == 0:
-        stop_request.listen()
+        stop.listen()
 
 
 def _entry(step: int, meta: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class _CheckpointSchedule:
         self._last = time.monotonic()
 
     def due(self) -> bool:
-        request, stopping = _request_time(), stop_request.requested()
+        request, stopping = _request_time(), stop.requested()
         every = float(os.environ.get(task_contract.CHECKPOINT_EVERY) or "inf")
         now = time.monotonic()
         if now - self._last < every and request <= self._request and stopping <= self._told_to_stop:

@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fairway.runtime import shard_ledger, stop_request, task_context
+from fairway.runtime import shard_ledger, stop, task_context
 
 _POLL = 0.05
 
@@ -101,7 +101,7 @@ class Shards:
                 taken = book.take(lease)
                 if taken is None:
                     # Other workers hold shards that may become free, unless this task is requested to stop.
-                    if book.complete() or stop_request.requested():
+                    if book.complete() or stop.requested():
                         return
                     time.sleep(_POLL)
                     continue

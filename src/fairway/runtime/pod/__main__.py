@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from fairway.runtime import stop_request, task_contract
+from fairway.runtime import stop, task_contract
 from fairway.runtime.pod import environment, operator_tls, remote_channel, termination_message
 from fairway.runtime.pod.metric_collector import MetricCollector
 from fairway.runtime.pod.metric_reporter import MetricReporter
@@ -151,7 +151,7 @@ class PodRunner:
 
     def _listens(self) -> bool:
         shared = self._order.starts[0].env.get(task_contract.SHARED_DIR, "") if self._order.starts else ""
-        return bool(shared) and stop_request.has_listeners(shared)
+        return bool(shared) and stop.has_listeners(shared)
 
     def _tell(self, number: int) -> None:
         self._processes.tell(number)

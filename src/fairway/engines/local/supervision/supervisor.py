@@ -289,10 +289,10 @@ class TaskSupervisor:
         shared = self._order.env.get(_SHARED_DIR) or self._order.commands[0].env.get(_SHARED_DIR)
         if not shared:
             return False
-        # Imported only here: most tasks end by themselves.
-        from fairway.runtime import stop_request  # noqa: PLC0415
+        # Imported only here: most tasks end by themselves. A supervisor of an earlier version imports it by this name, too.
+        from fairway.runtime import stop  # noqa: PLC0415
 
-        return stop_request.has_listeners(shared)
+        return stop.has_listeners(shared)
 
     def _term_newcomers(self) -> None:
         """Send SIGTERM, once each, to direct children: the started ones, and orphans as they are adopted.
