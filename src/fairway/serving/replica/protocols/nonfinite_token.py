@@ -24,7 +24,6 @@ _SPAN = re.compile(rb'(?:"(?:[^"\\]++|(?:\\.)++)*+"|[^"NI-]{1,4096}+|(?!NaN|-?In
 """Texts and everything else that is not such a token, as much as one step skips."""
 _NULL = re.compile(rb'"(?:[^"\\]++|\\.)*+"|null')
 _AFTER = (b",", b"]", b"}", b" ", b"\n", b"\r", b"\t", b"")
-_WINDOW = 1 << 16
 _RUN = 1 << 13
 
 
@@ -97,15 +96,10 @@ def encoded(value: Any, arrays: list[Array], *, by_rows: bool = False) -> bytes:
     if by_rows and len(floats) > 1:
         floats = [np.concatenate([array.reshape(len(array), -1) for array in floats], axis=1)]
     unusual = iter(np.concatenate([array[~np.isfinite(array)] for array in floats]))
+    if only_numbers:
+        return re.sub(b"null", lambda _null: _token(next(unusual)), text)
     # Every null is one of these numbers, or inside a text, which is quoted.
-    result, start = bytearray(), 0
-    while start < len(text):
-        # If no text contains null, the JSON may be split between elements to keep the steps small.
-        end = text.find(b",", start + _WINDOW) if only_numbers else -1
-        end = len(text) if end < 0 else end
-        result += _NULL.sub(lambda match: _token(next(unusual)) if match[0] == b"null" else match[0], text[start:end])
-        start = end
-    return bytes(result)
+    return _NULL.sub(lambda match: _token(next(unusual)) if match[0] == b"null" else match[0], text)
 
 
 def _token(value: float) -> bytes:

@@ -57,6 +57,15 @@ def test_rows_come_back(rows: list[tuple[float, str]], large: bool) -> None:
     assert [each["t"] for each in written] == [t for _, t in rows]
 
 
+def test_texts_with_commas_in_a_large_answer_leave_the_numbers_beside_them_as_they_are() -> None:
+    rows = [(0.0, ""), (math.inf, "0,")] * 4000
+    outputs = [np.array([x for x, _ in rows]), np.array([t.encode() for _, t in rows], object)]
+    predict = TfPredictCodec(MIXED)
+    question = predict.read(b'{"instances": [{"x": 1, "t": "a"}]}', None)
+    written = json.loads(predict.write(question, outputs).body)["predictions"]
+    assert [(row["y"], row["t"]) for row in written] == rows
+
+
 @pytest.mark.parametrize("rows", [1, 5000])
 @pytest.mark.parametrize("nested", [False, True])
 def test_the_open_inference_protocol_reads_them(rows: int, nested: bool) -> None:
