@@ -19,6 +19,8 @@ class ReservationIndex:
         """By node: the gangs that run there, with their seats."""
         self._busy: dict[str, dict[str, int]] = {}
         """By node and device: the number of tasks that use it."""
+        self._used: dict[str, dict[str, int]] = {}
+        """By node and device: thousandths used by running gangs."""
         self._load: dict[str, dict[str, int]] = {}
         """By node and device: thousandths used or reserved."""
         self._kept: dict[str, dict[str, list[TaskSeat]]] = {}
@@ -42,11 +44,12 @@ class ReservationIndex:
     def _use(self, seat: TaskSeat, sign: int) -> None:
         if seat.node in self._kept:
             self._recount(seat.node, -1)
-        busy = self._busy.setdefault(seat.node, {})
+        busy, used = self._busy.setdefault(seat.node, {}), self._used.setdefault(seat.node, {})
         for device in seat.devices:
             busy[device] = busy.get(device, 0) + sign
+            used[device] = used.get(device, 0) + sign * seat.milli
             if not busy[device]:
-                del busy[device]
+                del busy[device], used[device]
         self._weigh(seat, sign)
         if seat.node in self._kept:
             self._recount(seat.node, 1)
@@ -103,7 +106,7 @@ class ReservationIndex:
             load[device] = load.get(device, 0) + sign * seat.milli
 
     def ready(self, name: str) -> Mapping[str, int]:
-        """Return, by role, how many seats reserved for the run have idle devices only."""
+        """Return, by role, how many seats reserved for the run fit beside the running tasks on their devices."""
         return self._ready.get(name, {})
 
     def idle(self) -> Iterator[tuple[str, int, Mapping[str, list[TaskSeat]]]]:
@@ -124,7 +127,7 @@ class ReservationIndex:
             self._add(name, node, sign)
 
     def _add(self, name: str, node: str, sign: int) -> None:
-        busy, ready = self._busy.get(node, {}), self._ready[name]
+        used, ready = self._used.get(node, {}), self._ready[name]
         for seat in self._kept[node][name]:
-            if not any(device in busy for device in seat.devices):
+            if all(used.get(device, 0) + seat.milli <= WHOLE for device in seat.devices):
                 ready[seat.role] = ready.get(seat.role, 0) + sign
