@@ -288,8 +288,8 @@ def compared(model: Path, clients: int, rounds: int, *kind: str) -> float:
     """Return the ratio of an ordinary client's latency at an attacked replica to that at a replica beside it: medians, in turns.
 
     Both replicas have one core, and all clients another one: both ordinary clients compete with the hostile ones, and both
-    replicas with each other. So the difference is the delay that the attacked replica itself causes its other clients. Each second
-    of the one is compared with the adjacent second of the other, because other programs may start and stop.
+    replicas with each other. So the difference is the delay that the attacked replica itself causes its other clients. Each
+    second of the one is compared with the adjacent second of the other, because other programs may start and stop.
     """
     attacked, undisturbed = [], []
     with pinned(0), replica(model, "--name", "m") as served, replica(model, "--name", "m") as alone, pinned(1):

@@ -1,4 +1,4 @@
-"""The daemon crashes at every act of serving and of the registry; the endpoint stays up, and the next daemon completes the work."""
+"""The daemon crashes at every act of serving and of the registry; the endpoint stays up, and the next one completes the work."""
 
 from __future__ import annotations
 
