@@ -144,7 +144,7 @@ _COREFILE = """\
 
 
 def remove(folder: Path) -> None:
-    """Stop the cluster of a folder, whoever started it and however it ended, and remove everything it created."""
+    """Stop the cluster of a folder, whichever process started it and however it ended, and remove everything it created."""
     processes = Processes(folder)
     processes.end_all()
     groups = [f"{folder.name}-{path.name}" for path in folder.glob("node-*") if path.is_dir()]

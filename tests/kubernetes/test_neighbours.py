@@ -1,4 +1,4 @@
-"""Kueue and Volcano beside Fairway: their definitions on a real API server accept our pods and groups; their reasons are shown."""
+"""Kueue and Volcano beside us: their definitions on a real API server accept our pods and groups; we show their reasons."""
 
 from __future__ import annotations
 
