@@ -1,4 +1,4 @@
-"""Fixtures of the test cluster, and settings that every tier needs."""
+"""Fixtures of the test cluster, and settings for all tests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, settings
 
 __all__ = ["control_plane", "kwok_nodes", "namespace", "own_control_plane", "real_nodes"]
 
-# How fast inputs are generated says something of the machine's load, not of the code.
+# How fast inputs are generated depends on the machine's load, not on the code.
 settings.register_profile("loaded", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("loaded")
 
-# Taken out of the environment, so that a run of pytest that a test starts is not counted.
+# Removed from the environment, so that a run of pytest that a test starts is not counted.
 _COUNTS = os.environ.pop("FAIRWAY_TEST_COUNTS", "")
 
 # A shell without job control starts background commands with SIGINT ignored, and children inherit that. Tests send Ctrl-C.

@@ -23,7 +23,7 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as t
 
 @contextmanager
 def public_folder() -> Iterator[Path]:
-    """A folder like /tmp: all users can make files in it, and only their owners can remove them."""
+    """Create a folder like /tmp: all users can create files in it, and only their owners can remove them."""
     folder = Path(tempfile.mkdtemp(prefix="fairway-public-"))
     folder.chmod(0o1777)
     try:
@@ -33,7 +33,7 @@ def public_folder() -> Iterator[Path]:
 
 
 def do_as(user: int, act: Callable[[], object]) -> None:
-    """Do something as another user, to the end. It fails here when it fails there."""
+    """Do something as another user, to the end. An exception there fails the test here."""
     pid = _fork(user, act)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0, f"see above what failed as user {user}"
@@ -41,7 +41,7 @@ def do_as(user: int, act: Callable[[], object]) -> None:
 
 @contextmanager
 def acting_as(user: int, act: Callable[[], object]) -> Iterator[None]:
-    """Do something as another user, and let that process live, with what it holds, until the end of the block."""
+    """Do something as another user, and keep that process alive, with everything it holds, until the end of the block."""
     read, write = os.pipe()
 
     def act_and_wait() -> None:

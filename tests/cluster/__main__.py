@@ -12,7 +12,7 @@ from cluster.process import StartError
 
 
 def build(options: argparse.Namespace) -> None:
-    """Have the programs, the control plane's first."""
+    """Build the missing binaries, those of the control plane first."""
     for group in programs.GROUPS:
         if group.name in options.groups or not (options.groups or group.asked):
             say(f"{group.name}: {', '.join(group.packages)}")
@@ -20,7 +20,7 @@ def build(options: argparse.Namespace) -> None:
 
 
 def up(options: argparse.Namespace) -> None:
-    """Start a cluster that stays."""
+    """Start a cluster that keeps running."""
     if folders.staying():
         raise StartError(f"a cluster runs already, in {folders.staying()[0]}: end it with `make cluster-down` first")
     reason = "" if options.real else node.missing()
@@ -52,7 +52,7 @@ def _up_pretended(options: argparse.Namespace, reason: str) -> ControlPlane:
 
 
 def down(options: argparse.Namespace) -> None:
-    """End the clusters that stay, and what crashed ones left; those of a test that runs are left to it."""
+    """Stop the clusters that `up` started and those left behind by a crash; clusters owned by a running test are kept."""
     for folder in folders.known():
         if folders.is_owned(folder):
             say(f"{folder} belongs to a test that runs: left alone")
@@ -62,7 +62,7 @@ def down(options: argparse.Namespace) -> None:
 
 
 def say(text: str) -> None:
-    """To the person at the terminal."""
+    """Print a message at the terminal."""
     print(text, file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""Agents of pretended nodes: processes here, each with a token that the API server made for a pod on its node."""
+"""Agents of simulated nodes: local processes, each with a token that the API server issued for a pod on its node."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ ACCOUNT = "fairway-agent"
 
 
 class Agents:
-    """One process a node; what GPUs each finds stands in a file of its own."""
+    """Runs one agent process per node; a file per node holds the GPUs that its agent discovers."""
 
     def __init__(self, plane: ControlPlane, folder: Path, operator: str = "") -> None:
-        """`operator`: who gives their ports certificates; without, they are of a version without TLS."""
+        """`operator`: the endpoint that issues the agents' certificates; if empty, they behave as a version without TLS."""
         self.plane = plane
         self.folder = folder
         self.operator = operator
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.bound: dict[str, dict[str, str]] = {}
-        """The pods that tokens are made for, by node."""
+        """The pods that tokens are bound to, by node."""
 
     def gpus(self, node: str, said: str) -> None:
-        """What the node's probe finds from now on: `8xA100,sick:3`."""
+        """Set what the node's probe discovers from now on: `8xA100,sick:3`."""
         fresh = self.folder / f"{node}.new"
         fresh.write_text(said)
         fresh.rename(self.folder / f"{node}.gpus")
 
     def start(self, node: str, said: str = "", *, managed: bool = True, tls: bool = True) -> None:
-        """Start the agent of a node; without `tls` as one of an earlier version."""
+        """Start the agent of a node; with `tls=False` it behaves as an earlier version."""
         if said:
             self.gpus(node, said)
         with (self.folder / f"{node}.log").open("ab") as log:
@@ -46,7 +46,7 @@ class Agents:
             self.processes[node] = subprocess.Popen(command, env=env, stderr=log, stdout=log)
 
     def environment(self, node: str, *, managed: bool = True) -> dict[str, str]:
-        """What the agent of a node is told."""
+        """Return the environment variables of the agent of a node."""
         return {
             **os.environ,
             "KUBECONFIG": str(self.kubeconfig(node)),
@@ -61,7 +61,7 @@ class Agents:
         }
 
     def secured(self, node: str) -> dict[str, str]:
-        """What a kubelet adds so that the agent speaks TLS: the authority that the operator wrote, and a token for it."""
+        """Return what a kubelet adds for TLS: the certificate authority that the operator published, and a token."""
         self.kubeconfig(node)
         authority, token = self.folder / "ca.pem", self.folder / f"{node}.token"
         path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{AUTHORITY}"
@@ -76,13 +76,13 @@ class Agents:
         }
 
     def kill(self, node: str) -> None:
-        """End it without warning."""
+        """Kill the agent of a node with SIGKILL."""
         process = self.processes.pop(node)
         process.kill()
         process.wait()
 
     def stop(self) -> None:
-        """End all."""
+        """Stop all agents."""
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
@@ -90,17 +90,17 @@ class Agents:
         self.processes.clear()
 
     def said(self, node: str) -> str:
-        """What its agent wrote."""
+        """Return the log of the agent of a node."""
         return (self.folder / f"{node}.log").read_text()
 
     def status(self, node: str) -> dict[str, object]:
-        """What its `GpuNode` says."""
+        """Return the status of the node's `GpuNode`."""
         status, answer = self.plane.get(f"/apis/fairway.dev/v1alpha1/gpunodes/{node}")
         found: dict[str, object] = answer.get("status", {}) if status == 200 else {}
         return found
 
     def until(self, node: str, **fields: object) -> None:
-        """Wait until its `GpuNode` says so."""
+        """Wait until the status of the node's `GpuNode` has these fields."""
         wait_for(
             f"{node} says {fields}",
             lambda: fields.items() <= self.status(node).items(),
@@ -109,7 +109,7 @@ class Agents:
         )
 
     def token(self, account: str, **spec: object) -> str:
-        """A token of an account, as the kubelet asks for it."""
+        """Request a token of a service account, as the kubelet does."""
         asked = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": spec}
         status, answer = self.plane.request("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{account}/token", asked)
         assert status == 201, answer
@@ -117,7 +117,7 @@ class Agents:
         return found
 
     def kubeconfig(self, node: str) -> Path:
-        """As a pod of the DaemonSet on this node would be: the token says on which node it was given out."""
+        """Return the kubeconfig of a pod of the DaemonSet on this node: its token is bound to that pod and node."""
         path = self.folder / f"{node}.kubeconfig"
         if path.exists():
             return path

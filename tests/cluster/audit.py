@@ -1,7 +1,6 @@
-"""What our accounts asked of the API servers of this session: each writes it down, and it is added up when it stops.
+"""What our service accounts requested from the API servers of this session, read from their audit logs when they stop.
 
-Tests that run in several processes keep it in the folder that `FAIRWAY_CLUSTER_HEARD` names, where one that runs after them
-finds it.
+Test runs in several processes keep it in the folder that `FAIRWAY_CLUSTER_HEARD` names, where a later run finds it.
 """
 
 from __future__ import annotations
@@ -23,30 +22,30 @@ _POLICY = {
 
 
 class Asked(NamedTuple):
-    """A permission that one of our processes made use of."""
+    """A permission that one of our processes used."""
 
     process: str
     group: str
     resource: str
-    """With its subresource: `pods/log`."""
+    """Including its subresource: `pods/log`."""
     verb: str
 
 
 class Heard:
-    """What was asked, and what of it was forbidden."""
+    """The requests that were made, and those of them that were forbidden."""
 
     def __init__(self) -> None:
         self.allowed: set[Asked] = set()
         self.forbidden: dict[Asked, str] = {}
 
     def keep(self, folder: Path, files: set[str]) -> None:
-        """For whoever looks at all of it: what was asked in tests of these files."""
+        """Save what was requested by the tests of these files, for a later run that checks all of it."""
         folder.mkdir(parents=True, exist_ok=True)
         kept = {"files": sorted(files), "allowed": sorted(self.allowed), "forbidden": sorted(self.forbidden.items())}
         (folder / f"{os.getpid()}.json").write_text(json.dumps(kept))
 
     def recall(self, folder: Path) -> set[str]:
-        """Add all that was kept; the files in whose tests it was asked."""
+        """Add everything that was saved; return the test files that it came from."""
         files: set[str] = set()
         for path in folder.glob("*.json"):
             kept = json.loads(path.read_text())
@@ -56,7 +55,7 @@ class Heard:
         return files
 
     def add(self, folder: Path) -> None:
-        """Everything that a control plane wrote down so far."""
+        """Add everything that the audit log of a control plane holds so far."""
         for event in _events(folder):
             asked = _asked(event)
             if asked is None:
@@ -72,7 +71,7 @@ WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
 def writes_of(folder: Path, process: str) -> set[tuple[str, str]]:
-    """What the API server of this folder has seen a process write: the verb, and to what."""
+    """Return the writes of a process that the API server of this folder has logged, as (verb, resource)."""
     heard = Heard()
     heard.add(folder)
     asked = [one for one in (*heard.allowed, *heard.forbidden) if one.process == process]
@@ -80,17 +79,17 @@ def writes_of(folder: Path, process: str) -> set[tuple[str, str]]:
 
 
 HEARD = Heard()
-"""Of all control planes of this session."""
+"""The requests to all control planes of this session."""
 
 
 def shared() -> Path | None:
-    """The folder in which it is kept beyond the session, where there is one."""
+    """Return the folder that keeps requests beyond the session; None when it is not set."""
     named = os.environ.get("FAIRWAY_CLUSTER_HEARD")
     return Path(named) if named else None
 
 
 def flags(folder: Path) -> list[str | Path]:
-    """With these an API server writes down what our accounts ask."""
+    """Return the flags with which an API server logs the requests of our accounts."""
     policy = folder / "audit-policy.json"
     policy.write_text(json.dumps(_POLICY))
     return ["--audit-policy-file", policy, "--audit-log-path", _log(folder)]
@@ -109,7 +108,7 @@ def _events(folder: Path) -> Iterator[dict[str, Any]]:
             try:
                 yield json.loads(line)
             except ValueError:
-                continue  # The last one, of a server that was killed.
+                continue  # The last line of a server that was killed.
 
 
 def _asked(event: dict[str, Any]) -> Asked | None:

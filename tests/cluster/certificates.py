@@ -1,4 +1,4 @@
-"""The keys and certificates of a cluster, made by the `openssl` program. They live as long as the cluster's folder."""
+"""The keys and certificates of a cluster, made by the `openssl` program. They are deleted with the cluster's folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Pair:
 
 
 class Authority:
-    """The one that every part of a cluster trusts."""
+    """The certificate authority that every component of a cluster trusts."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -29,16 +29,16 @@ class Authority:
             _openssl(*_request(self.pair, "/CN=fairway-test-cluster"), "-addext", "keyUsage=critical,keyCertSign,cRLSign")
 
     def server(self, name: str, addresses: Sequence[str]) -> Pair:
-        """A certificate for a server with these names and addresses (`DNS:localhost`, `IP:127.0.0.1`)."""
+        """Return a certificate for a server with these names and addresses (`DNS:localhost`, `IP:127.0.0.1`)."""
         return self._issue(name, f"/CN={name}", "serverAuth", "-addext", f"subjectAltName={','.join(addresses)}")
 
     def client(self, user: str, groups: Sequence[str] = ()) -> Pair:
-        """A certificate that makes its holder this user, of these groups."""
+        """Return a client certificate for this user and these groups."""
         subject = "".join(f"/O={group}" for group in groups) + f"/CN={user}"
         return self._issue("-".join(("client", user, *groups)).replace(":", "-"), subject, "clientAuth")
 
     def bare(self, name: str) -> Pair:
-        """A key without a certificate, for tokens: its public half, and the key."""
+        """Return a key pair without a certificate, for signing tokens: the public key, and the private key."""
         pair = self._pair(name)
         if not pair.certificate.exists():
             _openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", str(pair.key))

@@ -1,4 +1,4 @@
-"""The control groups of real nodes: one for each, made before its kubelet starts and removed with it."""
+"""The control groups of real nodes: each is created before the node's kubelet starts and removed with the node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 def make(name: str) -> None:
-    """Make a control group with every controller that there is."""
+    """Create a control group with every controller enabled that the machine has."""
     if _unified():
         folder = _ROOT / name
         folder.mkdir(exist_ok=True)
@@ -19,19 +19,19 @@ def make(name: str) -> None:
     for hierarchy in _hierarchies():
         folder = hierarchy / name
         folder.mkdir(exist_ok=True)
-        for file in ("cpuset.cpus", "cpuset.mems"):  # a new group has none, and takes no process
+        for file in ("cpuset.cpus", "cpuset.mems"):  # a new group has no controllers, and takes no process
             if (hierarchy / file).exists():
                 (folder / file).write_text((hierarchy / file).read_text())
 
 
 def remove(name: str) -> None:
-    """Remove it with everything below; no process may be left in it."""
+    """Remove the group with everything below it; it may hold no process any more."""
     for folder in below(name):
         folder.rmdir()
 
 
 def below(name: str) -> list[Path]:
-    """Every folder of it, the deepest first; none when nothing is left."""
+    """Return all folders of the group, the deepest first; an empty list when the group does not exist."""
     roots = [_ROOT] if _unified() else _hierarchies()
     return [Path(folder) for root in roots for folder, _, _ in os.walk(root / name, topdown=False)]
 

@@ -1,7 +1,7 @@
-"""A control plane of its own: etcd, the API server and the controllers, as processes on this machine.
+"""A separate control plane: etcd, the API server and the controllers, as processes on this machine.
 
-RBAC and the admission of service accounts are on, as on a cluster of one's own. Nothing is shared with another control plane, and
-`stop` leaves nothing behind.
+RBAC and the admission of service accounts are enabled, as on a production cluster. Nothing is shared with another control plane,
+and `stop` leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class ControlPlane:
         """Nothing starts yet.
 
         Args:
-            folder: where everything lies; made, and removed by `stop`. A new one under the folder of runs when none is given.
+            folder: holds all files of the control plane; `stop` removes it. By default a new one under the folder of runs.
             address: where the API server listens.
             services: the addresses for Services.
-            apiserver: more flags of the API server; they win over ours.
+            apiserver: additional flags of the API server; they override ours.
             controllers: the same for the controllers.
             outlive: whether it keeps running when this process ends.
         """
@@ -77,8 +77,8 @@ class ControlPlane:
         """Start everything; returns when the API server is ready and the controllers work.
 
         Raises:
-            ProgramsMissingError: the programs are not there.
-            StartError: one did not come up; nothing runs then.
+            ProgramsMissingError: the programs are not built.
+            StartError: a component did not start; nothing is left running then.
         """
         try:
             self.start_etcd()
@@ -100,7 +100,7 @@ class ControlPlane:
         self.processes.end_all()
 
     def start_etcd(self) -> None:
-        """Start the store; it is known to this API server only."""
+        """Start etcd; only this API server knows its address."""
         program = programs.find("etcd")
 
         def command(ports: tuple[int, ...]) -> list[str | Path]:
@@ -121,7 +121,7 @@ class ControlPlane:
         self._etcd_ports = self._listen("etcd", LOOPBACK, self._etcd_ports, command, lambda ports: _answers(LOOPBACK, ports[0]))
 
     def start_apiserver(self) -> None:
-        """Start the API server, on the same port as before when it ran before; returns when it is ready."""
+        """Start the API server, on the same port as in an earlier run of it; returns when it is ready."""
         program = programs.find("kube-apiserver")
         signing = self.authority.bare("service-accounts")
         names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")
@@ -130,7 +130,7 @@ class ControlPlane:
             "apiserver", [*(f"DNS:{name}" for name in names), *(f"IP:{each}" for each in sorted(addresses))]
         )
         to_kubelets = self.authority.client("kube-apiserver-kubelet-client", ["system:masters"])
-        # Who passes requests on to other servers is known by an authority of its own, which signs nothing else.
+        # The front proxy has an authority of its own, which signs nothing else.
         front = Authority(self.folder / "front")
         passing = front.client("front-proxy-client")
 
@@ -170,7 +170,7 @@ class ControlPlane:
         self.port = self._listen("kube-apiserver", self.address, (self.port,), command, self._ready)[0]
 
     def compact(self) -> None:
-        """Let the store forget every version but the newest."""
+        """Compact etcd: drop every revision but the newest."""
 
         def ask(path: str, body: dict[str, Any]) -> Any:
             connection = http.client.HTTPConnection(LOOPBACK, self._etcd_ports[0], timeout=10)
@@ -183,7 +183,7 @@ class ControlPlane:
         ask("/v3/kv/compaction", {"revision": revision, "physical": True})
 
     def start_controllers(self) -> None:
-        """Start the controller manager; returns when it has made the first service account."""
+        """Start the controller manager; returns when it has created the first service account."""
         signing = self.authority.bare("service-accounts")
         self.processes.start(
             "kube-controller-manager",
@@ -206,7 +206,7 @@ class ControlPlane:
         self.processes.wait_for("kube-controller-manager", "the first service account", lambda: self.get(account)[0] == 200)
 
     def start_scheduler(self, *flags: str) -> None:
-        """Start kube-scheduler beside it, for comparison; returns when it is the leader."""
+        """Start kube-scheduler as well, for comparison; returns when it is the leader."""
         self.processes.start(
             "kube-scheduler",
             [
@@ -220,7 +220,7 @@ class ControlPlane:
         self.processes.wait_for("kube-scheduler", "its lease", lambda: self.get(lease)[0] == 200)
 
     def kubeconfig(self, user: str = "admin", groups: Sequence[str] | None = None) -> Path:
-        """A kubeconfig for this user, made when it is not there; `admin` may do everything, anybody else what RBAC grants."""
+        """Return a kubeconfig for this user, created if missing; `admin` may do everything, other users what RBAC grants."""
         groups = ("system:masters",) if groups is None and user == "admin" else tuple(groups or ())
         pair = self.authority.client(user, groups)
         path = self.folder / f"{'-'.join((user, *groups)).replace(':', '-')}.kubeconfig"
@@ -229,11 +229,11 @@ class ControlPlane:
         return path
 
     def get(self, path: str) -> tuple[int, Any]:
-        """What the API server answers the administrator: a status and a body. Status 0: nobody answers."""
+        """Send a GET as the administrator; return the status and the body. Status 0: the API server does not respond."""
         return self.request("GET", path)
 
     def request(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> tuple[int, Any]:
-        """One request as the administrator; the connection is kept for the next of the same thread."""
+        """Send one request as the administrator; the connection is kept for the next request of the same thread."""
         try:
             connection = self._connection()
             connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": kind})
@@ -253,10 +253,10 @@ class ControlPlane:
         return answer
 
     def kubectl(self, *arguments: str, given: str | None = None) -> str:
-        """What `kubectl ARGUMENTS` prints, as the administrator.
+        """Run `kubectl ARGUMENTS` as the administrator and return its output.
 
         Raises:
-            RuntimeError: it failed; with what it said.
+            RuntimeError: it failed; with its error output.
         """
         ended = subprocess.run(
             [programs.find("kubectl"), "--kubeconfig", self.kubeconfig(), *arguments],
@@ -267,7 +267,7 @@ class ControlPlane:
         return ended.stdout
 
     def _connection(self) -> http.client.HTTPSConnection:
-        """A connection that the other side has not closed meanwhile."""
+        """Return this thread's connection, or a new one when the server has closed it meanwhile."""
         kept = getattr(self._kept, "connection", None)
         if kept and kept.port == self.port and kept.sock and not select.select([kept.sock], [], [], 0)[0]:
             return kept
@@ -279,7 +279,7 @@ class ControlPlane:
         return self._kept.connection
 
     def hang_up(self) -> None:
-        """Close the connection of this thread; one that asked should, before it ends."""
+        """Close the connection of this thread; a thread that sent requests should call it before it ends."""
         kept = getattr(self._kept, "connection", None)
         if kept:
             kept.close()
@@ -290,7 +290,7 @@ class ControlPlane:
         return _answers(self.address, self.port) and self.get("/readyz")[0] == 200
 
     def _listen(self, name: str, address: str, ports: tuple[int, ...], command: Any, is_ready: Any) -> tuple[int, ...]:
-        """Start a server on these ports; a 0 is chosen by the kernel, and chosen again when somebody was quicker to take it."""
+        """Start a server on these ports; the kernel picks a port for 0, and again if another process took it first."""
         for attempt in range(_ATTEMPTS):
             chosen = tuple(port or _free_port(address) for port in ports)
             self.processes.start(name, command(chosen))
@@ -306,7 +306,7 @@ class ControlPlane:
 
 
 def _kubeconfig(server: str, authority: Path, user: str, pair: Pair) -> dict[str, Any]:
-    """JSON is YAML, so no library is needed to write it."""
+    """Write a kubeconfig. JSON is valid YAML, so this needs no library."""
     context = {"cluster": "test", "user": user, "namespace": "default"}
     return {
         "apiVersion": "v1",

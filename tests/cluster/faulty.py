@@ -1,4 +1,4 @@
-"""A way to the API server on which things go wrong as a test says: cut, or answered with a conflict."""
+"""A faulty proxy to the API server, controlled by a test: it cuts connections, or answers writes with a conflict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONFLICT = {
 
 
 class FaultyWay:
-    """`with FaultyWay(plane, "operator") as way:` leads the account of a process to the API server, by `way.kubeconfig`."""
+    """`with FaultyWay(plane, "operator") as way:` proxies the account of a process to the API server, by `way.kubeconfig`."""
 
     def __init__(self, plane: ControlPlane, process: str) -> None:
         self._plane = plane
@@ -35,9 +35,9 @@ class FaultyWay:
         self._groups = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}"]
         self.kubeconfig = plane.folder / f"faulty-{process}.kubeconfig"
         self.wrote: list[tuple[str, str]] = []
-        """Writes that were passed on: method and path."""
+        """Writes that were forwarded: method and path."""
         self.conflicts: Callable[[int], bool] = lambda _number: False
-        """Whether the write of this number, from 0, is answered with a conflict and not passed on."""
+        """Whether the write of this number, from 0, is answered with a conflict instead of being forwarded."""
         self._writes = 0
         self._is_cut = False
         self._streams: set[asyncio.Task[object]] = set()
@@ -55,11 +55,11 @@ class FaultyWay:
         self._thread.join()
 
     def cut(self) -> None:
-        """From now on nothing passes, in neither direction, and nobody is told."""
+        """Stop forwarding in both directions, without closing any connection."""
         self._is_cut = True
 
     def mend(self) -> None:
-        """New connections pass again; what was under way is lost."""
+        """Accept new connections again; requests in flight are lost."""
         self._is_cut = False
         self._loop.call_soon_threadsafe(self._drop)
 
@@ -130,6 +130,6 @@ class FaultyWay:
             return given
 
     async def _through(self) -> None:
-        """Returns at once, or never when the way is cut."""
+        """Return at once; while the proxy is cut, never return."""
         if self._is_cut:
             await asyncio.Event().wait()

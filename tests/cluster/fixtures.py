@@ -1,6 +1,6 @@
-"""The cluster as pytest fixtures. Where its programs are missing a test is skipped with a plain word.
+"""The cluster as pytest fixtures. Tests are skipped with a clear message when its programs are missing.
 
-`FAIRWAY_CLUSTER=require` makes that a failure.
+`FAIRWAY_CLUSTER=require` turns that into a failure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NUMBERS = itertools.count()
 
 @contextmanager
 def skipping_what_is_missing(by: str = "FAIRWAY_CLUSTER") -> Iterator[None]:
-    """Turns a missing program into a skipped test, or into a failed one where this variable requires it."""
+    """Turn a missing program into a skipped test, or into a failed one where this environment variable requires it."""
     try:
         yield
     except ProgramsMissingError as missing:
@@ -33,7 +33,7 @@ def skipping_what_is_missing(by: str = "FAIRWAY_CLUSTER") -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """One control plane for all tests of the session: each works in a namespace of its own (`namespace`)."""
+    """One control plane for all tests of the session: each test works in a namespace of its own (`namespace`)."""
     plane = ControlPlane()
     with skipping_what_is_missing():
         plane.start()
@@ -43,7 +43,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def own_control_plane() -> Iterator[Callable[..., ControlPlane]]:
-    """Makes control planes for one test alone, which may break them: `own_control_plane(apiserver=["--flag"])`."""
+    """Creates control planes for one test alone, which may break them: `own_control_plane(apiserver=["--flag"])`."""
     made: list[ControlPlane] = []
 
     def make(**options: object) -> ControlPlane:
@@ -59,7 +59,7 @@ def own_control_plane() -> Iterator[Callable[..., ControlPlane]]:
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of its own for one test; it is asked to go afterwards."""
+    """A namespace for one test; its deletion is requested at the end."""
     status, answer = control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"generateName": "test-"}})
     assert status == 201, answer
     name = answer["metadata"]["name"]
@@ -69,9 +69,9 @@ def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> It
 
 @pytest.fixture
 def kwok_nodes(control_plane: ControlPlane) -> Iterator[Callable[..., list[str]]]:
-    """Adds pretended nodes for one test: `kwok_nodes(3, capacity={"nvidia.com/gpu": "8"})`; they go afterwards.
+    """Adds simulated nodes for one test: `kwok_nodes(3, capacity={"nvidia.com/gpu": "8"})`; they are removed at the end.
 
-    Their names are new each time: kwok may miss a node that comes back under the same name at once.
+    Their names are new each time: kwok may miss a node that is created again at once under the same name.
     """
     made: list[str] = []
 
@@ -85,7 +85,7 @@ def kwok_nodes(control_plane: ControlPlane) -> Iterator[Callable[..., list[str]]
 
 @pytest.fixture(scope="module")
 def real_nodes() -> Iterator[RealCluster]:
-    """One cluster with two real nodes for all tests of a file, with a control plane of its own: each installs what it likes."""
+    """One cluster with two real nodes and a control plane per file of tests: each file installs different things."""
     cluster = RealCluster(2)
     with skipping_what_is_missing():
         cluster.start()

@@ -1,4 +1,4 @@
-"""A gateway that carries requests: Traefik as a process in the network of a real node."""
+"""A gateway that carries traffic: Traefik as a process in the network of a real node."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cluster.process import wait_for
 API = "/apis/gateway.networking.k8s.io/v1"
 CLASS = "traefik"
 PORT = 8080
-"""Where it listens: a node has a network of its own."""
+"""Its ports; fixed, because a node has a network of its own."""
 _CONTROLLER = "traefik.io/gateway-controller"
 _KINDS = ("GatewayClass", "Gateway", "HTTPRoute", "GRPCRoute", "ReferenceGrant", "BackendTLSPolicy")
-"""Without one of these Traefik follows none."""
+"""The Gateway API kinds that Traefik needs: if one is missing, it follows no route."""
 
 
 @contextmanager
 def running(cluster: RealCluster, namespace: str = "infra", name: str = "front") -> Iterator[None]:
-    """A gateway that takes plain HTTP for services of all namespaces, on the last of the nodes.
+    """Run a gateway that takes plain HTTP for services of all namespaces, on the last of the nodes.
 
     Raises:
         ProgramsMissingError: the program is not built.
-        StartError: it did not come up.
+        StartError: it did not start.
     """
     program, plane, node = programs.find("traefik"), cluster.plane, cluster.nodes[-1]
     address = cluster.network.plan.node(node.index)
@@ -63,7 +63,7 @@ def running(cluster: RealCluster, namespace: str = "infra", name: str = "front")
 
 
 def install(plane: ControlPlane) -> None:
-    """The Gateway API, as its standard channel publishes it."""
+    """Install the Gateway API from its standard channel."""
     for body in definitions("sigs.k8s.io/gateway-api", "config/crd/standard"):
         if body["spec"]["names"]["kind"] in _KINDS:
             plane.apply(body, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{body['metadata']['name']}")
@@ -72,7 +72,7 @@ def install(plane: ControlPlane) -> None:
 
 
 def free_port(address: str) -> int:
-    """A port of this address that nobody has now."""
+    """Return a free port of this address."""
     with socket.socket() as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])

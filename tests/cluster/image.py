@@ -1,6 +1,6 @@
 """Images without a builder: archives in the OCI layout, written from files of this machine.
 
-`fairway()` holds a shell, the interpreter that runs the tests at the path it has here, and Fairway with what it needs. So an
+`fairway()` holds a shell, the interpreter that runs the tests at the path it has here, and Fairway with its dependencies. So an
 environment of a framework on this machine, mounted at its own path, works inside too.
 """
 
@@ -33,7 +33,7 @@ _ALSO = (
     *("libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1"),
     *("libresolv.so.2", "libutil.so.1", "librt.so.1", "libdl.so.2", "libpthread.so.0"),
 )
-"""Libraries that compiled packages take from the machine without naming where."""
+"""Libraries that compiled packages load from the system without declaring it."""
 _LEFT_OUT = {"__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages"}
 _SYSTEM = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n",
@@ -43,7 +43,7 @@ _SYSTEM = {
 
 
 class Layer:
-    """A file system, or what one adds to another."""
+    """A file system, or the changes that a layer adds to another."""
 
     def __init__(self) -> None:
         self._bytes = io.BytesIO()
@@ -51,29 +51,29 @@ class Layer:
         self._names: set[str] = set()
 
     def file(self, place: str, content: bytes, mode: int = 0o644) -> None:
-        """A file with this content."""
+        """Add a file with this content."""
         entry = self._entry(place, tarfile.REGTYPE, mode)
         if entry:
             entry.size = len(content)
             self._tar.addfile(entry, io.BytesIO(content))
 
     def link(self, place: str, target: str) -> None:
-        """A symbolic link."""
+        """Add a symbolic link."""
         entry = self._entry(place, tarfile.SYMTYPE, 0o777)
         if entry:
             entry.linkname = target
             self._tar.addfile(entry)
 
     def folder(self, place: str, mode: int = 0o755) -> None:
-        """A folder that may be empty."""
+        """Add a folder, which may be empty."""
         entry = self._entry(place, tarfile.DIRTYPE, mode)
         if entry:
             self._tar.addfile(entry)
 
     def copy(self, path: Path, place: str | None = None) -> None:
-        """A file of this machine, at the same place unless another is given; what it links to is copied in its stead.
+        """Copy a file of this machine, to the same path unless another is given; links are followed.
 
-        A module comes with what the interpreter made of it: no pod has to compile anything.
+        A module is copied with its compiled byte code, so that no pod has to compile anything.
         """
         place = place or str(path)
         self.file(place, path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644)
@@ -81,18 +81,18 @@ class Layer:
             self.file(cache_from_source(place), _compiled(path))
 
     def copy_tree(self, folder: Path, place: str) -> None:
-        """A folder of this machine without what no program needs."""
+        """Copy a folder of this machine without the files that no program needs."""
         for path in sorted(folder.rglob("*")):
             if path.is_file() and not _LEFT_OUT & set(path.relative_to(folder).parts) and path.suffix != ".a":
                 self.copy(path, f"{place}/{path.relative_to(folder)}")
 
     def close(self) -> bytes:
-        """The layer as it goes into an image."""
+        """Close the layer and return its content."""
         self._tar.close()
         return self._bytes.getvalue()
 
     def _entry(self, place: str, kind: bytes, mode: int) -> tarfile.TarInfo | None:
-        """None when the place is taken. Folders above are made, for everybody to read."""
+        """Return the entry of a path; None when it exists already. Parent folders are added, readable for all users."""
         place = place.strip("/")
         if place in self._names:
             return None
@@ -137,12 +137,12 @@ def write(
 
 
 def pause(path: Path) -> Path:
-    """The image that holds a pod's network: a program that waits."""
+    """Return the pause image, which holds a pod's network: a program that only waits."""
     return write(path, PAUSE, [_busybox().close()], ["/bin/sleep", "2147483647"])
 
 
 def fairway(path: Path, extras: Iterable[str] = ()) -> Path:
-    """The image with Fairway of this checkout, with the optional dependencies of EXTRAS."""
+    """Return the image with Fairway of this checkout, with the optional dependencies of EXTRAS."""
     system = _busybox()
     for place, text in _SYSTEM.items():
         system.file(place, text.encode())
@@ -165,7 +165,7 @@ _SCRIPT = "import sys\n\nfrom fairway.cli.main import main\n\nsys.exit(main())\n
 
 
 def _compiled(path: Path) -> bytes:
-    """A module as the interpreter keeps it, never to be compared with its source: files of an image have no date."""
+    """Return the byte code of a module, never to be checked against its source: files of an image have no date."""
     source, state = path.read_bytes(), path.stat()
     written = [int(state.st_mtime) & 0xFFFFFFFF, state.st_size & 0xFFFFFFFF]
     head = MAGIC_NUMBER + bytes(4) + b"".join(number.to_bytes(4, "little") for number in written)
@@ -189,7 +189,7 @@ def _busybox() -> Layer:
 
 
 def _site() -> str:
-    """Where the interpreter finds packages even when it is told to ignore its environment."""
+    """Return where the interpreter finds packages even when it ignores its environment variables."""
     return sysconfig.get_path("purelib", vars={"base": sys.base_prefix, "platbase": sys.base_prefix})
 
 
@@ -213,7 +213,7 @@ def _copy_python(layer: Layer, extras: Iterable[str]) -> None:
 
 
 def _needed(name: str, extras: Sequence[str], found: dict[str, metadata.Distribution]) -> dict[str, metadata.Distribution]:
-    """What a package needs to run, as it is installed here."""
+    """Return the installed distributions that a package depends on."""
     for text in metadata.requires(name) or ():
         wanted = Requirement(text)
         marker = wanted.marker
@@ -226,7 +226,7 @@ def _needed(name: str, extras: Sequence[str], found: dict[str, metadata.Distribu
 
 
 def _libraries(compiled: list[Path]) -> list[Path]:
-    """The shared libraries of the machine that these files load, and the loader."""
+    """Return the shared libraries of the machine that these files load, and the loader."""
     listed = subprocess.run(["ldd", *compiled], capture_output=True, text=True, check=False).stdout
     paths = set(re.findall(r"(/\S+) \(0x", listed))
     folders = {str(Path(path).parent) for path in paths}

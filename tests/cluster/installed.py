@@ -1,4 +1,4 @@
-"""Fairway on a control plane: everything applied, operator and scheduler as processes with the rights of their accounts alone."""
+"""Fairway on a control plane: all objects applied; operator and scheduler run here with only the rights of their accounts."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _PATHS = {
 
 
 class Installed:
-    """Fairway on a control plane, with its processes at hand."""
+    """Fairway on a control plane, with access to its processes."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self.plane = plane
         self.folder = folder
         self.installation = InstallationSettings(image="fairway:test", runtimes={"default": FrameworkRuntime("none")})
         self.endpoint = ""
-        """Where pods reach the operator, in tests that have it listen there."""
+        """The address at which pods reach the operator, in tests that have it listen there."""
         self._nursery: Nursery | None = None
         self.processes: dict[str, Forked] = {}
 
     def install(self, *, kinds: bool = True) -> None:
-        """Apply everything but the Deployments, whose programs run here; without `kinds` ours must be there already."""
+        """Apply everything but the Deployments, whose programs run here; without `kinds` our definitions must exist."""
         for one in manifests(self.installation):
             if one["kind"] in _PATHS and (kinds or one["kind"] != "CustomResourceDefinition"):
                 self.plane.apply(one, _PATHS[one["kind"]].format(**one["metadata"]))
@@ -51,13 +51,13 @@ class Installed:
         wait_for("our kinds", lambda: self.plane.get(path)[0] == 200)
 
     def written(self, **changes: Any) -> Path:
-        """The administrator's file with some things otherwise, beside the usual one."""
+        """Write the administrator's configuration with some changes to a file beside the usual one."""
         path = self.folder / "other-installation.json"
         path.write_bytes(msgspec.json.encode(msgspec.structs.replace(self.installation, **changes)))
         return path
 
     def start(self, name: str, **more: str) -> Forked:
-        """Start one of the processes, as its account."""
+        """Start one of the processes, with its service account."""
         account = f"system:serviceaccount:{SYSTEM}:fairway-{name}"
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}"]
         env = {
@@ -78,24 +78,24 @@ class Installed:
         return process
 
     def kill(self, name: str) -> None:
-        """End one of the processes without warning."""
+        """Kill one of the processes with SIGKILL."""
         process = self.processes.pop(name)
         process.kill()
         process.wait()
         self.end_lease(name)
 
     def end_lease(self, name: str) -> None:
-        """Let the lease of a process that is certainly dead run out at once: the next would wait 15 s for it."""
+        """Expire the lease of a process that is certainly dead at once: its successor would wait 15 s for it."""
         self.plane.request("DELETE", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/fairway-{name}")
 
     def end(self, name: str) -> None:
-        """Let one of the processes end properly: it gives its lease back."""
+        """Stop one of the processes gracefully: it releases its lease."""
         process = self.processes.pop(name)
         process.terminate()
         process.wait(timeout=30)
 
     def stop(self) -> None:
-        """End what runs."""
+        """Stop all processes."""
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
@@ -106,7 +106,7 @@ class Installed:
             self._nursery = None
 
     def last_words(self) -> str:
-        """What the processes wrote last, and whether they live: for whoever must find out why."""
+        """Return the end of each process's log and whether it runs, for error messages."""
         return "\n".join(
             f"{name} ({'lives' if process.poll() is None else f'ended with {process.returncode}'}):\n{self._tail(name)}"
             for name, process in self.processes.items()
@@ -127,7 +127,7 @@ class Jobs:
         self.path = f"/apis/fairway.dev/v1alpha1/namespaces/{namespace}/trainingjobs"
 
     def submit(self, name: str, workers: int = 1, cpu: str = "1", **spec: Any) -> None:
-        """Make an object."""
+        """Create an object."""
         role = {
             "replicas": spec.pop("replicas", {"min": workers, "max": workers}),
             "command": ["python", "train.py"],
@@ -144,14 +144,14 @@ class Jobs:
         assert status == 201, answer
 
     def get(self, name: str) -> dict[str, Any]:
-        """The object."""
+        """Return the object."""
         status, answer = self.plane.get(f"{self.path}/{name}")
         assert status == 200, answer
         found: dict[str, Any] = answer
         return found
 
     def status(self, name: str) -> dict[str, Any]:
-        """What it says of itself."""
+        """Return its status."""
         found: dict[str, Any] = self.get(name).get("status", {})
         return found
 
@@ -161,33 +161,33 @@ class Jobs:
         assert status == 200, answer
 
     def delete(self, name: str) -> None:
-        """Let it go."""
+        """Delete the object."""
         self.plane.request("DELETE", f"{self.path}/{name}")
 
     def pods(self, run: str = "") -> list[dict[str, Any]]:
-        """The pods of a run, or all of ours, by name."""
+        """Return the pods of a run, or all of our pods, by name."""
         selector = f"fairway.dev/run={run}" if run else "fairway.dev/run"
         _, answer = self.plane.get(f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={selector}")
         return sorted(answer["items"], key=lambda pod: str(pod["metadata"]["name"]))
 
     def annotate(self, pod: str, **marks: str) -> None:
-        """Tell kwok what becomes of a pod."""
+        """Annotate a pod to tell kwok how it ends."""
         noted = {f"test.fairway.dev/{key.replace('_', '-')}": value for key, value in marks.items()}
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
         status, answer = self.plane.request("PATCH", path, {"metadata": {"annotations": noted}}, "application/merge-patch+json")
         assert status == 200, answer
 
     def until(self, name: str, what: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Wait until the object says so."""
+        """Wait until the object's status fulfils the condition."""
         wait_for(f"{name} {what}", lambda: holds(self.status(name)), self.patience, lambda: self.why_not(name))
         return self.status(name)
 
     def why_not(self, name: str) -> str:
-        """What there is to know, for whoever must find out."""
+        """Return the object's status and all pods, for error messages."""
         return f"It says {self.status(name)}\n{self.what_is_there()}"
 
     def what_is_there(self) -> str:
-        """All pods in short, and what the processes said last."""
+        """Return all pods in short, and the end of the processes' logs."""
         pods = self.plane.get(f"/api/v1/namespaces/{self.namespace}/pods")[1]["items"]
         return "\n".join([*map(_in_short, pods), self.installed.last_words()])
 

@@ -1,4 +1,4 @@
-"""Starts a process of Fairway again whenever it ends, as a Deployment does; each time it is told where to die next."""
+"""Restarts a process of Fairway whenever it ends, as a Deployment does; each start gets the next place at which it crashes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cluster.installed import Installed
 
 
 class Keeper:
-    """`with Keeper(installed, "operator", places) as keeper:` keeps one alive until all places were died at."""
+    """`with Keeper(installed, "operator", places) as keeper:` keeps a process alive until it has crashed at all places."""
 
     def __init__(self, installed: Installed, name: str, places: Sequence[str] = (), **more: str) -> None:
         self.name = name
         self.left = list(places)
-        """Where it has not died yet."""
+        """The places at which it has not crashed yet."""
         self.ended: list[int] = []
-        """With what it ended, when that was not at one of the places."""
+        """The exit codes of ends that were not at one of the places."""
         self._installed = installed
         self._more = more
         self._enough = threading.Event()

@@ -1,4 +1,4 @@
-"""The settings of the machine that kubelets change, or need otherwise: they are written down before, and given back after."""
+"""The machine's settings that kubelets change or need changed: they are saved before, and restored after."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CHANGED = (
     "fs/inotify/max_user_instances",
 )
 INSTANCES = 1024
-"""Of inotify, at the least: a node has a dozen, and a few clusters use up the usual 128; then no kubelet starts any more."""
+"""Minimum of inotify instances: a node uses a dozen, so a few clusters exhaust the usual 128; then no kubelet starts any more."""
 _SETTINGS = Path("/proc/sys")
 _RECORD = "kernel.json"
 
 
 def original() -> dict[str, str]:
-    """How the machine is; where a cluster runs, how it was before."""
+    """Return the machine's settings; while a cluster runs, those from before it."""
     for folder in folders.known():
         if (folder / _RECORD).exists():
             return json.loads((folder / _RECORD).read_text())
@@ -31,7 +31,7 @@ def original() -> dict[str, str]:
 
 
 def remember(folder: Path) -> None:
-    """Write it down, and make room for the watches of nodes."""
+    """Save the settings, and raise the inotify limits for the nodes."""
     (folder / _RECORD).write_text(json.dumps(original()))
     watches = _SETTINGS / "fs/inotify/max_user_instances"
     if int(watches.read_text()) < INSTANCES:
@@ -39,7 +39,7 @@ def remember(folder: Path) -> None:
 
 
 def restore(folder: Path) -> None:
-    """Give it back, unless another cluster still needs it so."""
+    """Restore the settings, unless another cluster still needs them."""
     record = folder / _RECORD
     others = [known for known in folders.known() if known != folder and (known / _RECORD).exists()]
     if record.exists() and not others:

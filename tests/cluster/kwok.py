@@ -1,4 +1,4 @@
-"""Pretended nodes, any number of them: kwok plays their kubelets as `stages.yaml` says."""
+"""Simulated nodes, any number of them: kwok plays their kubelets by the rules of `stages.yaml`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AT_ONCE = 8
 
 
 def start(plane: ControlPlane) -> None:
-    """Have kwok play every node that is marked for it; a second time does nothing."""
+    """Start kwok for every node that is marked for it; a second call does nothing."""
     if plane.processes.alive("kwok"):
         return
     with socket.socket() as probe:
@@ -32,7 +32,7 @@ def start(plane: ControlPlane) -> None:
             "--config", _STAGES,
             "--manage-nodes-with-annotation-selector", f"{_MARK}=fake",
             "--node-lease-duration-seconds", "40",
-            "--node-ip", "10.200.255.254",  # only until kwok has seen the node
+            "--node-ip", "10.200.255.254",  # only until kwok manages the node
             "--cidr", "10.201.0.0/16",
             "--server-address", f"{LOOPBACK}:{port}",
         ],
@@ -50,15 +50,15 @@ def add_nodes(
     capacity: dict[str, str] | None = None,
     awaited: bool = False,
 ) -> list[str]:
-    """Add this many pretended nodes, all alike; returns their names when all are ready.
+    """Add this many simulated nodes, all alike; returns their names when all are ready.
 
-    Where pods wait for them already (`awaited`) they are kept off until kwok holds the nodes: before, it may overlook a pod.
+    If pods wait for them already (`awaited`), pods are kept off until kwok manages the nodes: earlier, it may overlook a pod.
     """
     start(plane)
     names = [f"{prefix}-{number}" for number in range(count)]
     taints = list(taints)
     real = capacity or {}
-    # Taints would not do: pods of tests tolerate all of them.
+    # Taints would not keep them off: pods of tests tolerate all taints.
     capacity = {**real, "cpu": "0"} if awaited else real
     documents = [_node(name, number, labels or {}, taints, capacity) for number, name in enumerate(names)]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -80,7 +80,7 @@ def _create(plane: ControlPlane, documents: list[dict[str, Any]]) -> None:
 
 
 def remove_nodes(plane: ControlPlane, names: Iterable[str]) -> None:
-    """Take nodes away; the pods on them are collected by the controllers."""
+    """Delete nodes; the controllers collect the pods on them."""
     for name in names:
         plane.request("DELETE", f"/api/v1/nodes/{name}")
 

@@ -1,4 +1,4 @@
-"""Files of Go modules: definitions of neighbours, as they publish them."""
+"""Files of Go modules: definitions (CRDs) of other systems in the cluster, as published."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MODULES = {
     "sigs.k8s.io/gateway-api": ("v1.6.3", "h1:lKpJa5bGlraC/QeACvCpsHLdmO6y0iKfzVl6gzaFEYc="),
     "volcano.sh/volcano": ("v1.10.0", "h1:+GzQinGgeV0j58WpWpxByOXgF+YfUPW55zghM8GqjF0="),
 }
-"""Each with its version and the sum of its content."""
+"""Each module with its version and the checksum of its content."""
 
 
 def definitions(module: str, folder: str) -> list[dict[str, Any]]:
-    """The CustomResourceDefinitions that lie in a folder of a module.
+    """Return the CustomResourceDefinitions in a folder of a module.
 
     Raises:
-        ProgramsMissingError: there is no Go, or the module cannot be had.
+        ProgramsMissingError: Go is not installed, or the module cannot be downloaded.
     """
     found = []
     for path in sorted((_fetched(module) / folder).glob("*.yaml")):
@@ -33,7 +33,7 @@ def definitions(module: str, folder: str) -> list[dict[str, Any]]:
 
 
 def _fetched(module: str) -> Path:
-    """Where the module lies; it is downloaded once."""
+    """Return the folder of the module; it is downloaded once."""
     go = shutil.which("go")
     if go is None:
         raise ProgramsMissingError(f"{module} cannot be had: there is no `go` on PATH; install Go 1.26")

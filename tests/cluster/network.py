@@ -1,7 +1,7 @@
-"""The network of a cluster with real nodes: a switch in a namespace of its own, so that the machine's rules stay as they are.
+"""The network of a cluster with real nodes: a switch in its own network namespace, so that the machine's rules stay unchanged.
 
-Of `10.N.0.0/16`, where N is free on this machine: `10.N.0.0/24` holds this machine (1), the switch with the name server (2) and
-the nodes (10 and up), `10.N.K.0/24` the pods of node K, `10.N.128.0/20` the Services. This machine reaches all of them.
+It uses `10.N.0.0/16`, where N is free on this machine: `10.N.0.0/24` holds this machine (1), the switch with the name server (2)
+and the nodes (10 and up), `10.N.K.0/24` the pods of node K, `10.N.128.0/20` the Services. This machine reaches all of them.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _FIRST, _LAST = 64, 127
 
 @dataclass(frozen=True)
 class Plan:
-    """Who has which address."""
+    """The address plan of a cluster."""
 
     number: int
 
     @property
     def link(self) -> str:
-        """The one interface on this machine."""
+        """The only interface on this machine."""
         return f"fairway{self.number}"
 
     @property
     def machine(self) -> str:
-        """This machine, as nodes and pods see it; the API server listens here."""
+        """The address of this machine for nodes and pods; the API server listens here."""
         return f"10.{self.number}.0.1"
 
     @property
@@ -39,7 +39,7 @@ class Plan:
 
     @property
     def cluster(self) -> str:
-        """Nodes and pods."""
+        """The addresses of nodes and pods."""
         return f"10.{self.number}.0.0/17"
 
     @property
@@ -48,16 +48,16 @@ class Plan:
         return f"10.{self.number}.128.0/20"
 
     def node(self, index: int) -> str:
-        """The address of a node; they count from 1."""
+        """Return the address of a node; nodes count from 1."""
         return f"10.{self.number}.0.{10 + index}"
 
     def pods(self, index: int) -> str:
-        """The addresses of the pods of a node."""
+        """Return the addresses of the pods of a node."""
         return f"10.{self.number}.{index}.0/24"
 
 
 def claim(folder: Path) -> Plan:
-    """Addresses that nobody on this machine uses, for the cluster of this folder; free again when the folder is gone."""
+    """Claim unused addresses for the cluster of this folder; they are free again when the folder is removed."""
     routes = json.loads(_run("ip", "-j", "route"))
     taken = {route["dst"].split(".")[1] for route in routes if route["dst"].startswith("10.")}
     for number in range(_FIRST, _LAST + 1):
@@ -67,7 +67,7 @@ def claim(folder: Path) -> Plan:
 
 
 def _take(claim: Path, folder: Path) -> bool:
-    """Two clusters that start at the same time must not choose the same: a link is made by one of them alone."""
+    """Try to claim N. Creating the link is atomic, so of two clusters that start at the same time only one gets it."""
     if claim.is_symlink() and not claim.exists():
         claim.unlink(missing_ok=True)
     try:
@@ -78,12 +78,12 @@ def _take(claim: Path, folder: Path) -> bool:
 
 
 def inside(pid: int, *command: str | Path) -> list[str]:
-    """The command line that runs a command in the network of a process."""
+    """Return the command line that runs a command in the network of a process."""
     return ["nsenter", "--target", str(pid), "--net", *map(str, command)]
 
 
 class Network:
-    """The switch of one cluster. It lives as long as the process that holds its namespace; the kernel takes the rest away."""
+    """The switch of one cluster. It exists as long as the process that holds its namespace; the kernel removes the rest."""
 
     def __init__(self, plan: Plan, processes: Processes) -> None:
         self.plan = plan
@@ -95,7 +95,7 @@ class Network:
         return self._processes.pid("switch")
 
     def start(self) -> None:
-        """Make the switch and plug this machine in."""
+        """Create the switch and connect this machine."""
         plan = self.plan
         self._processes.start("switch", ["unshare", "--net", "sleep", "infinity"])
         ours = Path("/proc/self/ns/net").readlink()
@@ -112,7 +112,7 @@ class Network:
         _run("ip", "route", "add", plan.services, "via", plan.switch)
 
     def plug_in(self, index: int, pid: int) -> None:
-        """Connect the network namespace of a process as node INDEX; everybody finds the way to its pods."""
+        """Connect the network namespace of a process as node INDEX, and add the routes to its pods."""
         plan, port = self.plan, f"node{index}"
         self._in_switch("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
         self._in_switch("ip", "link", "set", port, "master", "bridge", "up")
@@ -129,11 +129,11 @@ class Network:
         self._in_switch(*way)
 
     def cut(self, index: int) -> None:
-        """Pull the cable of a node."""
+        """Disconnect a node."""
         self._in_switch("ip", "link", "set", f"node{index}", "down")
 
     def mend(self, index: int) -> None:
-        """Plug it in again."""
+        """Connect it again."""
         self._in_switch("ip", "link", "set", f"node{index}", "up")
 
     def _in_switch(self, *command: str) -> None:

@@ -1,7 +1,7 @@
 """A real node: kubelet, containerd and kube-proxy in namespaces of their own, like a small machine.
 
-It has its own processes, mounts, network and host name, and sees its own `/run`, `/var/lib` and `/var/log`. Ending its first
-process ends everything in it, pods included; that is also how a test loses a node.
+It has its own processes, mounts, network and host name, and its own `/run`, `/var/lib` and `/var/log`. Ending its first process
+ends everything in it, pods included; tests lose a node this way.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ while True:
     except ChildProcessError:
         signal.pause()
 """
-"""Gives the node its own folders, in memory because a disk makes images slow to load; then it collects what its processes leave
-behind, as every first process must."""
+"""Mounts the node's own folders, in memory because images load slowly from a disk; then it reaps orphaned processes, as every
+first process must.
+"""
 
 
 def missing() -> str:
-    """Why there can be no real nodes here; empty when there can be."""
+    """Return why real nodes cannot run here; an empty string when they can."""
     if os.getuid():
         return "real nodes need root"
     absent = [name for name in ("containerd", "ctr", "runc", "ip", "iptables", "nsenter", "unshare") if not shutil.which(name)]
@@ -56,7 +57,7 @@ def missing() -> str:
 
 
 class Node:
-    """One of them. `index` counts from 1."""
+    """One real node. `index` counts from 1."""
 
     def __init__(self, plane: ControlPlane, network: Network, index: int) -> None:
         self.name = f"node-{index}"
@@ -69,14 +70,14 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """Its first process, as this machine counts."""
+        """The id of its first process, as seen from this machine."""
         return _children(self._plane.processes.pid(self.name))[0]
 
     def start(self, archives: Iterable[Path] = ()) -> None:
-        """Start it; returns when containerd holds the images of the archives. The node is ready a few seconds later.
+        """Start it; returns when containerd has imported the images of the archives. The node is ready a few seconds later.
 
-        The kubelet starts after the import. An import makes mounts that last for moments, and a kubelet that lists the mounts
-        in such a moment exits.
+        The kubelet starts after the import. An import makes short-lived mounts, and a kubelet that lists the mounts in such a
+        moment exits.
         """
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
@@ -92,7 +93,7 @@ class Node:
         self.start_proxy()
 
     def start_containerd(self) -> None:
-        """Start the container runtime; returns when it answers."""
+        """Start the container runtime; returns when it responds."""
         self._write_runtime()
         self._start("containerd", ["containerd", "--config", self.folder / "containerd.toml"])
         asked = self.enter(*_CTR, "version")
@@ -115,7 +116,7 @@ class Node:
         self._start("kube-proxy", proxy(self._plane, self._network, self.name))
 
     def kill(self) -> None:
-        """Lose the node: everything in it ends at once, and nobody is told."""
+        """Lose the node: everything in it ends at once, without notice to the API server."""
         for name in [name for name in self._plane.processes.names() if name.startswith(f"{self.name}-")]:
             self._plane.processes.end(name)
         self._plane.processes.end(self.name)
@@ -129,12 +130,12 @@ class Node:
         self._plane.processes.end(name)
 
     def remove(self) -> None:
-        """Lose it for good: its control group goes too."""
+        """Lose it for good: its control group is removed too."""
         self.kill()
         cgroups.remove(self.cgroup)
 
     def enter(self, *command: str | Path) -> list[str]:
-        """The command line that runs a command on the node."""
+        """Return the command line that runs a command on the node."""
         return [
             *("nsenter", "--target", str(self.pid), "--net", "--mount", "--pid", "--uts", "--ipc"),
             *map(str, command),
@@ -160,7 +161,7 @@ class Node:
                 {
                     "cniVersion": "1.0.0",
                     "name": "pods",
-                    # Pods are routed, not bridged: then Services work whatever the machine's bridges are set to.
+                    # Pods are routed, not bridged: so Services work whatever the machine's bridge settings are.
                     "plugins": [
                         {"type": "ptp", "ipam": {**addresses, "routes": [{"dst": "0.0.0.0/0"}]}},
                         {"type": "portmap", "capabilities": {"portMappings": True}},
@@ -192,7 +193,7 @@ class Node:
             "enforceNodeAllocatable": [],
             "failCgroupV1": False,
             "failSwapOn": False,
-            # The disk is the machine's own: no pod is thrown out because others filled it, and no image is collected.
+            # The disk is shared with the machine: no pod may be evicted and no image collected because other files filled it.
             "evictionHard": dict.fromkeys(("nodefs.available", "nodefs.inodesFree", "imagefs.available"), "0%"),
             "imageGCHighThresholdPercent": 100,
             "nodeLeaseDurationSeconds": 20,
@@ -223,7 +224,7 @@ runtime_type = "io.containerd.runc.v2"
 
 
 def proxy(plane: ControlPlane, network: Network, name: str) -> list[str | Path]:
-    """The command line of kube-proxy."""
+    """Return the command line of kube-proxy."""
     return [
         programs.find("kube-proxy"),
         "--kubeconfig", plane.kubeconfig("system:kube-proxy"),

@@ -21,7 +21,7 @@ _DNS_MAY = [
 
 
 _LOST_SOON = ("--node-monitor-period=2s", "--node-monitor-grace-period=20s")
-"""A node that does not answer is held for lost after 20 s, not after 50: nobody likes to wait in a test."""
+"""A node that does not respond counts as lost after 20 s instead of 50, to keep tests short."""
 
 
 class RealCluster:
@@ -55,8 +55,8 @@ class RealCluster:
         """Start everything; returns when every node is ready.
 
         Raises:
-            ProgramsMissingError: the programs are not there.
-            StartError: a part did not come up; nothing runs then.
+            ProgramsMissingError: the programs are not built.
+            StartError: a component did not start; nothing is left running then.
         """
         reason = node.missing()
         if reason:
@@ -82,7 +82,7 @@ class RealCluster:
             each.load([archive])
 
     def wait_ready(self, which: Node) -> None:
-        """Return when the API server holds the node for ready."""
+        """Return when the API server reports the node as ready."""
         path = f"/api/v1/nodes/{which.name}"
 
         def is_ready() -> bool:
@@ -93,7 +93,7 @@ class RealCluster:
         self.plane.processes.wait_for(f"{which.name}-kubelet", f"{which.name} to be ready", is_ready)
 
     def stop(self) -> None:
-        """End everything; nothing is left."""
+        """Stop everything; nothing is left."""
         self.plane.end()
         remove(self.plane.folder)
 
@@ -121,7 +121,7 @@ class RealCluster:
         )
 
     def _start_way_to_services(self) -> None:
-        """This machine reaches Services through the switch, so that no node's end cuts it off."""
+        """Route this machine to Services through the switch, so that the loss of a node does not cut it off."""
         name = self.nodes[0].name  # it must be that of a node, nothing else depends on it
         self._in_switch("kube-proxy", [*node.proxy(self.plane, self.network, name), "--masquerade-all"])
 
@@ -144,7 +144,7 @@ _COREFILE = """\
 
 
 def remove(folder: Path) -> None:
-    """End the cluster of a folder, whoever made it and however it ended, and remove all that it made."""
+    """Stop the cluster of a folder, whichever process started it and however it ended, and remove everything it created."""
     processes = Processes(folder)
     processes.end_all()
     groups = [f"{folder.name}-{path.name}" for path in folder.glob("node-*") if path.is_dir()]

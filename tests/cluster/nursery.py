@@ -1,6 +1,6 @@
-"""Starts Fairway's processes in a moment: one process has loaded everything and forks; the child goes on as the program would.
+"""Starts Fairway's processes quickly: one process has imported everything and forks; the child continues as the program would.
 
-A test that kills and starts them dozens of times would wait for nothing but imports otherwise.
+A test that kills and starts them dozens of times would otherwise spend its time on imports.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ PROGRAMS = {
     "scheduler": "fairway.engines.kubernetes.scheduler.__main__",
     "agent": "fairway.engines.kubernetes.agent.__main__",
 }
-"""By process: the module whose `main` it is."""
+"""The module whose `main` each process runs, by process."""
 
 
 class Forked:
-    """One process, with what `subprocess.Popen` offers of it."""
+    """One forked process, with the interface of `subprocess.Popen` as far as tests need it."""
 
     def __init__(self, nursery: Nursery, pid: int) -> None:
         self.pid = pid
@@ -32,13 +32,13 @@ class Forked:
         self._nursery = nursery
 
     def poll(self) -> int | None:
-        """With what it ended; None while it runs."""
+        """Return its exit code; None while it runs."""
         if self.returncode is None:
             self.returncode = self._nursery.ask(poll=self.pid)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end."""
+        """Wait until it ends."""
         end = time.monotonic() + (timeout or 3600.0)
         while (code := self.poll()) is None:
             if time.monotonic() > end:
@@ -47,16 +47,16 @@ class Forked:
         return code
 
     def send(self, number: int) -> None:
-        """Send a signal, while it runs."""
+        """Send a signal, if it runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it without warning."""
+        """Kill it with SIGKILL."""
         self.send(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Terminate it with SIGTERM."""
         self.send(signal.SIGTERM)
 
 
@@ -74,11 +74,11 @@ class Nursery:
         )
 
     def start(self, program: str, environment: dict[str, str], log: Path) -> Forked:
-        """Start one; what it prints goes to the end of `log`."""
+        """Start a process; its output is appended to `log`."""
         return Forked(self, self.ask(start=program, environment=environment, log=str(log)))
 
     def ask(self, **order: Any) -> Any:
-        """Give an order, and take the answer."""
+        """Send an order and return the response."""
         with self._lock:
             assert self._process.stdin is not None
             assert self._process.stdout is not None
@@ -87,7 +87,7 @@ class Nursery:
             return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
-        """End whatever runs."""
+        """End all processes that run."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -121,7 +121,7 @@ def _serve() -> None:
 
 
 def _become(main: Any, order: dict[str, Any]) -> None:
-    """Go on as the program; never returns."""
+    """Become the program; never returns."""
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -139,7 +139,7 @@ def _become(main: Any, order: dict[str, Any]) -> None:
 
 
 def _set_clock(wrong_by: float) -> None:
-    """Let this process have another time of day than the machine, by so many seconds."""
+    """Shift this process's wall clock by so many seconds."""
     right = time.time
     if wrong_by:
         time.time = lambda: right() + wrong_by

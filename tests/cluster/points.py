@@ -1,7 +1,7 @@
-"""Where operator, scheduler and agent die in the tests: every write that they make, in the order in which a story comes to it.
+"""The points at which operator, scheduler and agent crash in the tests: all their writes, in the order of a story.
 
-`tests/architecture/test_api_crash_points.py` finds the writes in the sources and compares: one that is in no story and has no
-reason here fails there, and so does one that nobody makes any more.
+`tests/architecture/test_api_crash_points.py` finds the writes in the sources and compares: it fails for a write that is in no
+story and has no reason here, and for a listed write that the sources no longer contain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OPERATOR_OF_JOBS = (
     "api.patch/pods",
     "api.delete/pods",
 )
-"""The Service of a run goes with its object: where that was quicker, none is left to delete."""
+"""The Service of a run is deleted with its object: if that was quicker, there is none left to delete."""
 SCHEDULER_OF_JOBS = (
     "api.create/leases",
     "api.bind/pods/binding",
@@ -31,7 +31,7 @@ SCHEDULER_OF_JOBS = (
     "api.evict/pods/eviction",
 )
 AT_ITS_END = "api.apply/configmaps"
-"""What the scheduler writes when it is asked to end."""
+"""What the scheduler writes on a graceful shutdown."""
 
 OPERATOR_OF_SERVICES = (
     "api.apply/apiservices",
@@ -56,7 +56,7 @@ OPERATOR_OF_SERVICES = (
     "api.delete/deployments",
     "api.delete/services",
 )
-"""Of services, of the verbs that come by the API server, and of queues. Some are in the other story too, from other places."""
+"""Writes for services, for requests through the record's API, and for queues. Some are in both stories, from different code."""
 SCHEDULER_OF_SERVICES = (
     "api.apply/jobqueues/status",
     "api.patch/persistentvolumes",
@@ -74,18 +74,18 @@ STORIES = {
     "scheduler": {*SCHEDULER_OF_JOBS, AT_ITS_END, *SCHEDULER_OF_SERVICES},
     "agent": {*AGENT},
 }
-"""By process: everything at which it dies in some story."""
+"""By process: all points at which it crashes in some story."""
 NOWHERE = {
     ("agent", "api.create/tokenreviews"): "a question: the API server answers it and keeps nothing",
     ("operator", "api.create/tokenreviews"): "a question: the API server answers it and keeps nothing",
     ("operator", "api.create/subjectaccessreviews"): "a question: the API server answers it and keeps nothing",
     ("operator", "api.apply/podgroups"): "for neighbours that place in our stead; applied again before each gang is made",
 }
-"""Writes at which nobody dies, and why."""
+"""Writes without a crash test, and why."""
 
 
 def places(points: tuple[str, ...]) -> list[str]:
-    """Before and after each."""
+    """Return the moments before and after each point."""
     return [f"{point}:{moment}" for point in points for moment in ("before", "after")]
 
 
@@ -94,6 +94,6 @@ _VERBS |= {"bind": "create", "evict": "create"}
 
 
 def as_seen(points: Iterable[str]) -> set[tuple[str, str]]:
-    """As the API server names writes: the verb, and to what."""
+    """Return the writes as the API server logs them: (verb, resource)."""
     found = [point.removeprefix("api.").partition("/") for point in points]
     return {(_VERBS[verb], what) for verb, _, what in found}

@@ -1,4 +1,4 @@
-"""Processes of a cluster: each has a log, is known by its id on disk, and is ended by that id alone."""
+"""Processes of a cluster: each has a log and a record of its id on disk, and is ended by that id alone."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PATIENCE = 60.0
 
 
 class StartError(Exception):
-    """A part of the cluster did not come up; the message ends with its log."""
+    """A component of the cluster did not start; the message ends with its log."""
 
 
 def wait_for(what: str, is_so: Callable[[], object], patience: float = PATIENCE, because: Callable[[], str] = str) -> None:
-    """Return as soon as it is so.
+    """Return as soon as the condition holds.
 
     Raises:
-        StartError: it was not, for too long.
+        StartError: it did not hold in time.
     """
     end = time.monotonic() + patience
     while not is_so():
@@ -40,9 +40,9 @@ class Processes:
         self._ours: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, arguments: Sequence[str | Path], environment: dict[str, str] | None = None) -> int:
-        """Start a program in a session of its own; its output goes to `NAME.log`. Returns its id.
+        """Start a program in a new session; its output goes to `NAME.log`. Returns its id.
 
-        Unless the cluster is to outlive its maker, the kernel kills the process together with this one.
+        Unless the cluster is to outlive its parent, the kernel kills the process together with this one.
         """
         command = [str(argument) for argument in arguments]
         if not self._outlive:
@@ -61,19 +61,19 @@ class Processes:
         return made.pid
 
     def log(self, name: str) -> Path:
-        """Where a process writes."""
+        """Return the log file of a process."""
         return self.folder / f"{name}.log"
 
     def pid(self, name: str) -> int:
-        """The id of a process that was started."""
+        """Return the id of a process that was started."""
         return self._read()[name][0]
 
     def names(self) -> list[str]:
-        """What was started and not ended, the newest first."""
+        """Return the names of the processes that were started and not ended, the newest first."""
         return list(reversed(self._read()))
 
     def alive(self, name: str) -> bool:
-        """Whether it still runs."""
+        """Whether the process still runs."""
         known = self._read().get(name)
         if known is None:
             return False
@@ -81,7 +81,7 @@ class Processes:
         return (made is None or made.poll() is None) and birth(known[0]) == known[1]
 
     def wait_for(self, name: str, what: str, is_so: Callable[[], object], patience: float = PATIENCE) -> None:
-        """Return as soon as it is so.
+        """Return as soon as the condition holds.
 
         Raises:
             StartError: the process ended, or it took too long.
@@ -95,9 +95,9 @@ class Processes:
         wait_for(what, so_or_dead, patience, lambda: self._tail(name))
 
     def end(self, name: str, number: int = signal.SIGKILL) -> None:
-        """End one process by its id, and wait until it is gone.
+        """End one process by its id, and wait until it has ended.
 
-        SIGKILL is the rule: an API server takes up to a minute to stop when it is asked, and nothing here is worth keeping.
+        It sends SIGKILL: an API server takes up to a minute to stop gracefully, and no state here is worth keeping.
         """
         if self.alive(name):
             pid = self.pid(name)
@@ -110,7 +110,7 @@ class Processes:
         self._write(register)
 
     def end_all(self) -> None:
-        """End everything, the newest first."""
+        """End all processes, the newest first."""
         for name in self.names():
             self.end(name)
 
@@ -131,7 +131,7 @@ class Processes:
 
 
 def command_line(process: Path) -> bytes:
-    """The command line of a process (`/proc/PID`); empty when it has ended, also while it is read."""
+    """Return the command line of a process (`/proc/PID`); empty when it has ended, also while it is read."""
     try:
         return (process / "cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -139,7 +139,7 @@ def command_line(process: Path) -> bytes:
 
 
 def birth(pid: int) -> int:
-    """When a process began, in ticks since boot: a number used again is another process. 0 when none runs."""
+    """Return the start time of a process in ticks since boot, which tells a reused id apart. 0 when no such process runs."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (FileNotFoundError, ProcessLookupError):

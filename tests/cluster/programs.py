@@ -1,6 +1,6 @@
-"""The programs of the cluster: from `KUBEBUILDER_ASSETS` where they are there, else built from Go modules once and kept.
+"""The programs of the cluster: from `KUBEBUILDER_ASSETS` if set, else built from Go modules once and kept.
 
-They lie in `~/.cache/fairway-cluster` (or `FAIRWAY_CLUSTER_CACHE`), in a folder named for what `go.mod` pins.
+They lie in `~/.cache/fairway-cluster` (or `FAIRWAY_CLUSTER_CACHE`), in a folder named after the versions that `go.mod` pins.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _KUBERNETES = "k8s.io/kubernetes/cmd/"
 
 @dataclass(frozen=True)
 class Group:
-    """Programs that are built in one step: what needs only the first does not wait for the others."""
+    """Programs that are built in one step: tests that need only the first group do not wait for the others."""
 
     name: str
     module: str
     packages: dict[str, str]
     """Program -> Go package."""
     asked: bool = False
-    """Whether it is built only where it is named: it takes longer than the few tests that use it are worth elsewhere."""
+    """Whether it is built only on explicit request: building takes longer than the few tests that use it justify."""
     without: tuple[tuple[str, str, str], ...] = ()
-    """(Go module, file, ours instead): parts of others that take most of the build and that nobody here uses."""
+    """(Go module, file, replacement): parts of other modules that take most of the build time and that are not needed here."""
 
 
 GROUPS = (
@@ -66,28 +66,28 @@ GROUPS = (
 
 
 class ProgramsMissingError(Exception):
-    """A program is not there; the message says what to do."""
+    """A program is missing; the message says what to do."""
 
 
 def kubernetes_version() -> str:
-    """The version that is built, as in `1.36.4`."""
+    """The Kubernetes version that is built, as in `1.36.4`."""
     found = re.search(r"k8s\.io/kubernetes v(\S+)", (MODULES / "kubernetes" / "go.mod").read_text())
     assert found
     return found[1]
 
 
 def cache() -> Path:
-    """The folder with everything that is kept between runs."""
+    """Return the folder with everything that is kept between runs."""
     given = os.environ.get("FAIRWAY_CLUSTER_CACHE")
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(given) if given else base / "fairway-cluster"
 
 
 def find(name: str) -> Path:
-    """The program, when it is there; nothing is built.
+    """Return the path of a program, if it exists; nothing is built.
 
     Raises:
-        ProgramsMissingError: it is not.
+        ProgramsMissingError: it does not exist.
     """
     group = _group(name)
     for folder in _places(group):
@@ -101,10 +101,10 @@ def find(name: str) -> Path:
 
 
 def build(*names: str) -> None:
-    """Have these groups (when none is named all but those that want to be), building what is missing; takes minutes once.
+    """Build what is missing of these groups (by default all but those built on request only); takes minutes once.
 
     Raises:
-        ProgramsMissingError: there is no Go, or it failed.
+        ProgramsMissingError: Go is not installed, or the build failed.
     """
     for group in GROUPS:
         if group.name in names or not (names or group.asked):
@@ -116,7 +116,7 @@ def _group(program: str) -> Group:
 
 
 def _folder(group: Group) -> Path:
-    """Named for what it is built from, so that another version never meets the old programs."""
+    """Return the folder, named after the versions that are built, so that another version never uses the old programs."""
     sources = [path for path in sorted((MODULES / group.module).rglob("*")) if path.is_file()]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
     return cache() / f"{group.module}-{kubernetes_version()}-{digest}"
@@ -155,7 +155,7 @@ def _there(name: str) -> bool:
 
 
 def _built_name(package: str) -> str:
-    """What `go build` calls the program of a package: its last part that is no version."""
+    """Return the name that `go build` gives the program of a package: the last path component that is no version."""
     return next(part for part in reversed(package.split("/")) if not re.fullmatch(r"v\d+", part))
 
 
@@ -178,7 +178,7 @@ def _compile(go: str, group: Group, names: list[str], out: Path) -> None:
 
 
 def _leave_out(go: str, group: Group, work: Path) -> list[str]:
-    """The flag by which some modules are built from a copy without what nobody needs: Go replaces no file of its own cache."""
+    """Return the flag that builds some modules from a reduced copy: Go's own module cache cannot be changed."""
     here = MODULES / group.module
     pinned = (here / "go.mod").read_text()
     for number, (module, file, ours) in enumerate(group.without):

@@ -1,4 +1,4 @@
-"""Fairway's record as an API of a control plane whose operator runs as a process of this machine, and its command line."""
+"""Fairway's record as an API of a control plane, served by a local operator process; and a user's command line."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.record.fairw
 
 
 def lead_to_operator(installed: Installed) -> dict[str, str]:
-    """Lead the API server to where the operator will listen: a Service may also be a name outside the cluster.
+    """Route the API server to the address where the operator will listen: a Service may also be a name outside the cluster.
 
-    Returns what the operator must be told.
+    Returns the environment variables that the operator needs for it.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -41,20 +41,20 @@ def lead_to_operator(installed: Installed) -> dict[str, str]:
 
 
 def start_operator(installed: Installed, **more: str) -> None:
-    """Start the operator where the API server finds it."""
+    """Start the operator at the address that the API server uses."""
     plane = installed.plane
     installed.start("operator", **lead_to_operator(installed), **more)
     wait_for("the record to be available", lambda: available(plane), 60.0, installed.last_words)
 
 
 def available(plane: ControlPlane) -> bool:
-    """Whether the API server says that it is."""
+    """Whether the API server reports the record's API as available."""
     conditions = plane.get(API_SERVICE)[1].get("status", {}).get("conditions", [])
     return any(one["type"] == "Available" and one["status"] == "True" for one in conditions)
 
 
 class Person:
-    """Somebody with a kubeconfig, a home and a command line."""
+    """A user with a kubeconfig, a home folder and a command line."""
 
     def __init__(self, plane: ControlPlane, folder: Path, user: str, namespace: str, groups: Sequence[str] = ()) -> None:
         self.home = folder / f"home-{user}"
@@ -72,7 +72,7 @@ class Person:
         }
 
     def run(self, *words: str, given: str = "", code: int | None = 0, timeout: float = 100.0) -> subprocess.CompletedProcess[str]:
-        """`fairway WORDS`; `code` is the exit code that is expected, None for any."""
+        """Run `fairway WORDS`; `code` is the expected exit code, None for any."""
         ended = subprocess.run(
             [sys.executable, "-m", "fairway.cli.main", *words],
             env=self.env, cwd=self.work, input=given, capture_output=True, text=True, timeout=timeout, check=False,
@@ -82,7 +82,7 @@ class Person:
 
     @contextmanager
     def start(self, *words: str) -> Iterator[subprocess.Popen[str]]:
-        """The same, going on; it is ended where the test ends before it, or a failure would wait for it."""
+        """Start `fairway WORDS` in the background; it is killed at the end, so that a failing test does not wait for it."""
         command = [sys.executable, "-m", "fairway.cli.main", *words]
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen(command, env=self.env, cwd=self.work, text=True, **streams) as process:  # type: ignore[call-overload]
@@ -93,5 +93,5 @@ class Person:
                     process.kill()
 
     def json(self, *words: str) -> Any:
-        """What it prints, as data."""
+        """Run `fairway WORDS` and return its output as data."""
         return json.loads(self.run(*words, "-o", "json").stdout)

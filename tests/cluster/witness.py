@@ -1,4 +1,4 @@
-"""Sees every state of every pod of a namespace, and remembers what must never be."""
+"""Observes every state of every pod of a namespace, and records violations of what must never happen."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Witness:
 
     def __init__(self, plane: ControlPlane, namespace: str, cores: float) -> None:
         self.wrong: list[str] = []
-        """What must never be, in words."""
+        """The violations, as text."""
         self.made: dict[str, set[str]] = defaultdict(set)
-        """By name of a pod: the uids that there were."""
+        """The uids that pods of this name had."""
         self._cores = cores
         self._pods: dict[str, dict[str, Any]] = {}
         self._path = f"/api/v1/namespaces/{namespace}/pods?watch=1"

@@ -1,4 +1,4 @@
-"""Envoy keeps the promises too, but for requests that wait while there is no replica."""
+"""Envoy keeps the port's contract too, except for holding requests while there is no replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The router that tests use instead keeps the promises too."""
+"""The fake router that tests use keeps the port's contract too."""
 
 from __future__ import annotations
 

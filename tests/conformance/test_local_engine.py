@@ -1,4 +1,4 @@
-"""The local engine keeps what the port promises, with real processes."""
+"""The local engine keeps the port's contract, with real processes."""
 
 from __future__ import annotations
 

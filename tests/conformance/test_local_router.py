@@ -1,4 +1,4 @@
-"""The router of this machine keeps the promises: real processes, real sockets."""
+"""The local router keeps the port's contract, with real processes and sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store that tests use instead keeps it too."""
+"""The in-memory store that tests use keeps the port's contract too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry keeps the promises of `ModelStore`, with its content in a folder and in an object store."""
+"""The registry keeps the contract of `ModelStore`, with its content in a folder and in an object store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated engine keeps what the port promises, on a virtual clock."""
+"""The simulated engine keeps the port's contract, on a virtual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQLite store keeps what the port promises."""
+"""The SQLite store keeps the port's contract."""
 
 from __future__ import annotations
 

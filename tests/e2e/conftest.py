@@ -1,4 +1,4 @@
-"""A newcomer's machine: a home of one's own, a folder with code, and `fairway` as it is typed."""
+"""A new user's machine: a separate home, a folder with code, and `fairway` as it is typed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAIRWAY = str(Path(sys.executable).with_name("fairway"))
 
 @dataclass
 class Desk:
-    """Where commands are typed."""
+    """A folder and an environment in which commands are run."""
 
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Desk:
 
 @contextmanager
 def at_a_desk(folder: Path) -> Iterator[Desk]:
-    """A desk with a home of its own; at the end nothing runs any more."""
+    """Yield a desk with a separate home; at the end no process of it runs any more."""
     (folder / "code").mkdir()
     with tempfile.TemporaryDirectory(prefix="fw") as runtime:
         environment = {

@@ -1,4 +1,4 @@
-"""Too much output: the newest part stays, and what is missing is said."""
+"""Too much output: the newest part is kept, and the output states what is missing."""
 
 from __future__ import annotations
 

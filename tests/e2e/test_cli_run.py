@@ -1,4 +1,4 @@
-"""`fairway run` on real processes: what is printed, what is returned, and what survives."""
+"""`fairway run` on real processes: what it prints, what it returns, and what survives it."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_an_interrupt_reaches_every_task_of_a_run(desk) -> None:
         stderr=subprocess.PIPE,
     )
     assert running.stdout is not None
-    # A Python that has not begun the program yet dies of SIGINT without a word, as without Fairway.
+    # A Python that has not started the program yet dies of SIGINT without a message, as without Fairway.
     begun: set[bytes] = set()
     while len(begun) < 2:
         begun.add(running.stdout.readline().split(b" ")[0])

@@ -1,4 +1,4 @@
-"""A run that hangs, one whose loss is NaN, and one that crashes in C: what is shown of each."""
+"""A run that hangs, one whose loss is NaN, and one that crashes in C: what the commands show of each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for step in range(1, 10**6):
 
 
 def wait_for(desk, name: str, reason: str) -> dict[str, str]:
-    """What `why` says, once it gives this reason."""
+    """Return the output of `why`, once it gives this reason."""
     deadline = time.monotonic() + 60
     while True:
         told = json.loads(desk.type("why", name, "-o", "json").stdout)

@@ -1,4 +1,4 @@
-"""What is piped into `fairway run` is read as the bare program would read it."""
+"""Input that is piped into `fairway run` is read as the program would read it without Fairway."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_program_reads_a_file_from_where_its_caller_is(desk) -> None:
         lines.seek(4)
         first = start(desk, "run", "--", "sh", "-c", "read a; echo got $a", stdin=lines.fileno())
         assert first.communicate(timeout=60)[0] == b"got two\n"
-        # A shell gives back what it read ahead from a file; the next command goes on there.
+        # A shell seeks back over what it read ahead from a file; the next command continues there.
         second = start(desk, "run", "--", "cat", stdin=lines.fileno())
         assert second.communicate(timeout=60)[0] == b"three\n"
 
@@ -43,7 +43,7 @@ def test_only_the_first_of_several_workers_reads(desk) -> None:
 
 
 def test_a_writer_whose_reader_leaves_is_told_and_the_run_ends(desk) -> None:
-    # `yes` writes for ever; only the end of its last reader ends it.
+    # `yes` writes endlessly; it ends only when its last reader closes the pipe.
     yes = subprocess.Popen(["yes"], stdout=subprocess.PIPE)
     assert yes.stdout is not None
     run = start(desk, "run", "--", "head", "-n", "2", stdin=yes.stdout.fileno())

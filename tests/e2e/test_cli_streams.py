@@ -1,4 +1,4 @@
-"""What `fairway run` leaves as it would be without it: the two streams, the exit code, whole lines."""
+"""What `fairway run` leaves unchanged: the two streams, the exit code, whole lines."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ PATIENCE = 60.0
 
 
 class Person:
-    """Sits at a terminal of 30 rows and 100 columns, types, and reads."""
+    """A terminal of 30 rows and 100 columns: types, and reads the output."""
 
     def __init__(self, desk, *words: str) -> None:
         self.pid, self.terminal = pty.fork()
@@ -32,7 +32,7 @@ class Person:
         self.read_until = 0
 
     def expect(self, pattern: bytes) -> bytes:
-        """Read until this comes, after what was expected before."""
+        """Read until this pattern appears after the previous match."""
         deadline = time.monotonic() + PATIENCE
         while not (found := re.search(pattern, self.seen[self.read_until :])):
             assert time.monotonic() < deadline, self.seen.decode(errors="replace")
@@ -41,7 +41,7 @@ class Person:
         return found.group()
 
     def read(self) -> bool:
-        """Whether there may be more."""
+        """Read once; return whether more output may follow."""
         if select.select([self.terminal], [], [], 0.1)[0]:
             try:
                 data = os.read(self.terminal, 65536)
@@ -55,7 +55,7 @@ class Person:
         os.write(self.terminal, text)
 
     def leave(self) -> int:
-        """Wait for the end; the exit code."""
+        """Wait for the end; return the exit code."""
         while self.read():
             pass
         os.close(self.terminal)
@@ -84,7 +84,7 @@ def test_a_shell_gets_the_whole_terminal(desk) -> None:
     person.type(b"stty size; echo $((6*7))\n")
     person.expect(rb"30 100")
     person.expect(rb"42")
-    # What is typed stands there before the program runs: an interrupt in between would be the shell's own.
+    # The echoed command must not match what is expected: an interrupt before the program runs would hit the shell itself.
     person.type(b"sh -c 'echo as${nothing}leep; exec sleep 100'\n")
     person.expect(rb"asleep")
     person.type(b"\x03")

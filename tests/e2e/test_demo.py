@@ -1,4 +1,4 @@
-"""`make demo` does what the README says: it trains, registers, serves and asks, and leaves a model that can be used."""
+"""`make demo` does what the README says: it trains, registers, serves and sends requests, and leaves a usable model."""
 
 from __future__ import annotations
 

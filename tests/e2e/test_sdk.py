@@ -1,4 +1,4 @@
-"""The Python face on real processes: functions as jobs."""
+"""The Python SDK on real processes: functions as jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tutorial, as a reader would follow it: its files, then its commands one after the other."""
+"""The tutorial as a reader follows it: its files, then its commands one after the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def blocks(language: str) -> list[str]:
 
 
 def wait_for_step(step: int, folder: Path, environment: dict[str, str]) -> None:
-    """What a person does who reads `fairway get` before typing `stop`."""
+    """Wait until the job has reached this step, as a user does who checks `fairway get` before typing `stop`."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         got = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the tests of the examples share: a home of their own, and the interpreters of the frameworks."""
+"""Shared fixtures of the tests of the examples: a separate home, and the interpreters of the frameworks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # makes `gang.py` importable for
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """An empty home; its daemon and whatever still runs are ended afterwards."""
+    """An empty home; its daemon and all its running processes are ended afterwards."""
     from gang import end_home
 
     path = tmp_path / "home"
@@ -25,9 +25,9 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def python(request: pytest.FixtureRequest) -> str:
-    """The interpreter with the framework that the test is marked with; its environment is made when it is not there.
+    """The interpreter with the framework that the test is marked with; its environment is created if missing.
 
-    Where nothing can be installed the test is skipped, but never in CI.
+    Where no packages can be installed the test is skipped, but never in CI.
     """
     from gang import ROOT
 

@@ -35,12 +35,12 @@ class Run:
     """The folder that the tasks shared."""
 
     def note(self, name: str) -> Note:
-        """What one process wrote down."""
+        """Return what one process recorded."""
         note: Note = json.loads((self.shared / f"{name}.json").read_text())
         return note
 
     def ranks(self) -> list[Note]:
-        """What every rank wrote down."""
+        """Return what every rank recorded."""
         return [self.note(path.stem) for path in sorted(self.shared.glob("rank-*.json"))]
 
 
@@ -53,7 +53,7 @@ def run_example(home: Path, name: str, *flags: str, timeout: float = 100) -> Run
 
 
 def run_alone(shared: Path, name: str, python: str, **variables: str) -> Run:
-    """Run an example's program as one process of its own, without Fairway: what it must not take for a gang."""
+    """Run an example's program as a single process, without Fairway: it must not take itself for part of a gang."""
     env = {**environment(shared), "FAIRWAY_SHARED_DIR": str(shared), "PYTHONPATH": str(ROOT / "src"), **variables}
     ended = subprocess.run(
         [python, "train.py"],
@@ -69,7 +69,7 @@ def run_alone(shared: Path, name: str, python: str, **variables: str) -> Run:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Return when the condition holds; fail when it does not in time."""
+    """Return when the condition holds; fail on timeout."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -77,7 +77,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def call(home: Path, *words: str, timeout: float = 60) -> tuple[int, str]:
-    """Run the command line; its exit code and all that it printed."""
+    """Run the command line; return its exit code and output."""
     ended = subprocess.run(
         [FAIRWAY, *words],
         env=environment(home),
@@ -91,21 +91,21 @@ def call(home: Path, *words: str, timeout: float = 60) -> tuple[int, str]:
 
 
 def end_home(home: Path) -> None:
-    """Leave nothing behind: no task, no daemon."""
+    """End all tasks and the daemon."""
     for folder in (home / "jobs" / "default").glob("*"):
         call(home, "stop", folder.name, "--now")
     call(home, "daemon", "stop")
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The caller's environment with another home, and no peers from a run that this one may be part of."""
+    """Return the caller's environment with another home, and without the peers of a run that this process may be part of."""
     foreign = ("FAIRWAY_", "TF_CONFIG", "JAX_", "DMLC_", "OMPI_", "PMIX_")
     own = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {**own, "FAIRWAY_HOME": str(home), "NO_COLOR": "1"}
 
 
 def check_gang(notes: Iterable[Note], world: int, samples: Iterable[int], *, synchronous: bool = True) -> None:
-    """Fails unless `world` ranks saw each other, shared the samples out and, when synchronous, agree on the weights."""
+    """Fail unless `world` ranks met, shared the samples and, when synchronous, agree on the weights."""
     notes = list(notes)
     assert {note["world_size"] for note in notes} == {world}, "a rank saw another number of peers"
     assert sorted(note["rank"] for note in notes) == list(range(world)), "a rank is missing or there twice"

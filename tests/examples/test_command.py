@@ -18,7 +18,7 @@ def test_workers_talk_over_the_addresses_they_were_given(home: Path) -> None:
     assert run.code == 0, run.output
     notes = run.ranks()
     check_gang(notes, 3, [number for number in range(max(note["samples"][-1] for note in notes) + 1) if number % 10])
-    assert all(note["bits"] < note["bits_alone"] for note in notes)  # they know more together than any of them alone
+    assert all(note["bits"] < note["bits_alone"] for note in notes)  # together they have more than any of them alone
 
 
 def test_processes_of_their_own_are_no_gang(tmp_path: Path) -> None:

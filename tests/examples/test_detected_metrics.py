@@ -1,4 +1,4 @@
-"""Metrics of real frameworks, detected in what they print and write, without any change to the program."""
+"""Metrics of real frameworks, detected in their output and files, without any change to the program."""
 
 from __future__ import annotations
 

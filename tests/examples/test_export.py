@@ -1,4 +1,4 @@
-"""`fairway.export` with real frameworks: what it writes answers as the live model did, to a server that has none of them."""
+"""`fairway.export` with real frameworks: the exported model predicts as the live one did, on a server without the framework."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ fairway.export(Net(), torch.randn(2, 4), name="unchecked")
 exporter.torch_exporter.installed = lambda *modules: False
 fairway.export(Net(), torch.randn(2, 4), name="program")
 """
-"""Models that are less simple, and environments that have less: all in one process, since its imports take longest."""
+"""Less simple models, and environments with fewer packages: all in one process, since imports take most of the time."""
 
 
 @pytest.mark.framework("torch")

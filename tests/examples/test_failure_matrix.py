@@ -20,12 +20,12 @@ from gang import FAIRWAY, ROOT, call, environment, wait_until
 
 PROGRAM = Path(__file__).with_name("programs") / "failing.py"
 SAMPLED = 6
-"""Cases that each run of the tests takes; `make soak` takes all."""
+"""The cases in every test run; `make soak` runs all."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One way to fail, and what `why` must say of it."""
+    """One way to fail, and the expected output of `why`."""
 
     way: str
     cause: str
@@ -33,11 +33,11 @@ class Failure:
     fix: str
     """A pattern that the advice must match."""
     role: dict[str, Any] = field(default_factory=dict)
-    """What the role has beside its command."""
+    """Fields of the role besides its command."""
     flags: str = ""
-    """What the command has at its end."""
+    """Arguments that are appended to the command."""
     running: bool = False
-    """Whether the run goes on, and `why` is asked of it while it runs."""
+    """Whether the run continues, so that `why` is called while it runs."""
 
 
 FAILURES = (
@@ -71,7 +71,7 @@ def taken_port() -> Iterator[int]:
 
 
 def interpreter(name: str) -> str:
-    """The interpreter of a framework's environment; the test is skipped where it cannot be made, but never in CI."""
+    """Return the interpreter of a framework's environment; the test is skipped where it cannot be created, but never in CI."""
     made = subprocess.run([ROOT / "scripts" / "framework-venv", name], stdout=subprocess.PIPE, text=True, check=False)
     if made.returncode and not os.environ.get("CI"):
         pytest.skip(f"the environment of {name} cannot be installed here")
@@ -80,7 +80,7 @@ def interpreter(name: str) -> str:
 
 
 def named(cases: list[tuple[Failure, str]]) -> list[Any]:
-    """Parameters with readable ids."""
+    """Return parameters with readable ids."""
     return [pytest.param(failure, launcher, id=f"{failure.way}-{launcher}") for failure, launcher in cases]
 
 
@@ -100,7 +100,7 @@ def test_why_names_cause_and_fix_of_the_others(
 
 
 def check(home: Path, folder: Path, port: int, failure: Failure, launcher: str) -> None:
-    """Let the program fail, read the answer, remove the fault, paste the advice, and see it succeed."""
+    """Let the program fail, read the explanation, remove the fault, paste the advice, and see it succeed."""
     code, mended = folder / "code", folder / "mended"
     code.mkdir()
     shutil.copy(PROGRAM, code)
@@ -119,7 +119,7 @@ def check(home: Path, folder: Path, port: int, failure: Failure, launcher: str) 
 
 
 def described(failure: Failure, launcher: str, port: int, mended: Path) -> dict[str, Any]:
-    """The job's document."""
+    """Return the job's document."""
     framework, command, replicas = LAUNCHERS[launcher]
     return {
         "kind": "TrainingJob",
@@ -136,7 +136,7 @@ def described(failure: Failure, launcher: str, port: int, mended: Path) -> dict[
 
 
 def fails(home: Path, code: Path, failure: Failure) -> dict[str, Any]:
-    """Submit the job, and return what `why` says of its failure."""
+    """Submit the job, and return the output of `why` for its failure."""
     ended = in_folder(home, code, "submit", "job.yaml")
     assert ended.returncode == 0, ended.stderr
     if failure.running:
@@ -147,14 +147,14 @@ def fails(home: Path, code: Path, failure: Failure) -> dict[str, Any]:
 
 
 def why(home: Path) -> dict[str, Any]:
-    """The answer of `fairway why`, as JSON."""
+    """Return the JSON output of `fairway why`."""
     _, output = call(home, "why", "failing", "-o", "json")
     answer: dict[str, Any] = json.loads(output)
     return answer
 
 
 def paste(home: Path, code: Path, advice: str) -> None:
-    """Type the commands of the advice; the last of them must lead to a run that succeeds, or to the end of one that hangs."""
+    """Run the commands of the advice; the last of them must lead to a run that succeeds, or to the end of one that hangs."""
     commands = [shlex.split(found) for found in re.findall(r"\bfairway ((?:submit|run|resume|stop)\b[^;,()`\n]*)", advice)]
     assert commands, f"nothing to paste in: {advice}"
     ended = in_folder(home, code, *commands[-1])
@@ -165,6 +165,6 @@ def paste(home: Path, code: Path, advice: str) -> None:
 
 
 def in_folder(home: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command line, called in a folder. The first call starts the daemon, which soon shows a run as stalled."""
+    """Run the command line in a folder. The first call starts the daemon, with a short stall timeout."""
     env = {**environment(home), "FAIRWAY_STALL_AFTER": "3s"}
     return subprocess.run([FAIRWAY, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)

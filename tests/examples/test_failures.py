@@ -1,4 +1,4 @@
-"""Failing ranks under real launchers: whose error is told, and what becomes of a stop."""
+"""Failing ranks under real launchers: which error is reported, and what a stop does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of every format, served without conversion: what a replica answers is what the framework itself answers."""
+"""Models of every format, served without conversion: a replica predicts what the framework itself predicts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Case:
     format: str
     arguments: tuple[str, ...] = ()
     together: bool | None = True
-    """Whether its rows are batched; None: it is not asked for tensors."""
+    """Whether its rows are batched; None: requests have no tensors."""
     unsure: bool = False
     """Whether the proof may end without a verdict: all rows have one label, all trial inputs are refused, or time is up."""
 
@@ -87,7 +87,7 @@ CASES = [
     Case("python-class", "onnx", "python", ("--runtime", "python")),
 ]
 SAMPLE = 8
-"""So many are served in every run of the tests; all of them in `make soak`."""
+"""The number of models in every test run; `make soak` serves all of them."""
 _SEED = os.environ.get("FAIRWAY_SEED", "16")
 SAMPLED = sorted(random.Random(_SEED).sample([case.name for case in CASES], SAMPLE))
 _table: list[str] = []
@@ -97,7 +97,7 @@ Made = Callable[[Case], tuple[Path, str]]
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Where the model of a case lies, and the interpreter that made it. Each environment makes all of its models once."""
+    """Return the folder of a case's model, and the interpreter that built it. Each environment builds all of its models once."""
     folders: dict[str, tuple[Path, str]] = {}
     lock = threading.Lock()
 
@@ -121,7 +121,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="session", autouse=True)
 def table() -> Iterator[None]:
-    """Print what was compared."""
+    """Print how many responses were compared."""
     yield
     if _table:
         sys.stderr.write(
@@ -155,14 +155,14 @@ def check(case: Case, made: Made, asks: int) -> None:
 
 
 def same_signature(registered: Any, model: dict[str, Any]) -> None:
-    """What the registry shows is what the loaded model says, as far as the file tells."""
+    """Assert that the registry shows the signature of the loaded model, as far as the file declares it."""
     for side in ("inputs", "outputs"):
         told = [(spec.name, spec.datatype, list(spec.shape)) for spec in getattr(registered, side)]
         assert not told or told == [(each["name"], each["datatype"], each["shape"]) for each in model[side]]
 
 
 def generated(case: Case, served: ReplicaProcess, kept: Kept) -> None:
-    """Text, greedily."""
+    """Assert that text, generated greedily, is that of the framework."""
     prompts = [each.decode() for each in kept.inputs["prompt"]]
     wanted = [each.decode() for each in kept.together["text"]]
     for clients in (1, 64):

@@ -1,4 +1,4 @@
-"""The script that makes the frameworks' environments: once, again only when the requirements changed, and never half."""
+"""The script that creates the frameworks' environments: once, again only after the requirements changed, and never half."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gang import ROOT
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with this script and one framework that needs nothing."""
+    """A project with this script and one framework without dependencies."""
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / "framework-venv", tmp_path / "scripts")
     (tmp_path / "tests" / "requirements").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A language model behind a service: llama.cpp's own server, as the package index has it, and OpenAI's own client."""
+"""A language model behind a service: llama.cpp's own server from the package index, and OpenAI's own client."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import pytest
 from gang import EXAMPLES, call, wait_until
 
 LAST = 500
-"""The example's model counts to this, and begins again."""
+"""The example's model counts to this number, and starts again."""
 LONG = 6000
-"""So many words take it seconds."""
+"""A number of words that takes it seconds."""
 
 
 def counted(words: int) -> str:
-    """What the model says."""
+    """Return the text that the model generates."""
     return "".join(f" {place % LAST + 1}" for place in range(words))
 
 
 def applied(home: Path, python: str, folder: Path) -> dict[str, Any]:
-    """The example's service with an interpreter that has the server already; what is known of it, once it is ready."""
+    """Apply the example's service with an interpreter that has the server installed; return the service, once it is ready."""
     shutil.copytree(EXAMPLES / "21-llm", folder)
     document = folder / "service.yaml"
     text = document.read_text()
@@ -47,7 +47,7 @@ def known(home: Path) -> dict[str, Any]:
 
 
 class Reader:
-    """Reads one streamed answer on a thread of its own."""
+    """Reads one streamed response on a thread of its own."""
 
     def __init__(self, client: openai.OpenAI, words: int) -> None:
         self.pieces: list[str] = []
@@ -76,7 +76,7 @@ class Reader:
         return self._thread.is_alive()
 
     def whole(self) -> tuple[list[str], str | None]:
-        """All pieces and why it ended, once it has."""
+        """Return all pieces and the finish reason, once the response has ended."""
         self._thread.join(90)
         assert not self.reading
         return self.pieces, self.reason
@@ -130,6 +130,6 @@ def test_a_language_model_answers_streams_scales_and_goes_without_cutting_anybod
 
 
 def busy(address: str) -> int:
-    """How many answers llama.cpp writes now, asked past the router."""
+    """Return how many responses llama.cpp generates now, requested without the router."""
     with urllib.request.urlopen(f"http://{address}/slots", timeout=30) as answer:
         return sum(slot["is_processing"] for slot in json.load(answer))

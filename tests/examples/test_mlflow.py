@@ -1,4 +1,4 @@
-"""Scripts that know MLflow and nothing of Fairway, with the real client, as jobs and outside of them."""
+"""Scripts that use MLflow and nothing of Fairway, with the real client, as jobs and outside of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ session = onnxruntime.InferenceSession(f"{sys.argv[1]}/model.onnx")
 (guesses,) = session.run(None, {"image": (images[1500:] / 16).astype("float32")})
 print((guesses.argmax(axis=1) == labels[1500:]).mean())
 """
-"""How good the registered model is on the digits that were held out."""
+"""The accuracy of the registered model on held-out digits."""
 PROGRAM = Path(__file__).parent / "programs" / "mlflow_told.py"
 NAMES = Path(__file__).parent / "programs" / "mlflow_names.py"
 SHARED = Path(__file__).parent / "programs" / "mlflow_shared.py"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.framework("mlflow")
 
 HERE = Path(__file__).parent
 LISTED = 254
-"""How many cases there are."""
+"""The number of cases."""
 COVERED = """
 import inspect, json
 from mlflow import MlflowClient
@@ -28,13 +28,13 @@ print(json.dumps([sorted(public - {each.method for each in CASES} - set(OTHERS))
 
 
 def told(home: Path) -> dict[str, str]:
-    """The address and the token of the owner."""
+    """Return the environment variables with the address and the token of the owner."""
     lines = (home / "mlflow" / "env").read_text().splitlines()
     return {name: value.strip("'") for name, value in (line.removeprefix("export ").split("=", 1) for line in lines)}
 
 
 def run_python(python: str, home: Path, *words: str, **more: str) -> str:
-    """What a program of the client's environment prints."""
+    """Run a program in the client's environment; return its output."""
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore", "MLFLOW_LOGGING_LEVEL": "ERROR"}
     env = {**os.environ, **environment(home), **quiet, "PYTHONPATH": str(HERE), **more}
     ended = subprocess.run([python, *words], env=env, capture_output=True, text=True, timeout=300, check=False)

@@ -1,4 +1,4 @@
-"""Models of each common flavour of MLflow, registered by a job and served: they answer as MLflow's own loader does."""
+"""Models of each common flavour of MLflow, registered by a job and served: they predict as MLflow's own loader does."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ FORMATS = {
     "transformers": "transformers",
     "keras": "keras",
 }
-"""The format of ours that each flavour becomes."""
+"""The format of Fairway that each flavour is converted to."""
 MAIN = {"sklearn": "predict"}
 """The output that is compared, where there are several."""
 
 
 def interpreter(name: str) -> str:
-    """The interpreter with a framework; skips the test where it cannot be installed, but never in CI."""
+    """Return the interpreter with a framework; the test is skipped where it cannot be installed, but never in CI."""
     made = subprocess.run([ROOT / "scripts" / "framework-venv", name], stdout=subprocess.PIPE, text=True, check=False)
     if made.returncode and not os.environ.get("CI"):
         pytest.skip(f"the environment of {name} cannot be installed here")
@@ -38,13 +38,13 @@ def interpreter(name: str) -> str:
 
 
 def packages(python: str) -> str:
-    """Where the packages of an interpreter lie."""
+    """Return the folder of an interpreter's packages."""
     words = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def predicted(home: Path, name: str, asked: list[Any]) -> Any:
-    """What the service answers to MLflow's protocol of scoring servers."""
+    """Return the service's response in the protocol of MLflow's scoring server."""
     code, output = call(home, "get", f"service/{name}", "-o", "json")
     assert code == 0, output
     url = json.loads(output)["url"]
@@ -56,7 +56,7 @@ def predicted(home: Path, name: str, asked: list[Any]) -> Any:
 
 
 def check_flavours(home: Path, folder: Path, environment: str, flavours: list[str]) -> None:
-    """One job logs and registers a model of each; then each is served and asked."""
+    """Log and register a model of each flavour in one job; then serve each and compare its predictions."""
     python = interpreter(environment)
     more = ["-e", f"MLFLOW_PACKAGES={packages(interpreter('mlflow'))}", "-e", "MLFLOW_DISABLE_TELEMETRY=true"]
     code, output = call(home, "run", "--name", "log", *more, "--", python, str(PROGRAM), str(folder), *flavours, timeout=200)
@@ -77,7 +77,7 @@ def check_flavours(home: Path, folder: Path, environment: str, flavours: list[st
 
 
 def assert_alike(found: Any, told: Any) -> None:
-    """That two plain values are equal within the tolerance of single precision."""
+    """Assert that two plain values are equal within the tolerance of single precision."""
     if isinstance(told, dict):
         assert found.keys() == told.keys()
         for key in told:

@@ -1,4 +1,4 @@
-"""The MNIST fetcher of examples/data: from a mirror, from nowhere, and with a damaged cache."""
+"""The MNIST fetcher of examples/data: from a mirror, without a network, and with a damaged cache."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def mnist(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def mirror() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """A web server on this machine; what it holds can be changed."""
+    """A local web server; its content can be changed."""
     held = {f"/{name}.gz": gzip.compress(content) for name, content in FILES.items()}
 
     class Answer(BaseHTTPRequestHandler):
@@ -42,7 +42,7 @@ def mirror() -> Iterator[tuple[str, dict[str, bytes]]]:
             self.wfile.write(held.get(self.path, b""))
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Answer)
     thread = threading.Thread(target=server.serve_forever)

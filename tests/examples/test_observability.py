@@ -1,4 +1,4 @@
-"""The scrape configuration and the board of `examples/24-observability`. That the metrics exist is tested on a real service."""
+"""The scrape configuration and the dashboard of `examples/24-observability`. Other tests check the metrics on a real service."""
 
 from __future__ import annotations
 

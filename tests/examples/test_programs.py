@@ -1,4 +1,4 @@
-"""Programs as they are: each gives the same result by its own launcher, by `fairway run` and by `fairway submit`.
+"""Unchanged programs: each gives the same result by its own launcher, by `fairway run` and by `fairway submit`.
 
 A sample of them runs with the other tests, chosen by `FAIRWAY_PROGRAMS_SEED`; all of them run with `make soak`.
 """
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(3 * PATIENCE)
 
 
 def _seed() -> str:
-    """`FAIRWAY_PROGRAMS_SEED`, or a constant: every worker of a test run must choose alike."""
+    """Return `FAIRWAY_PROGRAMS_SEED`, or a constant: every worker of a test run must choose alike."""
     return os.environ.get("FAIRWAY_PROGRAMS_SEED", "15")
 
 
@@ -41,7 +41,7 @@ def _sample() -> list[Program]:
 
 
 class Bench:
-    """A working folder with the program in it, and variables as with its environment activated."""
+    """A working folder with the program in it, and the environment variables of its activated environment."""
 
     def __init__(self, program: Program, python: str, folder: Path, home: Path) -> None:
         self.program = program
@@ -65,7 +65,7 @@ class Bench:
         }
 
     def call(self, words: list[str], **variables: str) -> tuple[int, str]:
-        """Run a command in the folder; its exit code, and what it printed."""
+        """Run a command in the folder; return its exit code and output."""
         done = subprocess.run(
             words,
             cwd=self.folder,
@@ -80,16 +80,16 @@ class Bench:
         return done.returncode, done.stdout
 
     def words(self, text: str) -> list[str]:
-        """A command line of the table."""
+        """Return a command line of the table as a list."""
         return shlex.split(text.format(site=self.site))
 
     def facts(self, output: str) -> list[object]:
-        """What must be the same."""
+        """Return the part of the output that must be the same."""
         found = re.findall(self.program.facts, output, re.MULTILINE) if self.program.facts else []
         return sorted((one if isinstance(one, tuple) else (one.strip(),)) for one in found)
 
     def alone(self) -> list[object]:
-        """What it prints under its own launcher; asked once of each, since several ways to start it are compared with that."""
+        """Return the output under its own launcher; run once per program, since several ways to start it are compared with it."""
         program = self.program
         key = (program.environment, program.files, program.own, program.facts, *sorted(program.variables.items()))
         if key not in _ALONE:
@@ -105,11 +105,11 @@ class Bench:
         return found
 
     def run(self) -> tuple[int, str]:
-        """By `fairway run`."""
+        """Run it with `fairway run`."""
         return self.call([str(FAIRWAY), "run", "--name", "run", *self._options(), *self.words(self.program.ours)])
 
     def submit(self) -> tuple[int, str]:
-        """By `fairway submit`, which runs a copy of the folder."""
+        """Run it with `fairway submit`, which runs a copy of the folder."""
         code, output = self.call(
             [str(FAIRWAY), "submit", "--name", "submitted", *self._options(), *self.words(self.program.ours)]
         )
@@ -130,7 +130,7 @@ def _free_port() -> int:
 
 
 def check(program: Program, python: str, folder: Path, home: Path) -> None:
-    """Fails unless both ways of Fairway do what the program's own launcher does."""
+    """Fail unless both commands of Fairway do what the program's own launcher does."""
     bench = Bench(program, python, folder, home)
     expected = bench.alone()
     for way in (bench.run, bench.submit):

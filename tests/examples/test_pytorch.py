@@ -1,4 +1,4 @@
-"""PyTorch and what is built on it: every way to start ranks makes one gang that trains one model."""
+"""PyTorch and frameworks built on it: every way to start ranks gives one gang that trains one model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.framework("torch"), pytest.mark.timeout(300)]
 
 
 def run_gang(home: Path, python: str, framework: str, command: str, replicas: int, processes: int, expect: int) -> Run:
-    """Run one of the programs as a job of its own document."""
+    """Run one of the programs as a job with its own document."""
     document = {
         "kind": "TrainingJob",
         "name": "gang",

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.framework("torch"), pytest.mark.timeout(300)]
 
 
 def metric(home: Path, name: str, metric: str) -> list[float]:
-    """Values that the run reported, in order."""
+    """Return the values that the run reported, in order."""
     code, text = call(home, "metrics", name, "--metric", metric, "-o", "json")
     assert code == 0, text
     return [point["metrics"][metric] for point in json.loads(text)["points"]]
@@ -100,7 +100,7 @@ def test_elastic_torchrun_replaces_a_lost_rank_by_itself(home: Path, python: str
 
 @contextmanager
 def started(home: Path, python: str, document: Path) -> Iterator[subprocess.Popen[str]]:
-    """The elastic job, running in the background and slowly enough to be hit; ended with the block whatever happens."""
+    """Run the elastic job in the background, slowly enough to be killed; it is stopped at the end of the block."""
     command = [FAIRWAY, "run", document, "--python", python, "-e", "PAUSE=0.02", "-e", "STEPS=400"]
     run = subprocess.Popen(command, env=environment(home), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
@@ -111,7 +111,7 @@ def started(home: Path, python: str, document: Path) -> Iterator[subprocess.Pope
 
 
 def wait_for(condition: Callable[[], bool], run: subprocess.Popen[str], seconds: float = 90) -> None:
-    """Until it holds; fails when the time is up or the run has ended."""
+    """Wait until the condition holds; fail on timeout or when the run has ended."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert run.poll() is None, run.communicate()[0]
@@ -120,12 +120,12 @@ def wait_for(condition: Callable[[], bool], run: subprocess.Popen[str], seconds:
 
 
 def process_with(home: Path, variable: str) -> int:
-    """The process of the elastic job in this home that was started with this variable."""
+    """Return the process of the elastic job in this home that was started with this variable."""
     wanted = {variable, f"FAIRWAY_CHECKPOINT_DIR={home / CHECKPOINTS}"}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if wanted <= set((folder / "environ").read_text(errors="replace").split("\0")):
                 return int(folder.name)
         except OSError:
-            continue  # it ended, or is somebody else's
+            continue  # it ended, or belongs to another user
     raise AssertionError(f"no process was started with {variable}")

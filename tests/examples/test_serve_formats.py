@@ -1,4 +1,4 @@
-"""A model as scikit-learn's users save it: trained by a job, registered, planned and served, through the real command line."""
+"""A model saved with scikit-learn: trained by a job, registered, planned and served, through the real command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ASKED = "{requirements: requirements.txt}"
 
 
 def with_python(folder: Path, python: str) -> Path:
-    """A copy of the example that uses an environment which is there already."""
+    """Copy the example and make it use an existing environment."""
     shutil.copytree(EXAMPLES / "23-serve-sklearn", folder)
     for name in ("job.yaml", "service.yaml"):
         text = (folder / name).read_text()

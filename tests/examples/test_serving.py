@@ -1,4 +1,4 @@
-"""The examples that serve, through the real command line."""
+"""The examples of serving, through the real command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gang import EXAMPLES, call, run_example
 
 
 def service(home: Path, name: str) -> dict[str, Any]:
-    """The service, once it answers with all that it wants."""
+    """Return the service, once all its wanted replicas are ready."""
     deadline = time.monotonic() + 60
     while True:
         code, output = call(home, "get", f"service/{name}", "-o", "json")

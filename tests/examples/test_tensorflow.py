@@ -14,7 +14,7 @@ pytestmark = pytest.mark.framework("tensorflow")
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process."""
+    """Whether the process exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -29,7 +29,7 @@ def test_asynchronous_parameter_servers(home: Path, python: str) -> None:
     chief = run.note("chief-0")
     workers = [run.note(f"worker-{index}") for index in range(2)]
     assert [note["world_size"] for note in workers] == [2, 2]
-    # The chief's note says which process computed what: it must have been the two workers, both of them, and nobody else.
+    # The chief's note records which process computed which batch: it must have been the two workers, both of them, and no other.
     assert {int(pid) for pid in chief["samples"]} == {note["pid"] for note in workers}
     batches = [batch for computed in chief["samples"].values() for batch in computed]
     for epoch in range(6):
@@ -37,7 +37,7 @@ def test_asynchronous_parameter_servers(home: Path, python: str) -> None:
     assert chief["updates"] == chief["batches"] == len(batches)
     assert chief["accuracy"] > GOOD
     assert "at step 276" in run.output
-    # They never end by themselves: the job's end is theirs.
+    # These processes never end by themselves: the job ends them.
     assert not any(is_alive(run.note(name)["pid"]) for name in ("chief-0", "worker-0", "worker-1", "ps-0"))
 
 
@@ -54,7 +54,7 @@ def test_a_killed_worker_starts_again_and_nothing_is_lost(home: Path, python: st
     code, output = call(home, "wait", "tf-ps-async-1", timeout=80)
     assert code == 0, output
     chief = Run(0, "", job / "shared").note("chief-0")
-    assert chief["updates"] >= chief["batches"] == 25 * 46  # a batch that was on its way counts twice
+    assert chief["updates"] >= chief["batches"] == 25 * 46  # a batch that was in flight counts twice
     assert chief["accuracy"] > GOOD
     attempts = sorted(path.name for path in (job / "attempts").iterdir())
     assert attempts == ["chief-0-0", "ps-0-0", "worker-0-0", "worker-1-0", "worker-1-1"]
@@ -85,10 +85,10 @@ def test_a_program_that_knows_only_flags(home: Path, python: str) -> None:
     assert run.code == 0, run.output
     notes = run.ranks()
     check_gang(notes, 2, DIGITS, synchronous=False)
-    # One counter on the parameter server counts everybody's updates.
+    # One counter on the parameter server counts the updates of all workers.
     assert sum(note["local_steps"] for note in notes) == max(note["steps"] for note in notes) >= 600
     assert all(note["local_steps"] > 0 and note["accuracy"] > GOOD for note in notes)
-    assert re.search(r"succeeded .* at step [1-9]", run.output)  # read from what it prints
+    assert re.search(r"succeeded .* at step [1-9]", run.output)  # read from its output
 
 
 def test_a_worker_of_its_own_is_no_gang(home: Path, python: str) -> None:

@@ -19,7 +19,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def until(fairway: Command, name: str, phase: str) -> dict[str, object]:
-    """The run, once it is in that phase."""
+    """Return the run, once it is in that phase."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         job = json.loads(fairway("get", name, "-o", "json").stdout)

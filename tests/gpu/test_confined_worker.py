@@ -1,4 +1,4 @@
-"""A confined worker on a real GPU: it computes there, and still reaches neither the network nor files."""
+"""A confined worker on a real GPU: it computes there, and still has access to neither the network nor files."""
 
 from __future__ import annotations
 

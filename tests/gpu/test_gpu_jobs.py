@@ -1,4 +1,4 @@
-"""Jobs on a real GPU, through the command line: one device a task, by UUID; others wait, and foreign processes count."""
+"""Jobs on a real GPU, through the command line: one device per task, by UUID; other tasks wait, and foreign processes count."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.gpu
 COMPUTE = "import ctypes, sys; c = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_void_p()\n" + (
     "assert c.cuInit(0) == 0 and c.cuCtxCreate_v2(ctypes.byref(p), 0, 0) == 0; print('on', flush=True); sys.stdin.read()"
 )
-"""Takes hold of the first device, with nothing but the driver."""
+"""Uses the first device, with nothing but the driver."""
 
 
 @pytest.fixture

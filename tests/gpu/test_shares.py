@@ -1,4 +1,4 @@
-"""Shares of a real GPU: two tasks beside each other, each bounded in memory and processors; then the service is gone."""
+"""Shares of a real GPU: two tasks at once, each limited in memory and multiprocessors; then the MPS daemon has ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ open(os.environ["MARKS"] + "/on-" + os.environ["FAIRWAY_JOB"], "w").close()
 while not os.path.exists(os.environ["MARKS"] + "/go"):
     time.sleep(0.05)
 """
-"""Takes as much memory as it gets, half a GiB at a time, and says how many processors it sees."""
+"""Allocates as much memory as it can, half a GiB at a time, and prints how many multiprocessors it sees."""
 
 
 def _document(folder: Path, name: str, **resources: object) -> str:

@@ -9,7 +9,7 @@ import threading
 
 
 class Caller:
-    """Somebody who runs a task in the foreground and pipes something into it."""
+    """A caller that runs a task in the foreground and pipes input into it."""
 
     def __init__(self) -> None:
         self.name = f"fairway-test-{os.urandom(8).hex()}"
@@ -21,18 +21,18 @@ class Caller:
         self._answering.start()
 
     def write(self, data: bytes) -> None:
-        """More input."""
+        """Write more input."""
         assert os.write(self.write_end, data) == len(data)
 
     def end(self) -> None:
-        """No more input."""
+        """Close the input."""
         os.close(self.write_end)
         self.write_end = -1
 
     def close(self) -> None:
-        """Gone, also when nobody asked."""
+        """Close everything, also when no task connected."""
         with contextlib.suppress(OSError):
-            # Ends the wait for somebody who never asked.
+            # Ends the wait for a task that never connected.
             self._listener.shutdown(socket.SHUT_RDWR)
         self._answering.join()
         if self.write_end >= 0:

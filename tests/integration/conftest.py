@@ -1,4 +1,4 @@
-"""What the fault tests share: homes with a real daemon, gone without a trace afterwards."""
+"""Fixtures of the fault tests: homes with a real daemon, removed completely afterwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def caller() -> Iterator[object]:
 
 @pytest.fixture
 def make_home(tmp_path: Path) -> Iterator[Callable[..., object]]:
-    """Makes homes: `make_home("other", FAIRWAY_CPUS="2")`. All share one machine folder. `disk` is where the home lies."""
+    """Creates homes: `make_home("other", FAIRWAY_CPUS="2")`. All share one machine folder. `disk` holds the home."""
     from daemon_home import DaemonHome
 
     made: list[DaemonHome] = []
@@ -39,7 +39,7 @@ def make_home(tmp_path: Path) -> Iterator[Callable[..., object]]:
 
 @pytest.fixture(scope="module")
 def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """One home for all tests of a file that only ask, or clean up after themselves."""
+    """One home for all tests of a file that only read, or clean up after themselves."""
     from daemon_home import DaemonHome
 
     made = DaemonHome(tmp_path_factory.mktemp("shared"))
@@ -49,5 +49,5 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
 @pytest.fixture
 def home(make_home: Callable[..., object]) -> object:
-    """One home with two pretended GPUs."""
+    """One home with two fake GPUs."""
     return make_home()

@@ -1,4 +1,4 @@
-"""A proxy before a daemon's socket that loses answers: it cuts them, cuts requests, and kills the daemon, as a seed says."""
+"""A proxy before a daemon's socket that loses responses: it cuts them, cuts requests, and kills the daemon, by a seed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from daemon_home import DaemonHome, kill
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _KEY = re.compile(rb"[?&]key=([^& ]+)")
 MOST_FAULTS = 3
-"""For one key: a client asks four times."""
+"""For one idempotency key: a client tries four times."""
 KINDS = ("cut-answer", "cut-request", "no-answer", "kill-before", "kill-during", "kill-after")
 
 
 class CuttingProxy:
-    """Listens on a path of its own; passes on what is not to be harmed. One request at a time, so that a seed means one story."""
+    """Listens on a separate path and forwards requests, some with faults; one at a time, so that a seed is reproducible."""
 
     def __init__(self, home: DaemonHome, path: Path, seed: int, *, harm: bytes, kills: int, part: float = 0.75) -> None:
         self.home, self.path, self.harm, self.kills, self.part = home, path, harm, kills, part
         self.done: Counter[str] = Counter()
-        """What was done to requests, by kind."""
+        """The faults that were injected, by kind."""
         self._random = random.Random(seed)
         self._faults: Counter[bytes] = Counter()
         self._upstream = str(home.status()["socket"])
@@ -38,7 +38,7 @@ class CuttingProxy:
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -92,7 +92,7 @@ class CuttingProxy:
         return self._random.choice(kinds)
 
     def _kill(self) -> None:
-        """The daemon dies, and another one comes."""
+        """Kill the daemon, and start another one."""
         kill(self._pid)
         self._pid = self.home.start_daemon()
 

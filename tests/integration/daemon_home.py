@@ -1,4 +1,4 @@
-"""A home with a real daemon for one test: started by the command line, killed at will, and nothing left of it at the end."""
+"""A home with a real daemon for one test: started by the command line, killed at any point, and removed completely at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import yaml
 
 FAIRWAY = str(Path(sys.executable).with_name("fairway"))
 PATIENCE = 30.0
-"""Seconds in which things must happen; they take a fraction of one on a quiet machine."""
+"""Timeout in seconds; everything takes a fraction of a second on an idle machine."""
 GPUS = "2xA100"
 UNAVAILABLE = 4
 """The exit code of a command whose daemon cannot be reached."""
@@ -41,17 +41,17 @@ if word == "die":
     os.kill(os.getpid(), 9)
 sys.exit(int(word))
 """
-"""Says that it was started, waits until it is told to end, and ends as it is told."""
+"""Records that it was started, waits for an order to end, and ends that way."""
 
 Value = TypeVar("Value")
 _FLOCK = struct.Struct("hhqqi4x")
 
 
 class DaemonHome:
-    """One home, its folder of work, and what is known of its processes."""
+    """One home, its working folder, and its processes."""
 
     persistence = PATIENCE
-    """Seconds for which a command is given again while the daemon dies under it."""
+    """Seconds for which a command is repeated while the daemon dies under it."""
 
     def __init__(
         self, folder: Path, name: str = "home", environment: Mapping[str, str] | None = None, disk: Path | None = None
@@ -62,11 +62,11 @@ class DaemonHome:
         self.marks = folder / f"marks-{name}"
         for each in (self.work, self.marks):
             each.mkdir()
-        # Short, because the path of a Unix socket may have 107 bytes.
+        # Short, because the path of a Unix socket is limited to 107 bytes.
         self.runtime = Path(tempfile.mkdtemp(prefix="fairway-test-"))
         self.daemon: subprocess.Popen[bytes] | None = None
         self.unanswered = 0
-        """Questions that a dying daemon left without an answer."""
+        """Requests that a dying daemon left unanswered."""
         foreign = ("FAIRWAY_", "XDG_", "TF_CONFIG", "JAX_", "DMLC_", "OMPI_", "PMIX_")
         own = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
         self.environment = {
@@ -84,7 +84,7 @@ class DaemonHome:
     # The command line
 
     def call(self, *words: str, say: str = "", more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run the command line in the folder of work, whatever comes of it."""
+        """Run the command line in the working folder; any exit code is accepted."""
         return subprocess.run(
             [FAIRWAY, *words],
             cwd=self.work,
@@ -97,7 +97,7 @@ class DaemonHome:
         )
 
     def call_once(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run the command line as a client that does not ask again when an answer is lost, as one that is killed then."""
+        """Run the command line as a client that does not retry when a response is lost, like one that is killed then."""
         program = "import sys; from fairway.sdk.transport import retry; retry.may_ask_again = lambda *_: False\n"
         program += "from fairway.cli.main import main; sys.exit(main(sys.argv[1:]))"
         return subprocess.run(
@@ -112,7 +112,7 @@ class DaemonHome:
         )
 
     def ask(self, *words: str, say: str = "", more: Mapping[str, str] | None = None) -> str:
-        """Run the command line; it must succeed. What it printed as data."""
+        """Run the command line; it must succeed. Return its output as data."""
         ended = self.call(*words, say=say, more=more)
         assert ended.returncode == 0, (
             f"fairway {' '.join(words)} ended with {ended.returncode}\n{ended.stdout}{ended.stderr}{self.log}"
@@ -120,7 +120,7 @@ class DaemonHome:
         return ended.stdout.strip()
 
     def persist(self, *words: str, say: str = "", well: Container[int] = (0,)) -> str:
-        """Run the command line, again when the daemon dies under it, until it ends with one of these codes; what it printed."""
+        """Run the command line, again if the daemon dies under it, until it ends with one of these codes; return its output."""
         deadline = time.monotonic() + self.persistence
         while (ended := self.call(*words, say=say)).returncode == UNAVAILABLE:
             self.unanswered += 1
@@ -129,26 +129,26 @@ class DaemonHome:
         return ended.stdout.strip()
 
     def get(self, name: str) -> dict[str, Any]:
-        """A run as the command line tells it."""
+        """Return a run as the command line shows it."""
         found: dict[str, Any] = json.loads(self.persist("get", name, "-o", "json"))
         return found
 
     def names(self) -> list[str]:
-        """The runs there are."""
+        """Return the names of all runs."""
         return self.persist("list", "-o", "name").split()
 
     def submit(self, document: Mapping[str, Any], *flags: str) -> str:
-        """Queue a document; the name of the run."""
+        """Submit a document; return the name of the run."""
         return self.ask("submit", self.write(document), *flags)
 
     def write(self, document: Mapping[str, Any]) -> str:
-        """Write a document into the folder of work; its path."""
+        """Write a document into the working folder; return its path."""
         path = self.work / f"{document['name']}.yaml"
         path.write_text(yaml.safe_dump(dict(document)))
         return str(path)
 
     def document(self, name: str = "gang", workers: int = 2, *command: str, **more: Any) -> dict[str, Any]:
-        """A gang of programs that wait to be told how to end."""
+        """Return the document of a gang of programs that wait for an order to end."""
         given = {"replicas": workers, "command": list(command) or [sys.executable, "-I", "-S", str(self.work / "program.py")]}
         return {
             "kind": "TrainingJob",
@@ -163,7 +163,7 @@ class DaemonHome:
     # Waiting
 
     def until(self, look: Callable[[], Value], what: str = "it", within: float = PATIENCE) -> Value:
-        """Look until something is there; fail when it does not come."""
+        """Poll until something is found and return it; fail on timeout."""
         deadline = time.monotonic() + within
         while not (found := look()):
             assert time.monotonic() < deadline, f"{what} did not happen in time\n{self.log}"
@@ -171,7 +171,7 @@ class DaemonHome:
         return found
 
     def until_phase(self, name: str, *phases: str) -> dict[str, Any]:
-        """The run, once it is in one of the phases; fails at once when it ends otherwise."""
+        """Return the run, once it is in one of the phases; fail at once when it ends otherwise."""
         deadline = time.monotonic() + PATIENCE
         while (found := self.get(name))["phase"] not in phases:
             lost = found["phase"] in ("Succeeded", "Failed", "Stopped") or time.monotonic() > deadline
@@ -181,13 +181,13 @@ class DaemonHome:
         return found
 
     def until_started(self, *tasks: str) -> dict[str, int]:
-        """The process ids of these attempts (`gang-1/worker-0#0`), once their programs have begun."""
+        """Return the process ids of these attempts (`gang-1/worker-0#0`), once their programs have started."""
         return self.until(lambda: (known := self.started()).keys() >= set(tasks) and known, f"the start of {', '.join(tasks)}")
 
     # The programs
 
     def started(self) -> dict[str, int]:
-        """Which attempts' programs have begun, with their process ids. None may have begun twice."""
+        """Return the attempts whose programs have started, with their process ids. No program may have started twice."""
         lines = [line.split() for line in self._started_lines()]
         twice = [name for name, count in Counter(name for name, _ in lines).items() if count > 1]
         assert not twice, f"started twice: {twice}"
@@ -207,17 +207,17 @@ class DaemonHome:
 
     @property
     def log(self) -> str:
-        """The end of the daemon's log."""
+        """Return the end of the daemon's log."""
         path = self.path / "daemon.log"
         return "\n".join(path.read_text().splitlines()[-60:]) if path.exists() else ""
 
     def start_daemon(self, **environment: str) -> int:
-        """Start the daemon through the command line; its process id."""
+        """Start the daemon through the command line; return its process id."""
         status = json.loads(self.ask("daemon", "start", "-o", "json", more=environment))
         return int(status["pid"])
 
     def start_child(self, **environment: str) -> subprocess.Popen[bytes]:
-        """Start the daemon as a child of the test, so that the test learns how it ended."""
+        """Start the daemon as a child of the test, so that the test gets its exit status."""
         with (self.runtime / "child.log").open("ab") as log:
             self.daemon = subprocess.Popen(
                 [sys.executable, "-m", "fairway.bootstrap", "serve"],
@@ -230,12 +230,12 @@ class DaemonHome:
         return self.daemon
 
     def status(self) -> dict[str, Any]:
-        """What is known of the daemon, without starting it."""
+        """Return the daemon's status, without starting it."""
         found: dict[str, Any] = json.loads(self.call("daemon", "status", "-o", "json").stdout)
         return found
 
     def kill_daemon(self) -> int:
-        """SIGKILL to the daemon; who it was."""
+        """Kill the daemon with SIGKILL; return its process id."""
         pid = int(self.status()["pid"])
         kill(pid)
         return pid
@@ -243,22 +243,22 @@ class DaemonHome:
     # The tasks
 
     def attempt(self, task: str) -> Path:
-        """The folder of `gang-1/worker-0#0`."""
+        """Return the folder of `gang-1/worker-0#0`."""
         run, _, rest = task.partition("/")
         return self.path / "jobs" / "default" / run / "attempts" / rest.replace("#", "-")
 
     def supervisor(self, task: str) -> int:
-        """Who looks after an attempt."""
+        """Return the process id of an attempt's supervisor."""
         return int(self.begun(task)["supervisor"]["pid"])
 
     def begun(self, task: str) -> dict[str, Any]:
-        """The record of an attempt's start, once it is there."""
+        """Return the record of an attempt's start, once it exists."""
         path = self.attempt(task) / "started.json"
         found: dict[str, Any] = json.loads(self.until(lambda: path.exists() and path.read_bytes(), f"the start of {task}"))
         return found
 
     def processes(self) -> dict[int, str]:
-        """The living processes of this home: daemon, nursery, supervisors and tasks, with their command lines."""
+        """Return the running processes of this home: daemon, fork server, supervisors and tasks, with their command lines."""
         mark = os.fsencode(f"={self.path}")
         found = {pid: text for pid, text, variables in _processes() if any(mark in each for each in variables)}
         parents = {pid: _parent(pid) for pid, _, _ in _processes()}
@@ -273,18 +273,18 @@ class DaemonHome:
         return found
 
     def check_nothing_held(self) -> None:
-        """No process, no device, no port and no attempt is taken any more; nothing half made lies about."""
-        # A supervisor lets go of its locks a moment after it has recorded the end; that moment is given.
+        """Assert that no process runs, that no device, port or attempt is locked, and that no unfinished deletion remains."""
+        # A supervisor releases its locks shortly after it has recorded the end; this waits for that.
         self.until(lambda: not self._tasks(), f"the end of {self._tasks()}")
         self.until(lambda: not self.held(), f"letting go of {self.held()}")
         assert list(self.path.glob("trash/*")) == []
 
     def unknown_folders(self) -> set[str]:
-        """Folders of runs that are not in the list."""
+        """Return the folders of runs that are not in the list."""
         return {path.name for path in self.path.glob("jobs/default/*")} - set(self.names())
 
     def held(self) -> list[str]:
-        """Locks of attempts, devices and ports that somebody holds."""
+        """Return the locks of attempts, devices and ports that a process holds."""
         paths = [*self.machine.parent.glob(f"{self.machine.name}*/*"), *self.path.glob("jobs/*/*/attempts/*/lock")]
         return [str(path) for path in paths if _is_locked(path)]
 
@@ -292,7 +292,7 @@ class DaemonHome:
         return {pid: text for pid, text in self.processes().items() if "fairway.bootstrap" not in text and "nursery" not in text}
 
     def close(self) -> None:
-        """End everything that belongs to this home."""
+        """End all processes of this home."""
         for _ in range(200):
             left = self.processes()
             for pid in left:
@@ -309,7 +309,7 @@ class DaemonHome:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL, and wait until it is gone."""
+    """Send SIGKILL, and wait until the process has ended."""
     handle = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -320,7 +320,7 @@ def kill(pid: int) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one of which only the exit code is left does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -354,7 +354,7 @@ def _stat(pid: int, field: int) -> int:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether anybody holds any byte of the file."""
+    """Whether any process holds a lock on any byte of the file."""
     try:
         with path.open("rb") as file:
             answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))

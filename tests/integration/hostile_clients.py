@@ -1,4 +1,4 @@
-"""Clients that cost a replica what they can, until they are ended: PORT COUNT PAUSE [KIND]. All pauses are times PAUSE."""
+"""Clients that cost a replica as much as possible, until they are killed: PORT COUNT PAUSE [KIND]. PAUSE scales all pauses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def post(body: bytes, more: bytes = b"") -> bytes:
 
 
 def large_json(size: int) -> list[tuple[bytes, bytes]]:
-    """Paths and bodies of about so many bytes: numbers, texts, objects, flat and nested."""
+    """Paths and bodies of about this many bytes: numbers, strings, objects, flat and nested."""
     infer, predict, classify = b"/v2/models/m/infer", b"/v1/models/m:predict", b"/v1/models/m:classify"
 
     def many(element: bytes) -> bytes:
@@ -49,7 +49,7 @@ def large_json(size: int) -> list[tuple[bytes, bytes]]:
 
 
 class Hostile:
-    """Clients of several kinds, each until it is ended or told to stop."""
+    """Clients of several kinds, each until it is killed or stopped."""
 
     def __init__(self, port: int, pause: float, chance: random.Random) -> None:
         self.port, self.chance = port, chance
@@ -70,7 +70,7 @@ class Hostile:
         await asyncio.sleep(seconds * self.pause_seconds)
 
     async def run(self, kind: int) -> None:
-        """One client, again and again."""
+        """Run one client, again and again."""
         while True:
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -120,7 +120,7 @@ class Hostile:
         await self.pause(self.chance.random() * 5)
 
     async def large_json(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """JSON that takes many times its bytes when it is decoded, whole and at once; most of it is valid."""
+        """Send JSON that takes many times its size in memory when decoded, whole and at once; most of it is valid."""
         path, body = self.chance.choice(self.json)
         head = HEAD.replace(b"/v2/models/m/infer", path) + b"Content-Length: %d\r\n\r\n" % len(body)
         writer.write(head)
@@ -149,7 +149,7 @@ class Hostile:
 
 
 async def main(port: int, count: int, pause: float, kind: str = "") -> None:
-    """All at once, each kind as often as the others, or one kind alone."""
+    """Run all kinds at once, each as often as the others, or one kind alone."""
     hostile = Hostile(port, pause, random.Random(11))
     if kind:
         hostile.kinds = [getattr(hostile, kind)]

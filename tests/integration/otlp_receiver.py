@@ -1,4 +1,4 @@
-"""A collector of traces for tests: OTLP by HTTP and protobuf. It keeps every span that comes."""
+"""A collector of traces for tests: OTLP by HTTP and protobuf. It keeps every span that it receives."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 
 
 def interpreter(version: str) -> str:
-    """A Python of this version: the one that runs the tests, one on the path, or one that pyenv or uv installed; else a skip."""
+    """Return a Python of this version: the current one, one on the path, or one installed by pyenv or uv; else skip the test."""
     if sys.version_info[:2] == tuple(int(part) for part in version.split(".")):
         return sys.executable
     homes = (os.environ.get("PYENV_ROOT", "~/.pyenv") + "/versions", "~/.local/share/uv/python")

@@ -1,8 +1,8 @@
 """Records traffic for the simulated releases: `python tests/integration/record_traffic.py [SECONDS]`, some minutes on loopback.
 
 A daemon, a router and two replicas of a small ONNX model, as users have them, and clients whose number follows bursts and a slow
-wave; a few of them send inputs that the model refuses. Every half second is one line of the recording: how many requests came,
-how many of them were refused, and what the others took, in hundredths of a millisecond. The result is checked in as
+wave; a few of them send inputs that the model refuses. Every half second is one line of the recording: the number of requests,
+how many of them were refused, and the latencies of the others in hundredths of a millisecond. The result is checked in as
 `tests/unit/plan/service/recorded_traffic.json`; the tests replay it on a virtual clock.
 """
 
@@ -32,7 +32,7 @@ SEED = 16
 
 
 def write_classifier(path: Path, width: int = 256) -> Path:
-    """Two layers with random weights: 64 numbers in, scores of 10 classes out."""
+    """Write two layers with random weights: 64 numbers in, scores of 10 classes out."""
     chance = np.random.default_rng(SEED)
     weights = [
         numpy_helper.from_array(chance.normal(0, 1 / math.sqrt(rows), (rows, columns)).astype(np.float32), name)
@@ -53,7 +53,7 @@ def write_classifier(path: Path, width: int = 256) -> Path:
 
 
 class Recorder:
-    """Sends requests at a rate that changes, and notes what becomes of each."""
+    """Sends requests at a varying rate, and records the result of each."""
 
     def __init__(self, port: int, seconds: float) -> None:
         self._port = port
@@ -77,7 +77,7 @@ class Recorder:
         return lines
 
     def _rate(self, now: float) -> float:
-        """Requests a second of one client: a wave of a minute, bursts of four seconds, and pauses."""
+        """Return the requests per second of one client: a wave of a minute, bursts of four seconds, and pauses."""
         wave = 1.0 + 0.5 * math.sin(2.0 * math.pi * now / 60.0)
         burst = 4.0 if now % 37.0 < 4.0 else 1.0
         return 5.0 * wave * burst * (0.1 if now % 53.0 < 3.0 else 1.0)

@@ -1,4 +1,4 @@
-"""A replica as a process, and ways to talk to it."""
+"""A replica as a process, and functions that send it requests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ReplicaProcess:
     def ask(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, Any, dict[str, str]]:
-        """Status, JSON or bytes, and headers of one request."""
+        """Send one request; return status, JSON or bytes, and headers."""
         wire = self.connection()
         sent = json.dumps(body).encode() if isinstance(body, dict | list) else body
         try:
@@ -55,7 +55,7 @@ class ReplicaProcess:
             wire.close()
 
     def end(self) -> int:
-        """Ask it to end; the exit code."""
+        """Stop it with SIGTERM; return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -79,7 +79,7 @@ def answer_of(response: http.client.HTTPResponse) -> tuple[int, Any, dict[str, s
 
 @contextmanager
 def replica(folder: Path, *arguments: str) -> Iterator[ReplicaProcess]:
-    """A replica that is ready; ended afterwards."""
+    """Yield a replica that is ready; it is stopped afterwards."""
     made = ReplicaProcess(folder, *arguments)
     try:
         assert made.port, "".join(made.words)
@@ -89,7 +89,7 @@ def replica(folder: Path, *arguments: str) -> Iterator[ReplicaProcess]:
 
 
 def framework_python(name: str) -> str | None:
-    """The interpreter with a framework; None where its environment cannot be made."""
+    """Return the interpreter with a framework; None where its environment cannot be created."""
     made = subprocess.run([ROOT / "scripts" / "framework-venv", name], stdout=subprocess.PIPE, text=True, check=False)
     assert made.returncode == 0 or not os.environ.get("CI"), f"scripts/framework-venv {name} failed"
     return made.stdout.strip() if made.returncode == 0 else None

@@ -24,7 +24,7 @@ RESTRICTED = ("umask 027", "ulimit -S -n 333", "ulimit -S -c 0")
 
 
 def shell(home: DaemonHome, command: str, *before: str, wrap: Sequence[str] = (), more: dict[str, str] | None = None) -> str:
-    """Run the command line from a shell with settings of its own; what it printed."""
+    """Run the command line from a shell with its own settings; return the output."""
     line = "; ".join((*before, f"exec {' '.join((*wrap, FAIRWAY))} {command}"))
     ended = subprocess.run(
         ["bash", "-c", line],
@@ -62,7 +62,7 @@ def test_each_run_has_the_conditions_of_its_own_caller(home: DaemonHome, show: s
     usual = seen(shell(home, show, "umask 022"))
     assert (usual["umask"], usual["cpus"], usual["files"]) == (0o022, cpus, [soft, hard])
     if os.getuid() == 0:
-        # Others may not give a process more priority than it has.
+        # An unprivileged process cannot raise its priority.
         assert usual["nice"] == nice
 
 

@@ -1,4 +1,4 @@
-"""The caller's environment is there while a run in place may start again, and is gone after its end."""
+"""The caller's environment is kept while an in-place run may restart, and deleted after its end."""
 
 from __future__ import annotations
 

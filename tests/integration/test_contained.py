@@ -38,7 +38,7 @@ def test_a_taken_port_is_shown_on_its_service_and_stops_nothing_else(home: Daemo
         assert home.call("doctor").stdout.count("service:default/web") == 1
         home.ask("serve", "--name", "other", "--", *SERVER)
         assert service(home, "other")["phase"] == "Ready"
-    # Nothing is restarted: once the port is free, the next retry succeeds.
+    # No restart is needed: once the port is free, the next retry succeeds.
     home.until(lambda: service(home, "web")["url"], "the service listens")
     assert service(home, "web")["faults"] == []
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:

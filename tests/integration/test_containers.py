@@ -1,4 +1,4 @@
-"""Gangs in real containers, where podman is there and can run one: they start, know their ranks, stop, and leave nothing."""
+"""Gangs in real containers, where podman is installed and can run one: they start, get their ranks, stop, and leave nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IMAGE = "localhost/fairway-test:1"
 
 
 def _tiny_system(busybox: str) -> bytes:
-    """A file system of one program that is many."""
+    """Return a file system in which one binary provides all programs."""
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w") as archive:
         for name in ("bin", "tmp", "etc"):
@@ -51,7 +51,7 @@ def boxed(home: DaemonHome, name: str, image: str, *command: str) -> dict[str, o
 
 
 def containers() -> list[str]:
-    """Those of Fairway that are there, running or not."""
+    """Return the containers of Fairway, running or not."""
     shown = subprocess.run(
         ["podman", "ps", "-a", "--format", "{{.Names}}"], capture_output=True, text=True, timeout=60, check=True
     )

@@ -1,4 +1,4 @@
-"""What a crash, or a refusal, must not leave behind: folders of nobody, deletes that are forgotten, tasks that never start."""
+"""What a crash, or a refusal, must not leave behind: folders without a run, forgotten deletions, tasks that never start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairway.engines.local import file_lock
 
 
 def die(home: DaemonHome, place: str, *words: str) -> None:
-    """Give a command to a daemon that dies at a place under it."""
+    """Run a command; the daemon crashes at a given place during it."""
     daemon = home.start_child(FAIRWAY_CRASH_AT=place)
     home.until(lambda: home.status()["running"] or daemon.poll() is not None, "the start of the daemon")
     answer = home.call_once(*words)
@@ -62,7 +62,7 @@ def test_a_submit_that_is_refused_leaves_no_folder(home: DaemonHome) -> None:
     ],
 )
 def test_a_delete_of_a_running_job_is_finished_by_the_next_daemon(home: DaemonHome, place: str) -> None:
-    """The user is not asked to delete again: what was begun is ended, wherever the daemon died in it."""
+    """The user need not delete again: the next daemon completes the deletion, wherever the first one crashed in it."""
     run = home.submit(home.document("unwanted", 1))
     home.until_started(f"{run}/worker-0#0")
     home.until_phase(run, "Running")
@@ -74,7 +74,7 @@ def test_a_delete_of_a_running_job_is_finished_by_the_next_daemon(home: DaemonHo
 
 
 def test_a_task_whose_supervisor_gives_up_late_starts_in_the_end(home: DaemonHome) -> None:
-    """The daemon died before it gave the word; its supervisor, slow as on a machine that swaps, still holds the lock."""
+    """The daemon crashed before it released the task; its supervisor, slow as on a machine that swaps, still holds the lock."""
     die(home, "engine.spawn:before:1", "submit", home.write(home.document("late", 1)))
     home.until(lambda: not home.held(), "the end of its supervisor")
     lock = home.attempt("late-1/worker-0#0") / "lock"

@@ -1,4 +1,4 @@
-"""The daemon dies at every act that a crash could cut in two; the next one finds everything and finishes what was asked."""
+"""The daemon crashes at every act that a crash could interrupt; the next one finds everything and completes the request."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LATER = [f"engine.lock:after:{count}" for count in (2, 3, 6)]
 LATER += ["engine.rename:after:2", "engine.create:before:2", "engine.signal:after:2"]
 """Between the two tasks of a gang, and between the locks of a task."""
 EVERY = "FAIRWAY_TEST_EVERY_CRASH" in os.environ
-"""Whether the daemon dies not only the first time that it comes to a place, but each time: ten minutes."""
+"""Whether the daemon crashes not only the first time that it reaches a place, but each time; takes ten minutes."""
 
 
 def live(home: DaemonHome) -> None:
-    """What a user does one day, from a secret to a deleted run. Whatever gets no answer is asked again."""
+    """Do what a user does in a day, from a secret to a deleted run. Requests without a response are repeated."""
     home.persist("secret", "set", "TOKEN", say="open sesame")
     assert home.persist("secret", "list", "-o", "name") == "TOKEN"
     first = submit(home, "gang")
@@ -47,7 +47,7 @@ def submit(home: DaemonHome, name: str) -> str:
     while (ended := home.call("submit", path)).returncode:
         assert ended.returncode == UNAVAILABLE, ended.stderr
         home.unanswered += 1
-        # The answer was lost. Whether the run was made is seen from the list: it must be there once, or not at all.
+        # The response was lost. The list shows whether the run was created: it must be there once, or not at all.
         made = set(home.names()) - before
         assert len(made) <= 1
         if made:
@@ -56,7 +56,7 @@ def submit(home: DaemonHome, name: str) -> str:
 
 
 def wait_running(home: DaemonHome, run: str) -> None:
-    """Both programs have begun, each on its own device."""
+    """Wait until both programs have started, each on its own device."""
     view = home.until_phase(run, "Running")
     tasks = [f"{run}/{task['name']}#{task['attempt']}" for task in view["tasks"]]
     assert len(tasks) == 2
@@ -66,7 +66,7 @@ def wait_running(home: DaemonHome, run: str) -> None:
 
 
 def live_through(home: DaemonHome, place: str) -> bool:
-    """The story with a daemon that dies at a place. Whether it came there."""
+    """Play the story with a daemon that crashes at a place. Return whether it got there."""
     daemon = home.start_child(FAIRWAY_CRASH_AT=place)
     home.until(lambda: home.status()["running"] or daemon.poll() is not None, "the start of the daemon")
     live(home)
@@ -99,7 +99,7 @@ def test_nor_when_it_dies_a_little_later(home: DaemonHome, place: str) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("place", ["store.commit:after:4", "registry.rename:after:1"])
 def test_a_daemon_that_dies_again_and_again_still_gets_there(home: DaemonHome, place: str) -> None:
-    """Each daemon comes one step further than the one before, and dies there."""
+    """Each daemon gets one step further than the one before, and crashes there."""
     home.environment["FAIRWAY_CRASH_AT"] = place
     live(home)
     daemons = (home.path / "daemon.log").read_text().count("Started server process")

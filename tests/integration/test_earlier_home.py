@@ -12,11 +12,11 @@ import pytest
 from daemon_home import DaemonHome
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "home-format-6.tar.gz"
-"""Made by the version that wrote format 6; its daemon was killed while a run and a replica ran."""
+"""Written by the version that wrote format 6; its daemon was killed while a run and a replica ran."""
 
 
 def unpack(home: DaemonHome) -> dict[str, str]:
-    """Lay the earlier home where this one's will be; the content of what its runs have saved and printed."""
+    """Unpack the earlier home to the path of this one; return the content of what its runs have saved and printed."""
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(home.path.parent, filter="data")
     kept = [*home.path.glob("jobs/*/*/checkpoints/*/*"), *home.path.glob("jobs/*/*/attempts/*/out-0.log")]
@@ -33,7 +33,7 @@ def test_a_home_of_the_format_before_opens_without_loss(home: DaemonHome) -> Non
     assert done["labels"] == {"team": "vision"}
     failed = home.get("failed-1")
     assert (failed["phase"], failed["outcome"]["exit_code"]) == ("Failed", 7)
-    # Its process died with the machine that the home was copied from: that is told, and nothing else is.
+    # Its process ended with the machine that the home was copied from: that is reported, and nothing else.
     stays = home.until_phase("stays-1", "Failed", "Running", "Restarting")
     assert stays["progress"]["checkpoint_step"] == 3
     assert "trained" in home.ask("logs", "done-2")

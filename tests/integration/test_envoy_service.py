@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def path() -> str:
-    """A PATH on which Envoy is found, installed beside the tests or in the environment of proxies."""
+    """Return a PATH on which Envoy is found, installed beside the tests or in the environment of proxies."""
     try:
         return f"{find_envoy().parent}:{os.environ['PATH']}"
     except UnavailableError:
@@ -34,7 +34,7 @@ def path() -> str:
 
 @pytest.fixture
 def behind_envoy(make_home: Callable[..., DaemonHome], path: str) -> DaemonHome:
-    """A home that wants Envoy, with two versions of a model: the first adds 1, the second adds 2."""
+    """A home that uses Envoy, with two versions of a model: the first adds 1, the second adds 2."""
     home = make_home("home", FAIRWAY_ROUTER="envoy", PATH=path)
     for number in (1, 2):
         home.ask("model", "register", "adds", str(write_model(home.work / f"v{number}.onnx", number)))

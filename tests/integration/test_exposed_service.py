@@ -1,4 +1,4 @@
-"""A service that other machines may ask, by the command line and from Python: keys, TLS, what is refused, what is told ahead."""
+"""A service that is open to other machines, by the command line and from Python: keys, TLS, refusals, warnings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def found(home: DaemonHome) -> dict[str, Any]:
 
 
 def run_example(home: DaemonHome, key: str) -> str:
-    """What the line that `get` prints answers, as a shell runs it."""
+    """Run the example command that `get` prints in a shell; return its output."""
     line = found(home)["example"]
     environment = {**os.environ, "FAIRWAY_KEY": key}
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, timeout=30, env=environment)
@@ -79,7 +79,7 @@ def test_the_line_that_is_printed_works_and_the_key_stays_hidden(home: DaemonHom
     assert "authorization" not in answer.lower()
     assert "not valid" in run_example(home, "wrong")
 
-    # Nothing that is kept, shown or logged holds the key, or what it is recognised by.
+    # Neither the key nor its digest is in anything that is stored, shown or logged.
     for path in home.path.rglob("*"):
         if path.is_file():
             assert key.encode() not in path.read_bytes(), path
@@ -90,7 +90,7 @@ def test_the_line_that_is_printed_works_and_the_key_stays_hidden(home: DaemonHom
     assert key not in shown
     assert "KeyCreated" in shown
 
-    # The load test makes a key for itself, and takes it away.
+    # The load test creates a key for itself, and revokes it.
     bench = json.loads(home.ask("bench", "service/door", "-c", "2", "-t", "300ms", "-o", "json"))
     assert bench["points"][0]["failed"] == 0
     assert bench["points"][0]["answered"] > 0
@@ -175,7 +175,7 @@ def test_a_certificate_that_ends_soon_is_told_ahead(home: DaemonHome, tmp_path: 
     told = home.call("doctor").stdout
     assert "expires in" in told, told
     assert "fix: replace the file" in told
-    # It is for another name than the address: the line that is printed asks by that name.
+    # The certificate is for another name than the address: the printed command uses that name.
     line = found(home)["example"]
     assert "--connect-to localhost:" in line
     assert "x-forwarded-proto: https" in subprocess.run(shlex.split(line), capture_output=True, text=True, check=True).stdout
@@ -217,7 +217,7 @@ def free_port() -> str:
 
 
 def answers(url: str) -> bool:
-    """Whether the first request there is answered."""
+    """Whether the first request to that address gets a response."""
     return subprocess.run(["curl", "-skf", "-m", "20", url], capture_output=True, check=False).returncode == 0
 
 

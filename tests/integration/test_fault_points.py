@@ -1,4 +1,4 @@
-"""Every act of a real daemon fails a few times: everything is done in the end, without a restart, and nothing else waits."""
+"""Every act of a real daemon fails a few times: all of it is completed in the end, without a restart, and nothing else waits."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def faults(home: DaemonHome) -> list[dict[str, object]]:
 
 
 class Stubborn(DaemonHome):
-    """A home whose commands are given again until they end well."""
+    """A home whose commands are repeated until they succeed."""
 
     def persist(self, *words: str, say: str = "", well: Container[int] = (0,)) -> str:
         deadline = time.monotonic() + 2 * PATIENCE

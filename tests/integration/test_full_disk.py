@@ -1,4 +1,4 @@
-"""A disk that fills up: under the logs, under the store, under a checkpoint. What was promised before still holds."""
+"""A disk that fills up: under the logs, under the store, under a checkpoint. Earlier promises still hold."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def script(home: DaemonHome, text: str) -> list[str]:
 
 
 def fill(home: DaemonHome) -> Path:
-    """Take every free block."""
+    """Allocate every free block."""
     ballast = home.path.parent / "ballast"
     with ballast.open("wb", buffering=0) as file:
         for size in (1 << 20, 4096):
@@ -90,7 +90,7 @@ def test_a_log_that_fills_the_disk_hurts_nobody_for_good(small: DaemonHome) -> N
     assert small.until(lambda: full.exists() and full.read_text(), "the full disk") == "28"
     small.tell(run)
     small.until((small.attempt(f"{run}/worker-0#0") / "exit.json").exists, "the record of its end")
-    # The store cannot be written; whoever asks is told so, or sees what was known last. Nobody is told a lie.
+    # The store cannot be written; a caller gets an error that states it, or the last known state, but never a false one.
     told = small.call("get", run, "-o", "json")
     assert told.returncode in (0, 4), told.stderr
     small.ask("daemon", "status")

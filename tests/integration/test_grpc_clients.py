@@ -117,7 +117,7 @@ def refused(call, code: str, *words: str) -> None:
 
 
 def stream(client, asks: list[dict]) -> list[tuple]:
-    """Answers and errors of questions in one stream."""
+    """Return the responses and errors of requests in one stream."""
     got: queue.Queue = queue.Queue()
     client.start_stream(lambda result, error: got.put((result, error)))
     for ask in asks:
@@ -289,7 +289,7 @@ def test_an_unknown_method_and_a_message_that_is_none(address: str) -> None:
             assert raised.value.code().name == code
 
 
-# A server of the user's behind the router.
+# A third-party server behind the router.
 
 
 class Anything(grpc.GenericRpcHandler):

@@ -1,4 +1,4 @@
-"""Documents are data: nothing in them reaches a shell, another's file, or a place outside of the run's folders."""
+"""Documents are data: nothing in them reaches a shell, another user's file, or a path outside of the run's folders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ECHO = "import json, os, sys; print(json.dumps([sys.argv[1:], {k: v for k, v in 
 
 @pytest.fixture
 def home(shared_home: DaemonHome) -> DaemonHome:
-    """One home for all: nothing here may leave a trace in it."""
+    """One home for all tests: nothing here may leave a trace in it."""
     return shared_home
 
 
@@ -187,8 +187,8 @@ def test_a_secret_is_seen_by_its_task_alone(home: DaemonHome) -> None:
 
 
 def traces(home: DaemonHome) -> list[str]:
-    """Everything that a careless refusal could leave: in the home, but for what the daemon writes anyway, and around it."""
+    """Return everything that a careless refusal could leave: in the home, except what the daemon always writes, and around it."""
     own = ("fairway.db", "daemon.log")
-    backups = home.path / "backups"  # the daemon makes one soon after it has started
+    backups = home.path / "backups"  # the daemon creates one soon after its start
     paths = [path for path in home.path.parent.rglob("*") if not path.name.startswith(own)]
     return sorted(str(path) for path in paths if not path.is_relative_to(backups))

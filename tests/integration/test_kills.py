@@ -1,4 +1,4 @@
-"""kill -9 of every process there is, one after the other: what survives goes on, and what does not is told truly."""
+"""kill -9 of every kind of process, one after the other: what survives continues, and what does not is reported truthfully."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if step < 5:
 while not os.path.exists(os.environ["MARKS"] + f"/go-{job}"):
     time.sleep(0.01)
 """
-"""Saves at the steps 3 and 5, and waits to be told to end."""
+"""Saves at the steps 3 and 5, and waits for an order to end."""
 
 
 def trainer(home: DaemonHome, name: str = "train", **more: object) -> dict[str, object]:
@@ -54,12 +54,12 @@ def test_after_the_kill_of_a_worker_the_gang_goes_on_from_its_checkpoint(home: D
 
 
 def cut_short(home: DaemonHome) -> str:
-    """A run that went on after a crash that damaged its newest checkpoint; its name."""
+    """Return a run that continued after a crash that damaged its newest checkpoint."""
     run = home.submit(trainer(home))
     pids = home.until_started(f"{run}/worker-0#0", f"{run}/worker-1#0")
     home.until(lambda: home.get(run)["progress"]["checkpoint_step"] == 5, "the checkpoint")
     newest = home.path / "jobs/default" / run / "checkpoints/step-000000000005"
-    # As after a power cut: the name is there, the end of the file is not; and a later one was never finished.
+    # As after a power cut: the file exists, but its end is missing; and a later checkpoint was never completed.
     os.truncate(newest / "weights", 10)
     (newest.parent / ".tmp-step-000000000007-half").mkdir()
     (newest.parent / ".tmp-step-000000000007-half/weights").write_text("w")
@@ -165,7 +165,7 @@ def test_after_the_kill_of_the_nursery_tasks_go_on_and_new_ones_start(home: Daem
 
 
 def test_a_nursery_that_hangs_is_replaced_by_no_harm(home: DaemonHome) -> None:
-    """A halted nursery delays what it was given, and nothing starts twice when it goes on."""
+    """A fork server that is stopped delays its orders, and nothing starts twice when it continues."""
     home.ask("daemon", "start")
     (nursery,) = home.until(lambda: [pid for pid, text in home.processes().items() if "nursery" in text], "the nursery")
     os.kill(nursery, signal.SIGSTOP)
@@ -227,7 +227,7 @@ def test_a_run_goes_on_when_its_watcher_is_killed(home: DaemonHome) -> None:
 
 
 def watch(home: DaemonHome) -> subprocess.Popen[bytes]:
-    """`fairway run` in the foreground, in place."""
+    """Run `fairway run` in the foreground, in place."""
     command = [sys.executable, "-I", "-S", "program.py"]
     return subprocess.Popen(
         [FAIRWAY, "run", "--name", "watched", "--gpus", "0", "-e", f"MARKS={home.marks}", "--", *command],

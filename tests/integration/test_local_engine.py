@@ -1,4 +1,4 @@
-"""What the local engine does beyond the port's promises: environments, devices, ports, secrets, nudges."""
+"""What the local engine does beyond the port's contract: environments, devices, ports, secrets, wake-ups."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ async def test_a_preparation_that_fails_fails_the_task_and_is_tried_again_for_th
 
 
 async def test_a_gang_bound_by_an_engine_that_prepared_nothing_is_prepared_first(engine: LocalEngine, tmp_path: Path) -> None:
-    """As after a restart of the daemon: what was prepared is remembered by nobody."""
+    """As after a restart of the daemon: the new engine does not remember what was prepared."""
     job = a_job(["true"])
     (task,) = the_tasks(job)
     await engine.perform([CreateTask(job, task)])

@@ -1,4 +1,4 @@
-"""Answers are lost, in whole or in part, and the daemon is killed before, while and after it acts: all is done once."""
+"""Responses are lost, wholly or partly, and the daemon is killed before, while and after it acts: all is done exactly once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fairway.sdk.transport import local_path
 
 @pytest.fixture
 def busy(home: DaemonHome) -> DaemonHome:
-    """A home whose GPUs are all taken, so that whatever is submitted waits."""
+    """A home whose GPUs are all in use, so that whatever is submitted waits."""
     run = home.submit(home.document("holder", 1, role={"processes": 1, "resources": {"gpu": 2}}))
     home.until_started(f"{run}/worker-0#0")
     return home
@@ -42,13 +42,13 @@ def client_of(home: DaemonHome, proxy: CuttingProxy, kind: type[Any] = fairway.C
 
 
 def waiting(home: DaemonHome, number: int) -> dict[str, Any]:
-    """A document that waits for GPUs; half of them in place, with an environment that is kept beside the run."""
+    """Return a document that waits for GPUs; half of them in place, with an environment that is stored beside the run."""
     document = home.document("cut", 1, role={"processes": 1, "resources": {"gpu": 2}}, labels={"n": str(number)})
     return {**document, "code": {"path": str(home.work), "in_place": number % 2 == 0}}
 
 
 def runs_by_number(home: DaemonHome) -> Counter[str]:
-    """How many runs each submit made."""
+    """Return how many runs each submit created."""
     found = json.loads(home.ask("list", "cut", "-o", "json", "--limit", "1000"))["jobs"]
     return Counter(job["labels"]["n"] for job in found)
 
@@ -126,7 +126,7 @@ def test_deletes_resumes_and_applies_are_done_once(busy: DaemonHome) -> None:
 
 
 def _socket_of(home: DaemonHome, runtime: Path) -> Path:
-    """Where a caller with that runtime folder expects the daemon."""
+    """Return where a caller with that runtime folder expects the daemon's socket."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(runtime))
         return Path(local_path.find_socket(str(home.path)))

@@ -1,4 +1,4 @@
-"""The database is lost, damaged or older than the runs: no file of a run goes, no task ends, and everything is shown again."""
+"""The database is lost, damaged or older than the runs: no file of a run is lost, no task ends, and all runs are listed again."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def trainer(home: DaemonHome, name: str, workers: int = 1, **more: object) -> di
 
 
 def files_of(home: DaemonHome) -> dict[str, str]:
-    """What runs have saved, made and printed, by its content."""
+    """Return the content of what runs have saved, produced and printed."""
     found = {}
     for pattern in ("checkpoints/*/*", "outputs/*/*", "attempts/*/out-*.log", "attempts/*/started.json"):
         for path in home.path.glob(f"jobs/*/*/{pattern}"):
@@ -93,7 +93,7 @@ def files_of(home: DaemonHome) -> dict[str, str]:
 
 
 class Story:
-    """Runs that ended, runs that go on and one that was deleted, before and after a copy of the database was made."""
+    """Runs that ended, runs that continue and one that was deleted, before and after the database was copied."""
 
     def __init__(self, home: DaemonHome) -> None:
         self.home = home
@@ -166,7 +166,7 @@ class Story:
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_nothing_of_any_run_is_lost(home: DaemonHome, damage: str, kept: str) -> None:
     story = Story(home)
-    # In order, so that the file holds everything and the damage hits it; a killed daemon leaves most in the log beside it.
+    # A clean shutdown, so that the file holds everything and the damage hits it; a killed daemon leaves most of it in the WAL.
     if damage in ("truncated", "overwritten", "older"):
         home.ask("daemon", "stop")
     else:
@@ -175,7 +175,7 @@ def test_nothing_of_any_run_is_lost(home: DaemonHome, damage: str, kept: str) ->
     if kept == "folders alone":
         shutil.rmtree(home.path / "backups")
         (home.path / "fairway.journal").unlink()
-    # A copy from before a deletion knows the run; that it was deleted stands in the journal alone.
+    # A copy from before a deletion still has the run; only the journal records the deletion.
     story.check_all_there(deletions_known=(damage, kept) != ("older", "folders alone"))
     story.check_told()
     story.check_goes_on(journal=kept == "backups")
@@ -216,7 +216,7 @@ def test_a_recovery_that_is_cut_short_is_gone_on_with(home: DaemonHome, place: s
 
 @pytest.mark.timeout(120)
 def test_damage_that_is_met_while_the_daemon_runs_is_recovered_from(home: DaemonHome) -> None:
-    """A page is overwritten under the daemon: it opens its record anew by itself, and the task goes on."""
+    """A page is overwritten under the daemon: it reopens its database by itself, and the task continues."""
     runs = [home.submit(trainer(home, f"run-{number}")) for number in range(3)]
     for run in runs:
         home.until_phase(run, "Running")
@@ -229,7 +229,7 @@ def test_damage_that_is_met_while_the_daemon_runs_is_recovered_from(home: Daemon
         for page in range(1, path.stat().st_size // 4096):
             file.seek(4096 * page)
             file.write(b"\xa5" * 4096)
-    # What it holds in memory may answer for a while; what it must read from the file meets the damage.
+    # Data in memory may serve requests for a while; the first read from the file meets the damage.
     home.tell(runs[0])
     home.until(lambda: list(home.path.glob("fairway.db.damaged-*")), "the damage to be met")
     home.until_phase(runs[0], "Succeeded")
@@ -269,7 +269,7 @@ def test_a_folder_that_cannot_be_read_is_kept_and_named(home: DaemonHome) -> Non
 
 
 def spoil(home: DaemonHome, sql: str) -> None:
-    """Let records be unreadable, and nothing be there from which they could be taken."""
+    """Make records unreadable, and remove everything that they could be restored from."""
     connection = sqlite3.connect(home.path / "fairway.db")
     connection.execute(sql)
     connection.commit()
@@ -298,7 +298,7 @@ def test_one_unreadable_run_stops_nothing_and_can_be_deleted(home: DaemonHome) -
     assert f"fairway delete {bad}" in told.stderr
     findings = json.loads(home.call("doctor", "-o", "json").stdout)["findings"]
     assert any(one["name"] == "unreadable" and bad in one["text"] for one in findings)
-    # With a record in its folder that can be read, the next start takes it up.
+    # With a readable record in its folder, the next start restores the run.
     home.ask("daemon", "stop")
     record.write_bytes(kept)
     assert set(home.names()) == {good, bad}

@@ -1,4 +1,4 @@
-"""Runs make room and come again on a real engine, with a trainer that saves: nobody loses more than one checkpoint interval."""
+"""Runs are preempted and resumed on a real engine, with a trainer that saves: no run loses more than one checkpoint interval."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ while not os.path.exists(os.environ["MARKS"] + f"/go-{job}"):
             (folder / "weights").write_text("w" * 1000)
     time.sleep(0.02)
 """
-"""Counts steps, each written down, and saves every so many; goes on from what it saved."""
+"""Counts steps, each recorded, and saves at an interval; resumes from its checkpoint."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def machine(home: DaemonHome) -> DaemonHome:
 
 
 def train(home: DaemonHome, name: str, replicas: object = 1, *, gpu: str = "1", **more: object) -> str:
-    """Submit the trainer; its run's name."""
+    """Submit the trainer; return its run's name."""
     document = home.document(
         name,
         1,
@@ -57,7 +57,7 @@ def train(home: DaemonHome, name: str, replicas: object = 1, *, gpu: str = "1", 
 
 
 def story(home: DaemonHome, run: str, task: str = "worker-0") -> list[tuple[int, int, int]]:
-    """What the task did in each attempt: the step it began after, the last it made, and how many it was one of."""
+    """Return what the task did in each attempt: the step it began after, its last step, and the number of tasks."""
     told: list[tuple[int, int, int]] = []
     for line in (home.marks / f"steps-{run}-{task}").read_text().splitlines():
         words = line.split()
@@ -69,14 +69,14 @@ def story(home: DaemonHome, run: str, task: str = "worker-0") -> list[tuple[int,
 
 
 def saved(home: DaemonHome, run: str) -> Mapping[str, object]:
-    """Wait until the run has a checkpoint that the scheduler knows of."""
+    """Wait until the scheduler knows of a checkpoint of the run."""
     home.until(lambda: home.get(run)["progress"]["checkpoint_step"], f"a checkpoint of {run}")
     found: Mapping[str, object] = home.get(run)
     return found
 
 
 def check_losses(home: DaemonHome, run: str) -> None:
-    """Every attempt began at most one interval before where the one before it ended."""
+    """Assert that every attempt began at most one interval before the end of the previous one."""
     told = story(home, run)
     assert len(told) > 1, f"{run} did not start again: {told}"
     for before, after in itertools.pairwise(told):
@@ -145,7 +145,7 @@ def test_a_run_moves_aside_when_asked_and_goes_on_there(machine: DaemonHome) -> 
     for run in halves:
         saved(machine, run)
     homes = {run: machine.get(run)["tasks"][0]["devices"] for run in halves}
-    # One of each pair ends: half of each GPU is free, and no whole one.
+    # One of each pair ends: half of each GPU is free, but no whole one.
     stays, leaves = halves[0], next(run for run in halves if homes[run] == homes[halves[0]] and run != halves[0])
     other, ends = (run for run in halves if homes[run] != homes[stays])
     for run in (leaves, ends):

@@ -1,4 +1,4 @@
-"""What a run would miss is found before it starts, and what a copy of the code lacks is there or explained."""
+"""What a run would miss is reported before it starts, and files that a copy of the code lacks are added or explained."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_what_ignore_files_left_out_is_said_and_explains_a_failure(home: DaemonH
     home.until_phase("csv-1", "Failed")
     why = json.loads(home.ask("why", "csv", "-o", "json"))
     assert "data/train.csv was left out" in why["what_would_help"]
-    # The advice works as it stands.
+    # The advice works unchanged.
     advice = why["what_would_help"].split("`")[1]
     subprocess.run(advice, shell=True, cwd=home.work, check=True)
     home.until_phase(home.ask("submit", file), "Succeeded")

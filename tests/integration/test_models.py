@@ -1,4 +1,4 @@
-"""Models through the command line and a real daemon: registered once, whole or not at all, whatever is killed."""
+"""Models through the command line and a real daemon: registered once, completely or not at all, whatever is killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ with open(os.environ["MARKS"] + "/started", "a") as file:
 while not os.path.exists(os.environ["MARKS"] + "/go-" + os.environ["FAIRWAY_JOB"]):
     time.sleep(0.01)
 """
-"""Leaves a model behind, and waits to be told to end."""
+"""Writes a model, and waits for an order to end."""
 PLACES = [f"registry.rename:{moment}:{count}" for moment in ("before", "after") for count in (1, 2, 3)]
 """The model's file, the manifest, and the version's number."""
 

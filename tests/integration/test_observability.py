@@ -1,4 +1,4 @@
-"""What a real service shows of itself: its page of metrics, its answers to probes, its access log and its description."""
+"""What a real service exposes: its metrics page, its responses to probes, its access log and its description."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def get(connection: http.client.HTTPConnection, path: str, method: str = "GET", 
 
 
 def samples(text: bytes, read: Any = read_text) -> dict[str, float]:
-    """Sums over all labels."""
+    """Return the sums over all labels."""
     found: dict[str, float] = {}
     for family in read(text.decode()):
         for one in family.samples:
@@ -71,7 +71,7 @@ def test_one_page_of_metrics_for_two_replicas_of_which_one_is_killed(served: Dae
 
 
 def replica_pid(home: DaemonHome, name: str) -> int:
-    """The process that listens at the address of a replica."""
+    """Return the process that listens at the address of a replica."""
     address = next(each["address"] for each in service(home)["replicas"] if each["name"] == name)
     port = int(address.rpartition(":")[2])
     inode = next(
@@ -146,7 +146,7 @@ def test_the_access_log_is_shown(served: DaemonHome) -> None:
         return [json.loads(line) for line in served.ask("logs", "service/adds", "--access", *more).splitlines()]
 
     served.until(lambda: len(lines()) >= 6, "the lines")
-    found = lines()  # and nothing of the daemon, which asks the port every second
+    found = lines()  # and none of the daemon's, which probes the port every second
     assert [line["status"] for line in found] == [400] * 5 + [200]
     assert [line["request_id"] for line in found[:5]] == [f"id-{number}" for number in range(5)]
     assert {line["path"] for line in found} == {"/v2/models/adds/infer"}

@@ -1,4 +1,4 @@
-"""Many callers, one daemon; two homes, one machine; and nobody else may look."""
+"""Many callers, one daemon; two homes, one machine; and no other user has access."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_killed_home_lets_go_of_its_devices(make_home: Callable[..., DaemonHom
     waiting = other.submit(other.document("waits", 1, role={"resources": {"gpu": 1}}))
     one.kill_daemon()
     assert other.until(lambda: other.get(waiting)["hold"], "the wait"), "the task lives on, and so does its lock"
-    one.close()  # everything of it dies at once, as when its user's session is swept away
+    one.close()  # all its processes end at once, as when its user's session is killed
     other.until_phase(waiting, "Running")
     other.tell(waiting)
     other.until_phase(waiting, "Succeeded")
@@ -100,7 +100,7 @@ def test_tasks_of_two_homes_never_get_the_same_port(make_home: Callable[..., Dae
 def test_only_the_owner_can_read_anything(home: DaemonHome, tmp_path: Path) -> None:
     (home.work / "open.txt").write_text("for everybody")
     (home.work / "open.txt").chmod(0o666)
-    before = os.umask(0)  # the worst caller
+    before = os.umask(0)  # the most permissive umask a caller can have
     try:
         home.ask("secret", "set", "TOKEN", say="open sesame")
         document = home.document("private", 2, code=".", secrets=["TOKEN"], outputs={"model": "private"})
@@ -121,7 +121,7 @@ def test_only_the_owner_can_read_anything(home: DaemonHome, tmp_path: Path) -> N
 
 
 def _open_to_others(folder: Path) -> list[str]:
-    """What others could read or write if they came so far: files and folders, not what a link says of itself."""
+    """Return the files and folders that other users could read or write if they got there; modes of links do not count."""
     found = []
     for path in [folder, *folder.rglob("*")]:
         mode = path.lstat().st_mode

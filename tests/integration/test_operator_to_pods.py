@@ -1,7 +1,7 @@
-"""What the operator asks pods, over real ports: certificates, TLS, and what crosses the network.
+"""Requests of the operator to pods, over real ports: certificates, TLS, and what crosses the network.
 
 The operator's port, the certificates, routers' control ports, agents and the container beside a replica are the real ones. Only
-the API server's judgement of tokens is replaced: `pod-a` shows the token `of pod-a`.
+the API server's review of tokens is replaced: `pod-a` presents the token `of pod-a`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ A, B = pod_name("pod-a"), pod_name("pod-b")
 
 
 class Judged:
-    """Says by the token who asks."""
+    """Names the caller by its token."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -79,7 +79,7 @@ class Operator:
         return f"https://localhost:{self.port}"
 
     def leaf(self, pod: str = "pod-a", authority: CertificateAuthority | None = None) -> PodCertificate:
-        """The certificate of a pod that trusts the operator, or another."""
+        """Return the certificate of a pod that trusts the operator, or another authority."""
         trusted = (authority or self.authority).certificates
         return PodCertificate(self.url, lambda: f"of {pod}", lambda: trusted)
 
@@ -99,7 +99,7 @@ async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
 
 @contextlib.asynccontextmanager
 async def router(tls: ssl.SSLContext | None) -> AsyncIterator[tuple[RouterState, str]]:
-    """A router's control port."""
+    """Yield a router's control port."""
     with socket.create_server(("127.0.0.1", 0)) as requests:
         desk = RouterState("epoch", RouterLimits(), lambda: None)
         control = RouterControlSocket(desk, requests)
@@ -112,7 +112,7 @@ async def router(tls: ssl.SSLContext | None) -> AsyncIterator[tuple[RouterState,
 
 
 class Relay:
-    """An attacker on the network: passes everything on, and keeps it."""
+    """An attacker on the network: forwards everything, and records it."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -157,7 +157,7 @@ async def test_a_router_is_told_its_plan_and_its_token_does_not_cross_in_clear(o
         assert bytes(relay.heard[:2]) == b"\x16\x03"
         for secret in (TOKEN.encode(), b"put ", b"r1-1", b"arrived"):
             assert secret not in relay.heard
-    # The same relay hears all of it where there is no TLS: the test can fail.
+    # The same relay reads all of it without TLS: this shows that the check above can fail.
     async with router(None) as (_, address), (relay := Relay(address)).listening() as between:
         await operator.routers.put(PodPeer(between), TOKEN, PLAN)
         assert TOKEN.encode() in relay.heard
@@ -197,7 +197,7 @@ async def test_a_connection_that_a_router_closed_is_opened_again(operator: Opera
 
 @contextlib.asynccontextmanager
 async def impostor(context: ssl.SSLContext | None) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """Takes connections in the place of a pod, and keeps what it is sent after the handshake."""
+    """Accept connections in the place of a pod, and record what arrives after the handshake."""
     heard: list[bytes] = []
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -212,7 +212,7 @@ async def impostor(context: ssl.SSLContext | None) -> AsyncIterator[tuple[str, l
 
 
 async def test_the_token_is_sent_to_the_pod_of_that_name_alone(operator: Operator, tmp_path: Path) -> None:
-    """Another pod's certificate, one of another authority, one that is over, the operator's own, and none at all."""
+    """Another pod's certificate, one of another authority, an expired one, the operator's own, and none at all."""
     stolen, over = operator.leaf("pod-b"), operator.leaf()
     await stolen.renew()
     operator.clock[0] = -2 * DAY
@@ -280,7 +280,7 @@ async def test_a_certificate_is_renewed_under_an_open_connection_and_before_it_e
         reader, writer = await opened(peer, trusted)
         first = serial(writer)
         end = time.monotonic() + 8.0
-        while time.monotonic() < end:  # Twice as long as one of them lives.
+        while time.monotonic() < end:  # Twice the lifetime of a certificate.
             await operator.routers.put(peer, TOKEN, PLAN)
             operator.routers.close()  # The next one is another connection.
             await asyncio.sleep(0.05)
@@ -295,7 +295,7 @@ async def test_a_certificate_is_renewed_under_an_open_connection_and_before_it_e
 
 
 async def opened(peer: PodPeer, trusted: ssl.SSLContext) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection, as soon as the pod has its certificate."""
+    """Open a connection, as soon as the pod has its certificate."""
     async with asyncio.timeout(20.0):
         while True:
             try:
@@ -409,7 +409,7 @@ async def test_silent_connections_do_not_shut_the_operator_out(operator: Operato
 
 @contextlib.asynccontextmanager
 async def replica(body: bytes, status: bytes = b"200 OK") -> AsyncIterator[int]:
-    """A server of ours, as far as this matters."""
+    """A minimal replica that reports its load."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

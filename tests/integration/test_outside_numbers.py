@@ -1,4 +1,4 @@
-"""Numbers that programs write, 2,000 generated ones: all that is handed on can be stored, and all that is bad is named."""
+"""Numbers that programs write, 2,000 generated ones: all that is passed on can be stored, and bad values are reported by name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FixedClock:
 
 
 class Writer:
-    """What one hostile program writes; the seed decides."""
+    """Writes the output of one hostile program, driven by a seed."""
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.folder = folder
@@ -176,7 +176,7 @@ async def test_generated_numbers_stop_nothing_and_bad_ones_are_named(tmp_path: P
     kept = 0
     for case in range(CASES):
         writer = writers[case % RUNS]
-        # Reports silence the lesser sources of their run, so a run has one kind of source.
+        # Reported metrics suppress the lesser sources of their run, so a run has one kind of source.
         source = (
             (writer.report, writer.report, writer.junk, writer.manifest),
             (writer.printed, writer.printed, writer.manifest),
@@ -209,7 +209,7 @@ async def test_generated_numbers_stop_nothing_and_bad_ones_are_named(tmp_path: P
 
 
 def measure_outcome(chance: random.Random, before: RevisionLoad) -> RevisionLoad:
-    """What a router counts of one more look, of honest askers and of others."""
+    """Return what a router counts by one look later, of honest clients and of others."""
     more = chance.randint(0, 30)
     count, total, squares = before.outcomes.get("clicks", (0, 0.0, 0.0))
     value = chance.choice((1.0, 0.0, 1e308, -1e308, math.inf, math.nan, 5e-324)) if chance.random() < 0.2 else 1.0

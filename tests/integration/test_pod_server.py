@@ -1,4 +1,4 @@
-"""Pods and the operator over a real port: TLS for all, plain HTTP for pods of before, and nobody in between."""
+"""Pods and the operator over a real port: TLS for all, plain HTTP for pods of earlier versions, and no man in the middle."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OLD, NEW = JobKey("team", "old-1"), JobKey("team", "new-1")
 
 
 class Place:
-    """An operator's port, in a thread with a loop of its own."""
+    """An operator's port, in a thread with its own event loop."""
 
     def __init__(self, folder: Path, loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self.seen: list[Observation] = []
@@ -95,7 +95,7 @@ def token(run: JobKey) -> str:
 
 
 def test_older_is_who_was_made_before_the_authority(tmp_path: Path) -> None:
-    """Runs by when they were submitted, services by when they were first applied; who is not known is not older."""
+    """Runs are dated by their submission, services by their first apply; an unknown one is not older."""
     authority = CertificateAuthority(tmp_path / "tls", ("localhost",), lambda: 1000.0)
     spec = JobSpec.model_validate({"roles": {"worker": {"command": ["x"]}}})
     served = ServiceSpec.model_validate({"model": "adds@1"})
@@ -112,7 +112,7 @@ def test_older_is_who_was_made_before_the_authority(tmp_path: Path) -> None:
 
 
 class Points:
-    """Something to tell, once."""
+    """Returns its points once."""
 
     def __init__(self) -> None:
         self._points: list[dict[str, Any]] = [{"time": 1.0, "step": 1, "metrics": {"loss": 0.5}, "rank": 0, "source": "report"}]
@@ -151,7 +151,7 @@ def test_pods_of_before_go_on_without_tls_and_others_are_refused(
     folder = save(tmp_path / "one", 10)
     OperatorUploads(place.address("http"), token(OLD)).send(upload.CHECKPOINTS + folder.name, str(folder))
     assert restore(place.address("http"), token(OLD), str(tmp_path / "two")) == folder.name
-    # The same runs' new pods come by TLS.
+    # New pods of the same runs use TLS.
     assert telling(place, OLD).tell()
 
     before = len(place.seen)
@@ -165,7 +165,7 @@ def test_pods_of_before_go_on_without_tls_and_others_are_refused(
 
 
 def test_somebody_in_the_operators_place_gets_no_token(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod proves the operator before it says who it is itself."""
+    """A pod authenticates the operator before it sends its own token."""
     forged = CertificateAuthority(tmp_path / "forged", ("localhost",), time.time)
     heard: list[bytes] = []
 
@@ -226,7 +226,7 @@ def test_who_says_nothing_or_nonsense_holds_nobody_up(place: Place, monkeypatch:
     monkeypatch.setattr(pod_server, "GREETING", 0.3)
     silent = [socket.create_connection(("localhost", place.port)) for _ in range(200)]
     for number, one in enumerate(silent):
-        # Nothing, half a handshake, a handshake of nonsense, and a connection that is gone.
+        # Nothing, half a handshake, a handshake of garbage, and a connection that is closed.
         if number % 4 == 1:
             one.sendall(b"\x16\x03\x01")
         elif number % 4 == 2:

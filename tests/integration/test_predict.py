@@ -1,4 +1,4 @@
-"""A model over a dataset, as a job: no gap and no double, also when a worker is killed."""
+"""A model over a dataset, as a job: no row is missing or duplicated, also when a worker is killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from daemon_home import DaemonHome, kill
 
 
 def predictions(folder: Path) -> list[tuple[int, list[float]]]:
-    """(row, what was predicted), in the order of the files."""
+    """Return (row, prediction), in the order of the files."""
     found: list[tuple[int, list[float]]] = []
     for path in sorted(folder.glob("part-*.npz")):
         with np.load(path) as part:

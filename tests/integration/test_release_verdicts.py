@@ -1,6 +1,6 @@
-"""Twelve releases with real routers, replicas and clients: what is broken goes back for its reason, what is good takes over.
+"""Twelve releases with real routers, replicas and clients: a bad version is rolled back for its reason, a good one is promoted.
 
-CI runs some; `make soak` all of them, and prints what came of each.
+CI runs some; `make soak` runs all of them, and prints the result of each.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ CLIENTS = 4
 def write_digits(
     path: Path, *, name: str = "x", sign: float = 1.0, lost: int | None = None, power: float = 1.0, noise: float = 0.0
 ) -> Path:
-    """Scores of five classes for eight numbers. `power` of a negative number that is no whole one has no value: NaN."""
+    """Write scores of five classes for eight numbers. A `power` with a fraction of a negative number has no value: NaN."""
     chance = np.random.default_rng(7)
     weights = sign * chance.normal(0.0, 1.0, (8, CLASSES)) + np.random.default_rng(8).normal(0.0, noise, (8, CLASSES))
     bias = np.zeros(CLASSES)
@@ -87,7 +87,7 @@ def write_digits(
 
 
 def right_class(data: list[float]) -> int:
-    """What the first version answers."""
+    """Return the prediction of the first version."""
     weights = np.random.default_rng(7).normal(0.0, 1.0, (8, CLASSES))
     return int((np.array(data) @ weights).argmax())
 
@@ -99,19 +99,19 @@ class Case:
     name: str
     strategy: str
     guard: str
-    """The one that must send it back; empty: it must take over."""
+    """The guard that must roll it back; empty: it must be promoted."""
     words: str = ""
-    """What its reason must say."""
+    """Words that its reason must contain."""
     model: dict[str, Any] = field(default_factory=dict)
-    """How the second version differs; for a service of a model."""
+    """How the second version's model differs, for a service of a model."""
     mode: str = ""
-    """What the second version's server does; for a service of a command."""
+    """What the second version's server does, for a service of a command."""
     rules: dict[str, Any] = field(default_factory=dict)
     """Guards of the document."""
     seconds: int = 6
-    """How long the first step lasts."""
+    """The duration of the first step."""
     reports: bool = False
-    """Whether clients report what answers were worth."""
+    """Whether clients report the quality of responses."""
 
 
 CLASSES_ONLY = {"outputs": {"differ": "100%", "classes": "5%"}}
@@ -134,7 +134,7 @@ SAMPLE = ("NaN", "wrong sign", "missing class")
 
 
 class Clients:
-    """Ask all the time, each on a connection of its own, and report where that is wanted."""
+    """Clients that send requests continuously, each on its own connection, and report outcomes if required."""
 
     def __init__(self, port: int, token: str) -> None:
         self._port = port
@@ -192,7 +192,7 @@ def document(case: Case, number: int) -> dict[str, Any]:
 
 
 def verdict_of(home: DaemonHome, case: Case) -> dict[str, Any]:
-    """Release the second version under load; the release when it is over."""
+    """Release the second version under load; return the release when it has ended."""
     if case.mode:
         (home.work / "server.py").write_text(SERVER)
     else:

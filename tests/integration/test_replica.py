@@ -1,4 +1,4 @@
-"""A replica as a process: clients written by others, bad input over real sockets, and how it ends."""
+"""A replica as a process: third-party clients, bad input over real sockets, and its shutdown."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Model:
 
 @pytest.fixture(scope="module")
 def doubler(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`y = 2 x`, rows of three; and the length of a text, to have BYTES."""
+    """`y = 2 x`, rows of three; and the length of a string, to have BYTES."""
     folder = tmp_path_factory.mktemp("doubler")
     two = numpy_helper.from_array(np.array(2, np.float32), "two")
     nodes = [helper.make_node("Mul", ["x", "two"], ["y"]), helper.make_node("Identity", ["t"], ["same"])]
@@ -155,7 +155,7 @@ def test_games_with_the_length_of_the_head(served: ReplicaProcess, value: str) -
 
 
 def raw(served: ReplicaProcess, data: bytes) -> bytes:
-    """What comes back for raw bytes, until the server closes or pauses."""
+    """Send raw bytes; return the response until the server closes or pauses."""
     with socket.create_connection(("127.0.0.1", served.port), 10) as wire:
         wire.sendall(data)
         found = b""
@@ -263,7 +263,7 @@ def test_it_ends_when_all_are_answered(slow: Path) -> None:
         half = json.dumps(sleepy(0.0)).encode()
         late = socket.create_connection(("127.0.0.1", served.port), 20)
         late.sendall(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(half) + half[:9])
-        # What still comes over an open connection is answered, and then the connection goes.
+        # Requests that still arrive over an open connection get a response, and then the connection is closed.
         open_before.request("POST", "/v2/models/m/infer", json.dumps(sleepy(0.0)))
         status, _, headers = answer_of(open_before.getresponse())
         assert (status, headers["connection"]) == (200, "close")
@@ -339,7 +339,7 @@ def test_openais_client(talking: ReplicaProcess, prefix: str) -> None:
 
 
 def test_long_prompts_are_counted(talking: ReplicaProcess) -> None:
-    """A prompt above 32 KiB is answered; one that would take more memory decoded than is there is refused."""
+    """A prompt above 32 KiB is processed; one that would exceed the memory bound when decoded is refused."""
     for count, wanted in ((20_000, 200), (1_200_000, 413)):
         asked = {"model": "words", "prompt": "the " * count, "max_tokens": 2}
         status, answer, _ = talking.ask("POST", "/v1/completions", asked)

@@ -1,4 +1,4 @@
-"""Default batching changes no answer: clients at once get what each would get alone, and safe models are still batched."""
+"""Default batching changes no prediction: concurrent clients get what each would get alone, and safe models are still batched."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def saved(name: str, folder: Path) -> Path:
 
 
 class Asking:
-    """Clients that ask at the same time; each question has one to three rows of its own numbers."""
+    """Concurrent clients; each request has one to three rows of its own numbers."""
 
     def __init__(self, served: ReplicaProcess, name: str) -> None:
         self._served = served

@@ -1,4 +1,4 @@
-"""What a confined worker can do: answer, read its files, write its scratch folder; and nothing else."""
+"""What a confined worker can do: predict, read its files, write its scratch folder; and nothing else."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def landlock() -> int:
 
 @pytest.fixture
 def trying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model that tries all of it."""
+    """Return a model that attempts all of it."""
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "secret").write_text("secret")
@@ -86,7 +86,7 @@ def trying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def outcomes(folder: Path) -> tuple[dict[str, str], str]:
-    """What came of each try, and what the replica wrote."""
+    """Return the result of each attempt, and the replica's output."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder.parent / "socket"))
         listener.listen()

@@ -1,4 +1,4 @@
-"""Every line with curl of docs/protocols.md works as it stands."""
+"""Every line with curl of docs/protocols.md works unchanged."""
 
 from __future__ import annotations
 

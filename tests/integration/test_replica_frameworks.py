@@ -1,4 +1,4 @@
-"""Each runtime with a model that was really trained, and what a worker does when things go wrong."""
+"""Each runtime with a trained model, and what a worker does when things go wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODELS = Path(__file__).parent / "replica_models"
 
 
 def trained(tmp_path_factory: pytest.TempPathFactory, name: str) -> tuple[Path, str]:
-    """The folder that a training program filled, and the interpreter that ran it."""
+    """Return the folder that a training program filled, and the interpreter that ran it."""
     python = framework_python(name)
     if python is None:
         pytest.skip(f"the environment of {name} cannot be installed here")
@@ -38,13 +38,13 @@ def tensorflow_trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
 
 
 def arrays(folder: Path) -> dict[str, np.ndarray]:
-    """What the training program kept."""
+    """Return the arrays that the training program saved."""
     with np.load(folder / "digits.npz") as kept:
         return dict(kept)
 
 
 def recognises_digits(served: ReplicaProcess, name: str, data: Path) -> None:
-    """What the replica answers is what the model said where it was trained, and it is right."""
+    """Assert that the replica predicts what the model predicted where it was trained, and correctly."""
     digits = arrays(data)
     status, told, _ = served.ask("GET", f"/v2/models/{name}")
     assert status == 200

@@ -1,4 +1,4 @@
-"""Clients that close one side, send too much, read nothing or never end: each is bounded, and others are answered."""
+"""Clients that close one side, send too much, read nothing or never end: each is bounded, and others get responses."""
 
 from __future__ import annotations
 
@@ -155,13 +155,13 @@ def test_a_page_that_reaches_the_port_by_its_own_name(served: ReplicaProcess, ho
 
 
 def memory(process: int, name: str = "VmRSS") -> int:
-    """Bytes of memory that a process has, or had at the most (`VmHWM`)."""
+    """Return the memory of a process in bytes, or its peak (`VmHWM`)."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
 
 async def latency(port: int, count: int) -> list[float]:
-    """Seconds of requests of one ordinary client over one connection, from the first byte sent to the last one read."""
+    """Return the seconds of requests of one ordinary client over one connection, from the first byte sent to the last read."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     found = []
     for _ in range(count):
@@ -179,7 +179,7 @@ async def latency(port: int, count: int) -> list[float]:
 
 @contextmanager
 def attack(served: ReplicaProcess, clients: int, pause: float = 1.0, *kind: str) -> Iterator[None]:
-    """Hostile clients in a process of their own."""
+    """Run hostile clients in a separate process."""
     program = [sys.executable, Path(__file__).with_name("hostile_clients.py"), str(served.port), str(clients), str(pause), *kind]
     with subprocess.Popen(program, stdout=subprocess.PIPE) as hostile:
         assert hostile.stdout is not None
@@ -192,7 +192,7 @@ def attack(served: ReplicaProcess, clients: int, pause: float = 1.0, *kind: str)
 
 
 def asked_for(served: ReplicaProcess, seconds: float) -> list[float]:
-    """Latencies of ordinary requests for a time."""
+    """Return the latencies of ordinary requests for a time."""
     ends, found = time.monotonic() + seconds, []
     while time.monotonic() < ends:
         found += asyncio.run(latency(served.port, 10))
@@ -200,7 +200,7 @@ def asked_for(served: ReplicaProcess, seconds: float) -> list[float]:
 
 
 def more_memory(served: ReplicaProcess, path: str, body: bytes) -> tuple[int, int]:
-    """The status of a request, and how much memory the replica has taken at the most since it started to serve."""
+    """Return the status of a request, and the replica's peak of memory since it started to serve."""
     start = memory(served.process.pid)
     return served.ask("POST", path, body)[0], memory(served.process.pid, "VmHWM") - start
 
@@ -215,7 +215,7 @@ def more_memory(served: ReplicaProcess, path: str, body: bytes) -> tuple[int, in
     ],
 )
 def test_the_memory_of_one_large_json_body(model: Path, path: str, element: bytes, most: float) -> None:
-    """Twice its bytes while its parts are joined; then the body and four bytes a number. It was up to 32 times."""
+    """Twice its bytes while its parts are joined; then the body and four bytes per number. It was up to 32 times."""
     count = (12 << 20) // (len(element) + 1)
     data = b",".join([element] * count)
     body = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[%d,1],"data":[%b]}]}' % (count, data)
@@ -229,7 +229,7 @@ def test_the_memory_of_one_large_json_body(model: Path, path: str, element: byte
 
 
 def test_large_json_bodies_together_stay_within_the_bound(model: Path) -> None:
-    """Those that do not fit beside the others get 429, and none more than once what it asks."""
+    """Bodies that do not fit beside the others get 429; the overshoot is at most what each may use once."""
     with replica(model, "--name", "m", "--max-held", str(HELD)) as served:
         start = memory(served.process.pid)
         with attack(served, 24, 0.2, "large_json"):
@@ -241,7 +241,7 @@ def test_large_json_bodies_together_stay_within_the_bound(model: Path) -> None:
 
 
 def test_large_json_by_chunks_gets_the_same_answer(served: ReplicaProcess) -> None:
-    """A body without a length takes the other way through the server."""
+    """A body without a length takes another path through the server."""
     rows = 30_000
     body = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[%d,1],"data":[%b]}]}' % (rows, b",".join([b"0.25"] * rows))
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:70_000], body[70_000:]))
@@ -275,7 +275,7 @@ def test_some_hostile_clients(model: Path) -> None:
 
 @contextmanager
 def pinned(core: int) -> Iterator[None]:
-    """Processes that start within have this core alone; where there is one core, nothing changes."""
+    """Pin processes that start within to this core alone; on a machine with one core, do nothing."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {sorted(before)[core % len(before)]})
     try:
@@ -285,11 +285,11 @@ def pinned(core: int) -> Iterator[None]:
 
 
 def compared(model: Path, clients: int, rounds: int, *kind: str) -> float:
-    """How many times as long an ordinary client of an attacked replica waits as one of a replica beside it: medians, in turns.
+    """Return the ratio of an ordinary client's latency at an attacked replica to that at a replica beside it: medians, in turns.
 
     Both replicas have one core, and all clients another one: both ordinary clients compete with the hostile ones, and both
-    replicas with each other. So the difference is what the attacked replica itself makes its other clients wait. Each second of
-    the one is compared with the second of the other next to it, because other programs may come and go.
+    replicas with each other. So the difference is the delay that the attacked replica itself causes its other clients. Each
+    second of the one is compared with the adjacent second of the other, because other programs may start and stop.
     """
     attacked, undisturbed = [], []
     with pinned(0), replica(model, "--name", "m") as served, replica(model, "--name", "m") as alone, pinned(1):

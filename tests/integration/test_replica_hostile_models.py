@@ -1,4 +1,4 @@
-"""Models whose author put code in: none of it runs without consent, and each refusal names the flag that gives it."""
+"""Models whose author embedded code: none of it runs without consent, and each refusal names the flag that gives it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Evil:
         self.arguments = ("--python", python) if python else ()
 
     def serve(self, *arguments: str) -> tuple[int, str]:
-        """How a replica ends that is told to load it, and what it wrote; one that serves is ended."""
+        """Return the exit code and output of a replica that loads it; one that serves is stopped."""
         served = ReplicaProcess(self.folder, "--name", "m", *self.arguments, *arguments)
         code = served.end()
         return code, "".join(served.words)
 
     def is_refused(self, home: Path) -> None:
-        """Neither kept nor served, and nothing of it ran."""
+        """Assert that it is neither registered nor served, and that none of its code ran."""
         models = ModelRegistry(home, BlobStore(home / "blobs"))
         with pytest.raises(RefusedError) as refusal:
             models.register("m", str(self.folder), ModelFacts(), 1.0)
@@ -48,7 +48,7 @@ class Evil:
 
 
 def built(script: str, framework: str, folder: Path, canary: Path, told: str) -> str:
-    """Run the program that makes a model; the interpreter with its framework."""
+    """Run the program that creates a model; return the interpreter with its framework."""
     python = framework_python(framework)
     if python is None:
         pytest.skip(f"the environment of {framework} cannot be installed here")
@@ -87,14 +87,14 @@ def program(request: pytest.FixtureRequest) -> Evil:
 @pytest.mark.timeout(400)
 def test_programs_and_saved_models(program: Evil, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.is_refused(tmp_path)
-    # With consent it is loaded, and the confinement keeps it from the file.
+    # With consent it is loaded, and the confinement denies it access to the file.
     _, words = program.serve(FLAG)
     if "worker: confined" in words:
         assert not program.canary.exists(), words
     else:
         assert "confined: " in words
         program.canary.unlink(missing_ok=True)
-    # Without either the code runs: the sample is what it claims to be.
+    # With consent and without confinement the code runs, which shows that the sample is really hostile.
     monkeypatch.setenv("FAIRWAY_CONFINE", "never")
     _, words = program.serve(FLAG)
     assert program.canary.exists(), words
@@ -127,7 +127,7 @@ def test_a_pickle(tmp_path: Path) -> None:
 
 
 def outside(where: str, secret: str) -> bytes:
-    """An ONNX model that answers with the content of a file outside of its folder, hidden in one of several places."""
+    """Return an ONNX model that predicts the content of a file outside of its folder, hidden in one of several places."""
     value = numpy_helper.from_array(np.zeros(4, np.float32), "w")
     given = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
     taken = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])

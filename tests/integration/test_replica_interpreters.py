@@ -1,4 +1,4 @@
-"""A model under another interpreter than Fairway's own: every Python that the worker promises, each with numpy alone."""
+"""A model under another interpreter than Fairway's own: every Python that the worker supports, each with numpy alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Model:
 
 
 def with_numpy(python: str, folder: Path) -> str:
-    """The interpreter of an environment that has numpy and nothing else; the test is skipped where it cannot be made."""
+    """Return the interpreter of an environment with numpy and nothing else; the test is skipped where it cannot be created."""
     own = str(folder / "bin" / "python")
     for command in (["venv", "--python", python, str(folder)], ["pip", "install", "--python", own, "numpy"]):
         if subprocess.run([UV, *command, "--quiet"], check=False).returncode:

@@ -1,4 +1,4 @@
-"""The port of a service as an attacker meets it: keys, TLS, other origins; and what happens to it when processes are killed."""
+"""The port of a service from an attacker's view: keys, TLS, other origins; and its state when processes are killed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs t
 
 
 class World:
-    """A router of this machine with one replica."""
+    """A local router with one replica."""
 
     def __init__(self, folder: Path, runtime: Path) -> None:
         self.folder, self.runtime = folder, runtime
@@ -89,7 +89,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 class Line:
-    """A connection on which requests follow each other."""
+    """A connection with one request after another."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -103,7 +103,7 @@ class Line:
     async def ask(
         self, *lines: str, method: str = "POST", target: str = "/v2/x", host: str = "localhost"
     ) -> tuple[int, str, bytes]:
-        """Status, head and body; 0 when the connection ends without an answer."""
+        """Return status, head and body; 0 when the connection ends without a response."""
         length = ["Content-Length: 3"] if method == "POST" else []
         head = "\r\n".join([f"{method} {target} HTTP/1.1", f"Host: {host}", *length, *lines, "", ""])
         try:
@@ -136,7 +136,7 @@ async def until(is_so) -> None:
 
 async def test_keys_over_plain_http(world: World) -> None:
     await world.put(GUARDED)
-    assert await status(world, f"Authorization: Bearer {GOOD}") == 401  # no key was made yet: nothing is let in
+    assert await status(world, f"Authorization: Bearer {GOOD}") == 401  # no key exists yet: all requests are refused
     await world.key()
     for line, wanted in [
         (f"Authorization: Bearer {GOOD}", 200), (f"X-API-Key: {GOOD}", 200), (f"api-key: {GOOD}", 200), ("X-Any: 1", 401),
@@ -225,7 +225,7 @@ async def test_older_tls_is_refused(world: World, version: ssl.TLSVersion) -> No
 
 
 async def test_clients_that_never_finish_a_handshake(world: World) -> None:
-    """They are few at any time, and others are answered meanwhile."""
+    """Their number is bounded at any time, and other clients get responses meanwhile."""
     await world.put(SECURED)
     await world.key()
     router = Path(f"/proc/{world.routers[0]}/fd")
@@ -278,7 +278,7 @@ async def test_a_replaced_certificate_is_used_without_dropping_a_connection(worl
     assert (await line.ask(f"X-API-Key: {GOOD}"))[0] == 200
     (pairs / KEY).write_text("half a key")
     await asyncio.sleep(1.5)
-    assert await status(world, f"X-API-Key: {GOOD}", tls=first) == 200  # the pair before is used on
+    assert await status(world, f"X-API-Key: {GOOD}", tls=first) == 200  # the previous pair stays in use
     shutil.rmtree(pairs)
     renew(pairs, "two", ["localhost"], SystemClock().now())
     second = ssl.create_default_context(cafile=str(pairs / AUTHORITY))
@@ -358,7 +358,7 @@ async def test_a_certificate_that_is_gone_closes_the_port_and_opens_nothing(worl
 
 
 async def test_a_router_that_knows_no_rules_is_ended(world: World) -> None:
-    """One of an older version refuses a plan with rules: another takes its place, and its open connections end."""
+    """A router of an older version refuses a plan with rules: another replaces it, and its open connections end."""
     await world.put(None)
     sockets = next(world.runtime.glob("router-*"))
     old = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(60)", stdout=subprocess.DEVNULL)
@@ -419,7 +419,7 @@ async def test_uses_of_keys_are_listed(world: World) -> None:
 
 
 async def test_http2_meets_the_same_rules(world: World) -> None:
-    """By TLS with ALPN, and by prior knowledge at a port without TLS."""
+    """Over TLS with ALPN, and by prior knowledge at a port without TLS."""
     curl = shutil.which("curl")
     if curl is None or "HTTP2" not in subprocess.run([curl, "--version"], capture_output=True, text=True, check=True).stdout:
         pytest.skip("needs curl with HTTP/2")

@@ -1,4 +1,4 @@
-"""Clients and servers that others wrote, with the router between them."""
+"""Third-party clients and servers, with the router between them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def others() -> str:
 
 @pytest.fixture
 async def url(tmp_path: Path) -> AsyncIterator[str]:
-    """A service with two replicas under uvicorn."""
+    """The URL of a service with two replicas under uvicorn."""
     runtime = Path(tempfile.mkdtemp(prefix="fw-", dir="/tmp"))
     servers = [
         await asyncio.create_subprocess_exec(sys.executable, HERE / "app.py", stdout=asyncio.subprocess.PIPE) for _ in range(2)

@@ -1,4 +1,4 @@
-"""A router under clients that cost as much as they can: its memory stays below a stated figure, and others are answered."""
+"""A router under clients that cost as much as they can: its memory stays below a stated figure, and others get responses."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from fairway.state.serving.route import WHOLE, RouteBackend, RoutePlan
 HERE = Path(__file__).parent / "router"
 KINDS = ("slow_head", "slow_body", "huge", "deaf", "ahead", "half")
 BASE = 96_000_000
-"""What a router needs by itself: an interpreter and what it imports, with room for the allocator."""
+"""The router's own memory: an interpreter and its imports, with room for the allocator."""
 EACH = 256 * 1024
-"""What a connection may cost, at most."""
+"""The most that a connection may cost."""
 REQUEST = b"POST /quick HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000\r\n\r\n" + b"i" * 3000
 
 
 @asynccontextmanager
 async def started(*arguments: str) -> AsyncIterator[str]:
-    """A process of `hostile.py`, and its first line."""
+    """Start `hostile.py`; return the process and its first line."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, HERE / "hostile.py", *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
@@ -45,7 +45,7 @@ async def started(*arguments: str) -> AsyncIterator[str]:
 
 
 class World:
-    """A router of its own, by the name of its service."""
+    """A separate router, named after its service."""
 
     def __init__(self, router: LocalRouter, runtime: Path, service: str) -> None:
         self.router, self.runtime, self.service = router, runtime, service
@@ -61,12 +61,12 @@ class World:
                 self.process = int(path.stem)
 
     def memory(self) -> int:
-        """The most that the router's process has had, in bytes."""
+        """Return the peak memory of the router's process, in bytes."""
         status = Path(f"/proc/{self.process}/status").read_text()
         return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
     async def ask(self, number: int, clients: int = 4) -> list[float]:
-        """Seconds of so many small requests."""
+        """Return the seconds that this many small requests take."""
         took: list[float] = []
 
         async def one() -> None:
@@ -84,7 +84,7 @@ class World:
         return took
 
     async def settled(self) -> int:
-        """The peak, once it no longer grows."""
+        """Return the peak, once it no longer grows."""
         before = -1
         while before != (before := self.memory()):
             await asyncio.sleep(1.0)
@@ -110,7 +110,7 @@ def world(router: tuple[LocalRouter, Path]) -> World:
 
 @pytest.fixture
 def twin(router: tuple[LocalRouter, Path]) -> World:
-    """A router without hostile clients, asked in turns with the other: what else the machine does slows both alike."""
+    """A router without hostile clients, measured in turns with the other: other load on the machine slows both alike."""
     return World(*router, "default/twin")
 
 
@@ -119,7 +119,7 @@ def bound(clients: int) -> int:
 
 
 async def beside_hostile(world: World, twin: World, clients: int, rounds: int) -> tuple[list[float], list[float], int]:
-    """Latencies alone and beside hostile clients, and the peak of memory."""
+    """Return the latencies alone and beside hostile clients, and the peak of memory."""
     alone: list[float] = []
     beside: list[float] = []
     async with started("backend") as port, started("backend") as other:
@@ -134,7 +134,7 @@ async def beside_hostile(world: World, twin: World, clients: int, rounds: int) -
 
 
 async def while_nothing_is_ready(world: World, clients: int) -> int:
-    """The peak of memory when so many requests of a megabyte wait for the first replica."""
+    """Return the peak of memory when this many requests of a megabyte wait for the first replica."""
     await world.put()
     async with started(str(world.port), str(clients), "held"):
         peak = await world.settled()

@@ -1,4 +1,4 @@
-"""The processes that hold and serve a service's port are killed in every order: it answers again, and `get` tells the truth."""
+"""The processes that hold and serve a service's port are killed in every order: it responds again, and `get` is truthful."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from daemon_home import DaemonHome, kill
 from test_services import ask, pids_of, service, write_model
 
 AGAIN = 2.0
-"""Seconds within which requests are answered again, and for which `get` may not know that they are not."""
+"""Seconds within which requests succeed again, and for which `get` may be unaware that they fail."""
 KEEPER, ROUTER = "fairway.serving.router.keeper", "fairway.serving.router.process"
 
 
@@ -29,7 +29,7 @@ def served(home: DaemonHome) -> DaemonHome:
 
 
 class Asker:
-    """Asks all the time, each request on a connection of its own, and notes when it was not answered."""
+    """Sends requests continuously, each on its own connection, and records when one failed."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -65,7 +65,7 @@ class Asker:
 
 
 class Truth:
-    """Reads `get` all the time, and notes whether it says Ready while requests have failed for too long."""
+    """Runs `get` continuously, and records whether it shows Ready while requests have failed for too long."""
 
     def __init__(self, home: DaemonHome, asker: Asker) -> None:
         self.lies: list[float] = []
@@ -93,7 +93,7 @@ class Truth:
 
 @contextlib.contextmanager
 def watched(home: DaemonHome) -> Iterator[Asker]:
-    """A client that asks, and a person who looks; afterwards neither has seen more than is allowed."""
+    """Run a client and a reader of `get`; at the end, neither has seen longer failures than allowed."""
     with Asker(int(service(home)["url"].rpartition(":")[2])) as asker, Truth(home, asker) as truth:
         home.until(lambda: asker.answered > 10, "first answers")
         yield asker
@@ -145,7 +145,7 @@ def test_keeper_and_at_once_its_router(served: DaemonHome) -> None:
 
 
 def test_router_and_at_once_its_keeper(served: DaemonHome) -> None:
-    """The next router is on its way when the keeper dies: it holds the port, and cannot hand it over yet."""
+    """The next router is starting when the keeper dies: the keeper holds the port, and cannot pass it on yet."""
     keeper, router = one(served, KEEPER), one(served, ROUTER)
     port = service(served)["url"]
     with watched(served):
@@ -157,7 +157,7 @@ def test_router_and_at_once_its_keeper(served: DaemonHome) -> None:
 
 
 def test_a_port_that_gives_no_answer_is_not_ready(served: DaemonHome) -> None:
-    """The processes live and the port takes connections: only a request tells."""
+    """The processes live and the port accepts connections: only a request reveals it."""
     router = one(served, ROUTER)
     os.kill(router, signal.SIGSTOP)
     try:
@@ -187,7 +187,7 @@ def test_a_fixed_port_is_kept(served: DaemonHome) -> None:
 
 
 def test_the_next_daemon_opens_the_port_before_anything_else(served: DaemonHome) -> None:
-    """Nothing of the service's side was left but its replica, and the daemon dies before it tells a router anything."""
+    """Only the replica was left, and the daemon crashes before it sends a router anything."""
     port = int(service(served)["url"].rpartition(":")[2])
     daemon = served.kill_daemon()
     keeper, router = one(served, KEEPER), one(served, ROUTER)

@@ -1,4 +1,4 @@
-"""The router's processes die, are replaced and are told to go: no request fails but those that were under way on a killed one."""
+"""The router's processes die, are replaced and are stopped: no request fails but those in flight on a killed router."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POST = b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"
 
 
 class World:
-    """A router of this machine, and replicas."""
+    """A local router, and replicas."""
 
     def __init__(self, folder: Path, runtime: Path) -> None:
         self.folder, self.runtime = folder, runtime
@@ -83,7 +83,7 @@ async def until(is_so: Callable[[], object]) -> None:
 
 
 async def ask(port: int, request: bytes = POST) -> int:
-    """The status of one request on a connection of its own; 0 when the connection ends without an answer."""
+    """Return the status of one request on its own connection; 0 when the connection ends without a response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
@@ -104,7 +104,7 @@ def is_alive(pid: int) -> bool:
 
 
 class Load:
-    """Clients that ask all the time, each request on a connection of its own."""
+    """Clients that send requests continuously, each on its own connection."""
 
     def __init__(self, port: int, clients: int = 8) -> None:
         self.statuses: Counter[int] = Counter()
@@ -116,7 +116,7 @@ class Load:
             self.statuses[await ask(port)] += 1
 
     async def more(self, number: int) -> None:
-        """Until so many more were answered."""
+        """Wait until this many more got a response."""
         goal = self.statuses[200] + number
         await until(lambda: self.statuses[200] >= goal)
 
@@ -139,14 +139,14 @@ async def test_kill_9_of_the_router_under_load(world: World) -> None:
         await until(lambda router=router: world.routers and world.routers != [router])
         await load.more(50)
     statuses = await load.end()
-    # Each client has at most one request under way when a router dies.
+    # Each client has at most one request in flight when a router dies.
     assert statuses.keys() <= {0, 200}
     assert statuses[0] <= kills * clients
     assert (await world.router.look())[SERVICE].epoch != before
 
 
 async def test_connections_wait_for_the_next_router(world: World) -> None:
-    """Stopped before it can accept, then killed: those who connected meanwhile are served by the next one."""
+    """Stopped before it can accept, then killed: the next router serves the clients that connected meanwhile."""
     port = await world.put((await world.replica()).backend)
     (router,) = world.routers
     os.kill(router, signal.SIGSTOP)
@@ -167,7 +167,7 @@ async def test_a_new_router_takes_over_without_a_failed_request(world: World) ->
     (old,) = world.routers
     os.kill(world.keeper, signal.SIGHUP)
     await until(lambda: len(world.routers) == 2)
-    # Both know what is put now, and both are looked at.
+    # Both get the new plan, and both report their load.
     other = await world.replica("b", 2)
     await world.put(other.backend)
     load = (await world.router.look())[SERVICE]
@@ -226,7 +226,7 @@ async def test_an_open_connection_is_served_by_the_old_router_to_its_end(world: 
     os.kill(world.keeper, signal.SIGHUP)
     closes = False
     async with asyncio.timeout(30.0):
-        while not closes:  # from when the new one serves, the old one says goodbye with its next answer
+        while not closes:  # once the new router serves, the old one closes the connection with its next response
             writer.write(POST)
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             assert " 200 " in head
@@ -239,7 +239,7 @@ async def test_an_open_connection_is_served_by_the_old_router_to_its_end(world: 
 
 
 async def test_kill_9_of_the_keeper(world: World) -> None:
-    """Its router goes on; the next plan finds another keeper, which gets the very socket."""
+    """Its router continues; the next plan finds another keeper, which gets the same socket."""
     replica = await world.replica()
     port = await world.put(replica.backend)
     load = Load(port)
@@ -258,7 +258,7 @@ async def test_kill_9_of_the_keeper(world: World) -> None:
 
 
 async def test_kill_9_of_both(world: World) -> None:
-    """Then the socket is gone; the next plan listens at the same port again."""
+    """Then the socket is closed; the next plan listens at the same port again."""
     replica = await world.replica()
     port = await world.put(replica.backend)
     (router,) = world.routers
@@ -335,9 +335,9 @@ def _listens(port: int) -> bool:
 
 
 async def test_a_restarted_router_has_the_plan_at_once(world: World) -> None:
-    """It comes from the file: nobody needs to tell it."""
+    """It reads the plan from the file: no process needs to send it."""
     port = await world.put((await world.replica()).backend)
-    await world.router.close()  # the daemon is away
+    await world.router.close()  # the daemon is not connected
     (router,) = world.routers
     os.kill(router, signal.SIGKILL)
     assert await ask(port) == 200
@@ -348,7 +348,7 @@ async def test_wakes_come_from_every_router(world: World) -> None:
     (router,) = world.routers
     os.kill(router, signal.SIGKILL)
     await until(lambda: world.routers and world.routers != [router])
-    await asyncio.wait_for(world.woken.wait(), 30.0)  # a router that died is urgent by itself
+    await asyncio.wait_for(world.woken.wait(), 30.0)  # the death of a router wakes the daemon by itself
     world.woken.clear()
     asked = asyncio.create_task(ask(port))
     await asyncio.wait_for(world.woken.wait(), 30.0)
@@ -405,7 +405,7 @@ async def test_a_service_that_moves(world: World) -> None:
 
 
 async def test_kill_9_of_replicas_under_load(world: World) -> None:
-    """Replicas that close without a word and come back: nothing fails but what they had taken."""
+    """Replicas that close without a response and come back: only the requests that they had received fail."""
     replicas = [await world.replica("a"), await world.replica("b")]
     port = await world.put(*(replica.backend for replica in replicas))
     clients = 8
@@ -423,7 +423,7 @@ async def test_kill_9_of_replicas_under_load(world: World) -> None:
 
 
 async def test_kill_9_of_a_real_server_under_load(world: World) -> None:
-    """Of two servers that others wrote one is killed: nothing fails but what it had taken, and the other has the rest."""
+    """One of two third-party servers is killed: only the requests that it had received fail, and the other serves the rest."""
     app = Path(__file__).parent / "router" / "app.py"
     servers = [await asyncio.create_subprocess_exec(sys.executable, app, stdout=asyncio.subprocess.PIPE) for _ in range(2)]
     ports = [int(await server.stdout.readline()) for server in servers]
@@ -475,7 +475,7 @@ class KeepAlive:
 
 
 async def test_everything_at_once_fails_nobody_who_keeps_a_connection(world: World) -> None:
-    """Weights flip, replicas come and go, the router is replaced, the daemon starts anew: every request is answered."""
+    """Weights flip, replicas come and go, the router is replaced, the daemon restarts: every request gets its response."""
     replicas = [await world.replica("a"), await world.replica("b"), await world.replica("c", 2)]
     backends = [replica.backend for replica in replicas]
     port = await world.put(*backends[:2])
@@ -500,7 +500,7 @@ async def test_everything_at_once_fails_nobody_who_keeps_a_connection(world: Wor
 
 
 async def test_the_port_is_known_although_nobody_wrote_it_down(world: World) -> None:
-    """The daemon died after the keeper had begun and before it noted where; or somebody removed the note."""
+    """The daemon died after the keeper had started and before it noted the port; or the note was deleted."""
     replica = await world.replica()
     port = await world.put(replica.backend)
     noted = world.home / "port"

@@ -1,4 +1,4 @@
-"""Uploads that are sent again: backends reset, close and answer early at every kind of byte, and nothing is mixed up."""
+"""Uploads that are retried: backends reset, close and respond early at every kind of byte, and nothing is mixed up."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_sample() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.framework("proxies")
 def test_all_of_them_beside_a_reference_proxy(envoy: Path, tmp_path: Path) -> None:
-    """The same faults behind Envoy show that the backends and the clients of this test judge rightly, and what can be had."""
+    """The same faults behind Envoy show that this test's backends and clients judge correctly, and the possible success rate."""
     ours = uvloop.run(play_behind_ours(TRIES, seed=2))
     theirs = uvloop.run(play_behind_envoy(envoy, tmp_path, TRIES, seed=2))
     for name, record in (("fairway", ours), ("envoy", theirs)):

@@ -1,4 +1,4 @@
-"""Requests that a service samples become a dataset by themselves, and a model can be run over it."""
+"""Requests that a service samples become a dataset automatically, and a model can be run over it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def ask(home: DaemonHome, value: float) -> float:
 
 
 def written(home: DaemonHome) -> int:
-    """How many requests lie in the folders of replicas."""
+    """Return how many requests are in the folders of replicas."""
     paths = home.path.glob("jobs/default.services/*/shared/requests/*")
     return sum(path.read_bytes().count(b"\n") for path in paths)
 
 
 def kept(home: DaemonHome) -> list[float]:
-    """What was asked, as the newest version of the dataset has it."""
+    """Return the inputs in the newest version of the dataset."""
     version = json.loads(home.ask("data", "get", "asked", "-o", "json"))["version"]
     files = sorted((home.path / "data" / "asked" / str(version)).glob("*.jsonl"))
     return [json.loads(line)["inputs"][0]["data"][0] for path in files for line in path.read_text().splitlines()]
 
 
 def version_of(home: DaemonHome, models: list[str]) -> dict[str, Any]:
-    """The newest version of the dataset, once these have answered its requests."""
+    """Return the newest version of the dataset, once its requests were served by these models."""
 
     def look() -> dict[str, Any] | None:
         found = json.loads(home.ask("data", "list", "-o", "json"))["datasets"]

@@ -1,4 +1,4 @@
-"""`fairway serve` and `wait` that cannot succeed: they end with 1 (or refuse), say why and what helps, and delete nothing."""
+"""`fairway serve` and `wait` that cannot succeed: they exit with 1 (or refuse), give reason and remedy, and delete nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def given_up(home: DaemonHome, *words: str) -> str:
 
 
 def refused(home: DaemonHome, *words: str, code: int = 5) -> str:
-    """Refused, by a plan too, and no service is there."""
+    """Assert that it is refused, also with `--plan`, and that no service was created."""
     for more in ((), ("--plan",)):
         ended: subprocess.CompletedProcess[str] = home.call("serve", *words, *more)
         assert ended.returncode == code, (ended.stdout, ended.stderr)

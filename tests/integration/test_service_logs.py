@@ -1,4 +1,4 @@
-"""The logs of a service are followed through all that happens to its replicas."""
+"""The logs of a service are followed across all changes of its replicas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["FAIRWAY_PORT"])), 
 
 
 class Reader:
-    """A command whose output is read as it comes."""
+    """A command whose output is read as it is written."""
 
     def __init__(self, home: DaemonHome, *words: str) -> None:
         self.process = subprocess.Popen(
@@ -34,7 +34,7 @@ class Reader:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # A test run in the background of a shell ignores it, and so would what it starts.
+            # A shell's background job ignores SIGINT, and would pass that on to the processes it starts.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self.lines: list[str] = []

@@ -1,4 +1,4 @@
-"""A service on a full machine: which runs it makes leave, which it waits for, and that both are told."""
+"""A service on a full machine: which runs it preempts, which it waits for, and what both sides are shown."""
 
 from __future__ import annotations
 

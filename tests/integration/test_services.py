@@ -1,4 +1,4 @@
-"""A model becomes an endpoint on a real engine, and stays one whatever is done to it."""
+"""A model becomes an endpoint on a real engine, and remains available whatever is done to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onnx import TensorProto, helper
 
 
 def write_model(path: Path, add: float, operator: str = "Add", name: str = "x") -> Path:
-    """A model that adds a number, so that its answers say which one it is."""
+    """Write a model that adds a number, so that its predictions identify the version."""
     graph = helper.make_graph(
         [helper.make_node(operator, [name, "c"], ["y"])],
         "adds",
@@ -44,7 +44,7 @@ def served(home: DaemonHome) -> DaemonHome:
 
 
 def service(home: DaemonHome, name: str = "adds") -> dict[str, Any]:
-    """A service as the command line tells it."""
+    """Return a service as the command line shows it."""
     found: dict[str, Any] = json.loads(home.persist("get", f"service/{name}", "-o", "json"))
     return found
 
@@ -59,7 +59,7 @@ def ask(connection: http.client.HTTPConnection, path: str = "/v2/models/adds/inf
 
 
 class Askers:
-    """People who ask all the time, each on a connection of its own, and note what came of it."""
+    """Clients that send requests continuously, each on its own connection, and record the results."""
 
     def __init__(self, port: int, count: int = 3) -> None:
         self.port = port
@@ -79,7 +79,7 @@ class Askers:
             thread.join(30)
 
     def new_answers(self, home: DaemonHome, value: float, count: int = 20) -> None:
-        """Wait until there were so many more of these answers."""
+        """Wait until there were this many more of these responses."""
         before = self.answers[value]
         home.until(lambda: self.answers[value] >= before + count, f"answers of {value}", within=90)
 
@@ -113,7 +113,7 @@ def connected(home: DaemonHome, name: str = "adds") -> Iterator[http.client.HTTP
 
 
 def pids_of(home: DaemonHome, *words: str) -> list[int]:
-    """The processes of this home whose command line holds all of these."""
+    """Return the processes of this home whose command line contains all of these."""
     return [pid for pid, text in home.processes().items() if all(word in text for word in words)]
 
 
@@ -162,7 +162,7 @@ def test_a_release_restarts_and_deaths_cost_no_request(served: DaemonHome) -> No
         (router,) = pids_of(served, "fairway.serving.router.process")
         assert askers.failures == []
         kill(router)
-        # Whoever was being answered by the router has lost his answer, nobody else.
+        # Only the requests in flight through the router lose their response.
         askers.new_answers(served, 12.0)
         assert len(askers.failures) <= 3, askers.failures
         before = len(askers.failures)
@@ -304,7 +304,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["FAIRWAY_PORT"])), 
 
 
 def test_what_a_server_uses_of_its_cores_adds_replicas(home: DaemonHome) -> None:
-    """It says nothing of itself and has one request at once, of 32: the engine's word alone makes them more."""
+    """The server reports nothing and has one request in flight, of 32: only the engine's CPU usage adds replicas."""
     program = home.work / "burns.py"
     program.write_text(BURNS)
     document = home.work / "burns.yaml"

@@ -1,4 +1,4 @@
-"""The daemon dies at every act of serving and of the registry; the endpoint answers on, and the next one finishes the work."""
+"""The daemon crashes at every act of serving and of the registry; the endpoint stays up, and the next one completes the work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairway.app.system import crash_point
 
 NOT_FOUND = 3
 REFUSED = 5
-"""Also when it was done already, and the answer was lost."""
+"""Also returned when it was done already, and the response was lost."""
 DOCUMENT = {
     "kind": "ModelService",
     "name": "adds",
@@ -31,30 +31,30 @@ PLACES = [f"{point}:{moment}" for point in crash_point.SERVING_POINTS for moment
 PLACES += [f"{point}:{moment}" for point in ("engine.spawn", "engine.signal") for moment in ("before", "after")]
 """Besides those of serving: start and stop of a replica."""
 SAMPLED = [place for place in PLACES if place.startswith("samples.rename")]
-"""Only where a replica was killed in the middle of a file."""
+"""Reached only when a replica was killed while writing a file."""
 LATER = {"store.commit:after:3": 6, "router.rename:after:2": 3, "router.tell:after:2": 3, "registry.rename:after:4": 3}
-"""Between the file of a plan and the one of a port, between a version and its alias, in the middle of a release: so often."""
+"""Between the files of a plan and of a port, between a version and its alias, in the middle of a release: number of crashes."""
 MOST_STORIES = 12
 
 
 class Mortals(DaemonHome):
-    """A home whose daemons die, each at the next of some places."""
+    """A home whose daemons crash, each at the next of some places."""
 
     places: tuple[str, ...] = ()
     persistence = 300.0
-    """At each of several places a command starts a few daemons that die before it gives up."""
+    """Long, because a command starts a few daemons that crash at each of several places."""
 
     def call(self, *words: str, say: str = "", more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """A command that has to start a daemon starts the next one that will die.
+        """Run a command; if it has to start a daemon, that daemon crashes at the next place.
 
-        One that asks again because its answer was lost starts another one that dies at the same place.
+        A command that retries after a lost response starts another daemon that crashes at the same place.
         """
         place = next(iter(self.left), "")
         return super().call(*words, say=say, more={"FAIRWAY_CRASH_AT": place, **(more or {})})
 
     @property
     def left(self) -> list[str]:
-        """The places at which none has died so far."""
+        """The places at which no daemon has crashed so far."""
         path = self.path / "daemon.log"
         log = path.read_text() if path.exists() else ""
         died = Counter(re.findall(rf"{crash_point.DIES} (\S+)", log))
@@ -69,9 +69,9 @@ class Mortals(DaemonHome):
 
 
 def live(home: DaemonHome, *, killed: bool) -> None:
-    """A model is served, released anew, and goes again. Whatever gets no answer is asked again.
+    """Serve a model, release a new version, and delete it. Requests without a response are repeated.
 
-    When its first replica is `killed`, it leaves a file of requests that it was writing.
+    If its first replica is `killed`, it leaves a file of requests that it was writing.
     """
     for number in (1, 2):
         home.persist("model", "register", "adds", str(write_model(home.work / f"v{number}.onnx", number)))
@@ -99,7 +99,7 @@ def live(home: DaemonHome, *, killed: bool) -> None:
 
 
 def until_answered(home: DaemonHome, askers: Askers, value: float) -> None:
-    """Until there were more of these answers. Somebody looks at the service meanwhile: a daemon that died has its next then."""
+    """Wait until there were more of these responses. Each look at the service restarts a daemon that has crashed."""
     wanted = askers.answers[value] + 20
     home.until(lambda: service(home) and askers.answers[value] >= wanted, f"answers of {value}", within=90)
 
@@ -116,24 +116,24 @@ def lose_replica(home: DaemonHome) -> None:
 
 
 def made(home: DaemonHome) -> set[str]:
-    """The replicas that there ever were."""
+    """Return all replicas that were ever created."""
     return {path.name for path in home.path.glob("jobs/default.services/*")}
 
 
 def check_one_of_each(home: DaemonHome) -> None:
-    """One replica, one keeper and one router."""
+    """Assert that there are one replica, one keeper and one router."""
     for program in ("fairway.serving.replica", "fairway.serving.router.keeper", "fairway.serving.router.process"):
         assert len(pids_of(home, program)) == 1, home.processes()
 
 
 def asked_of(home: DaemonHome) -> list[str]:
-    """The versions of the model whose answers were sampled; each request must be there once."""
+    """Return the versions of the model whose responses were sampled; each request must be there once."""
     found = json.loads(home.persist("data", "list", "-o", "json"))["datasets"]
     return found[-1]["models"] if found else []
 
 
 def live_through(home: Mortals, places: Sequence[str], *, killed: bool = False) -> list[str]:
-    """The story, with daemons that die at these places in turn. Where none died."""
+    """Play the story, with daemons that crash at these places in turn. Return the places that were not reached."""
     home.places = tuple(places)
     live(home, killed=killed)
     home.check_nothing_held()
@@ -158,7 +158,7 @@ def make_mortals(tmp_path: Path) -> Iterator[Callable[[], Mortals]]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_service_survives_the_death_of_the_daemon_at_every_act(make_mortals: Callable[[], Mortals], killed: bool) -> None:
-    """A place that the story has passed when its turn comes has it in the next story."""
+    """A place that the story has already passed when its turn comes is tested in the next story."""
     left = [place for place in PLACES if (place in SAMPLED) == killed]
     for _ in range(MOST_STORIES):
         home = make_mortals()
@@ -173,5 +173,5 @@ def test_a_service_survives_the_death_of_the_daemon_at_every_act(make_mortals: C
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("place", LATER)
 def test_and_one_death_after_another_a_little_later(make_mortals: Callable[[], Mortals], place: str) -> None:
-    """Each daemon comes some steps further than the one before, and dies there."""
+    """Each daemon gets some steps further than the one before, and crashes there."""
     assert len(live_through(make_mortals(), [place] * LATER[place])) < LATER[place] - 1

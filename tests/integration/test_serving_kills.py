@@ -1,6 +1,6 @@
-"""SIGKILL to each process of the serving side, in every order and in pairs at once, while clients ask.
+"""SIGKILL to each process of the serving side, in every order and in pairs at once, while clients send requests.
 
-Promises under test: a service of which one replica is left answers again within two seconds of each kill. Each failed request
+Promises under test: a service of which one replica is left responds again within two seconds of each kill. Each failed request
 failed for a reason that a kill explains, and the router that answered it has counted it. `make soak` plays all orders; CI plays a
 few of them, drawn with a seed. Each has a service of its own, because replicas that end often are replaced ever more slowly.
 """
@@ -29,9 +29,9 @@ from fairway.serving.router.wire_format import decode_load
 from fairway.state.serving.load import RouteLoad
 
 AGAIN = 2.0
-"""Seconds from a kill to the next answer."""
+"""Seconds from a kill to the next successful response."""
 CI_AGAIN = 15.0
-"""The same where other work has the processors; the exact bound is for `make soak`."""
+"""The same on a machine that is busy with other work; the exact bound is for `make soak`."""
 PREDICT = "/v1/models/adds:predict"
 ASK = json.dumps({"instances": [[10, 20]]})
 CLIENTS = 4
@@ -55,12 +55,12 @@ PAIRS = list(itertools.combinations((*KINDS, "nursery"), 2))
 CI_ORDERS = random.Random(16).sample(ORDERS, 1)
 CI_PAIRS = [("keeper", "router"), ("daemon", "worker")]
 THREE = ("daemon", "keeper", "router")
-"""All that stands between clients and replicas."""
+"""All processes between clients and replicas."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A request that got no good answer."""
+    """A request that failed."""
 
     asked: float
     failed: float
@@ -72,15 +72,15 @@ class Failure:
 
 @dataclass
 class Clients:
-    """Clients that ask all the time, each on a connection that it keeps."""
+    """Clients that send requests continuously, each on a kept connection."""
 
     port: int
     answered: int = 0
     last_asked: float = 0.0
-    """When the latest request was sent that got a good answer."""
+    """When the latest successful request was sent."""
     failures: list[Failure] = field(default_factory=list)
     longest: float = 0.0
-    """Seconds between two good answers, at the most."""
+    """The longest time between two successful responses, in seconds."""
 
     def __post_init__(self) -> None:
         self._over = threading.Event()
@@ -136,29 +136,29 @@ def _cause(error: Exception) -> str:
         return "refused"
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return "reset"
-    # Also when the connection ends within an answer.
+    # Also when the connection ends within a response.
     return "closed" if isinstance(error, http.client.HTTPException) else type(error).__name__
 
 
 class Killer:
-    """Kills processes of one service, and notes when."""
+    """Kills processes of one service, and records when."""
 
     def __init__(self, home: DaemonHome, clients: Clients) -> None:
         self.home = home
         self.clients = clients
         self.kills: list[tuple[float, float, str]] = []
-        """From, until, and what was killed."""
+        """Start and end of the kill, and the kind of process."""
         self.again: list[tuple[str, float]] = []
-        """What was killed, and the seconds until a request that was sent afterwards was answered."""
+        """The kind that was killed, and the seconds until a request that was sent afterwards succeeded."""
 
     def pid(self, kind: str) -> int:
-        """A process of this kind, once there is one and, for those of a replica, once another replica is ready."""
+        """Return a process of this kind, once it exists and, for the replica side, once another replica is ready."""
         if kind in REPLICA_SIDE:
             self.home.until(lambda: _ready(self.home) > 1, "two ready replicas", within=60)
         return self.home.until(lambda: next(iter(self.find(kind)), 0), f"a {kind}", within=60)
 
     def find(self, kind: str) -> list[int]:
-        """The processes of this kind."""
+        """Return the processes of this kind."""
         home = self.home
         if kind == "supervisor":
             found = [pid for pid, text in home.processes().items() if text.startswith("supervisor of replica")]
@@ -179,12 +179,12 @@ class Killer:
         pids = [self.pid(kind) for kind in kinds]
         began = time.monotonic()
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):  # the first one took it along
+            with contextlib.suppress(ProcessLookupError):  # it ended together with the first one
                 kill(pid)
         self.kills += [(began, time.monotonic(), kind) for kind in kinds]
 
     def await_answer(self, bound: float) -> None:
-        """Wait for the answer to a request that was sent after the last kill."""
+        """Wait for the response to a request that was sent after the last kill."""
         _, until, kind = self.kills[-1]
         self.home.until(lambda: self.clients.last_asked > until, f"an answer after the kill of the {kind}", within=30)
         took = time.monotonic() - until
@@ -210,7 +210,7 @@ def registered(shared_home: DaemonHome) -> DaemonHome:
 
 @contextlib.contextmanager
 def serving(home: DaemonHome, replicas: int) -> Iterator[None]:
-    """A new service with so many ready replicas."""
+    """Yield a new service with this many ready replicas."""
     home.persist("serve", "adds@1", "--replicas", str(replicas))
     try:
         home.until(lambda: _ready(home) == replicas, "ready replicas", within=60)
@@ -222,7 +222,7 @@ def serving(home: DaemonHome, replicas: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def under_load(home: DaemonHome) -> Iterator[Killer]:
-    """Clients that ask, and someone who looks at the service: that starts a daemon that was killed, as any command does."""
+    """Run clients, and look at the service continuously: like any command, that starts a daemon that was killed."""
     over = threading.Event()
 
     def look() -> None:
@@ -244,7 +244,7 @@ def under_load(home: DaemonHome) -> Iterator[Killer]:
 
 
 def counted(home: DaemonHome) -> list[RouteLoad]:
-    """What each router process of the service has counted."""
+    """Return what each router process of the service has counted."""
     found = []
 
     async def look(path: str) -> bytes:
@@ -267,18 +267,18 @@ EXPLAINS = {
     "502": set(REPLICA_SIDE),
     "503": set(REPLICA_SIDE),
 }
-"""Whose kill may cause what."""
+"""The kinds of process whose kill may cause each failure."""
 LATE = 3.0
 """Seconds after a kill in which its failures end."""
 
 
 def failed(load: RouteLoad) -> int:
-    """The requests that a router has answered with an error of its own or of a replica."""
+    """Return the requests that a router has answered with an error of its own or of a replica."""
     return sum(revision.failed for revision in load.revisions.values()) + load.expired
 
 
 def check_accounts(killer: Killer) -> Counter[str]:
-    """Each failure has a kill that explains it, and the routers that live have counted theirs; the causes."""
+    """Assert that a kill explains each failure, and that the living routers have counted theirs; return the causes."""
     failures = killer.clients.failures
     for each in failures:
         near = {kind for began, until, kind in killer.kills if each.asked <= until + LATE and each.failed >= began}
@@ -290,7 +290,7 @@ def check_accounts(killer: Killer) -> Counter[str]:
 
 
 def play(home: DaemonHome, steps: Sequence[Sequence[str]], replicas: int, bound: float) -> None:
-    """Kill what each step names, one step as soon as there was an answer after the one before."""
+    """Kill what each step names, each step as soon as a request succeeded after the previous one."""
     with serving(home, replicas):
         with under_load(home) as killer:
             for step in steps:
@@ -338,7 +338,7 @@ def test_all_but_the_replicas_at_once(registered: DaemonHome) -> None:
 
 @pytest.mark.soak
 def test_one_of_each_kind_at_once(registered: DaemonHome) -> None:
-    """Those of the replica side may belong to three replicas: four, so that one is left."""
+    """The processes of the replica side may belong to three replicas: four, so that one is left."""
     play(registered, [(*KINDS, "nursery")], 4, AGAIN)
 
 
@@ -351,7 +351,7 @@ def test_every_pair_of_a_replica_at_once(registered: DaemonHome, pair: Sequence[
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.soak) for kind in REPLICA_SIDE])
 def test_the_only_replica_is_replaced(registered: DaemonHome, kind: str) -> None:
-    """Without another replica, requests wait in the router for a cold start; what was under way is lost."""
+    """Without another replica, requests wait in the router for a cold start; those in flight are lost."""
     with serving(registered, 1):
         with under_load(registered) as killer:
             pid = next(iter(killer.find(kind)))

@@ -1,4 +1,4 @@
-"""Interpreters that wait for the next start of a gang: used when one comes, and gone with whoever they wait for."""
+"""Spare interpreters that wait for the next start of a gang: used when one comes, and ended with the process they wait for."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def spares(home: DaemonHome) -> list[int]:
 
 
 def warm(home: DaemonHome) -> list[int]:
-    """Those that have imported and wait in a read."""
+    """Return the spares that have finished their imports and wait in a read."""
     known = imported(home)
     return [pid for pid in spares(home) if pid in known and sleeps(pid)]
 
@@ -73,7 +73,7 @@ def sleeps(pid: int) -> bool:
 
 
 def restart(home: DaemonHome, run: str, attempt: int) -> dict[str, int]:
-    """Kill a worker, and wait for the next attempt; its processes."""
+    """Kill a worker, and wait for the next attempt; return its processes."""
     kill(home.started()[f"{run}/worker-1#{attempt - 1}"])
     names = [f"{run}/worker-{index}#{attempt}" for index in range(2)]
     started = home.until_started(*names)
@@ -85,7 +85,7 @@ def test_the_gang_goes_on_in_the_interpreters_that_waited(home: DaemonHome, trai
     assert set(restart(home, training, 1).values()) == waiting
     view = home.until_phase(training, "Running")
     assert (view["restarts"], [task["attempt"] for task in view["tasks"]]) == (1, [1, 1])
-    # They are processes of the new attempt in every way: log, inside, record, and the next pair waits.
+    # They are full processes of the new attempt: log, exec, record, and the next pair of spares waits.
     log = home.ask("logs", training, "--attempt", "1", "--index", "1").split()
     assert log[:2] == ["worker-1", "1"]
     assert log[3] == str(home.attempt(f"{training}/worker-1#1"))

@@ -1,4 +1,4 @@
-"""Tasks that will not go, hide what they started, or take more than they may: ended, all of them, and told of."""
+"""Tasks that will not end, hide their children, or exceed their limits: all of them are ended, and this is reported."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def program(home: DaemonHome, text: str) -> list[str]:
 
 
 def family(home: DaemonHome) -> dict[str, int]:
-    """The relatives of the task that have settled."""
+    """Return the descendants of the task that have settled."""
     paths = home.marks.glob("family-*")
     return {path.name.removeprefix("family-"): int(path.read_text() or 0) for path in paths}
 
@@ -149,7 +149,7 @@ def test_what_a_killed_supervisor_leaves_is_found_wherever_it_hides(home: Daemon
     relatives = home.until(lambda: len(found := family(home)) == 3 and all(found.values()) and found, "the family")
     kill(home.supervisor(f"{run}/worker-0#0"))
     home.until_phase(run, "Failed")
-    # Of `stranger` nobody can know any more: it has left the session, the environment and, with its parent, the family.
+    # Nothing leads to `stranger` any more: it has left the session, the environment and, with its parent, the process tree.
     kill(relatives.pop("stranger"))
     assert not {name for name, pid in relatives.items() if is_alive(pid)}
 
@@ -179,7 +179,7 @@ def test_a_task_that_is_never_full_is_given_up(home: DaemonHome) -> None:
     assert view["outcome"]["reason"] == "OutOfMemory"
     assert "worker-0" in view["outcome"]["message"]
     assert "memory" in view["outcome"]["message"]
-    # More memory is given once; a program that wants ever more is not fed for ever.
+    # The limit is raised once; a program that keeps growing does not get more memory each time.
     limits = [_limit(home, run, attempt) for attempt in range(view["attempt"] + 1)]
     assert limits[0] == 70 << 20
     assert set(limits[1:]) == {105 << 20}

@@ -1,4 +1,4 @@
-"""A supervisor starts processes, waits for them and records the truth."""
+"""A supervisor starts processes, waits for them and records how they ended."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ print(json.dumps({
     "umask": os.umask(0), "oom": int(open("/proc/self/oom_score_adj").read()),
 }))
 """
-    # Python itself ignores two signals, so a shell looks first; by itself, for while it starts a program it blocks them all.
+    # Python itself ignores two signals, so a shell checks first; by a builtin, because it blocks all signals to start a program.
     look = 'while read -r name value; do case $name in SigIgn:|SigBlk:) echo "$name $value";; esac; done < /proc/$$/status'
     shell = f'{look}; exec "$0" -I -c "$1"'
     attempt = await playground.start(["sh", "-c", shell, sys.executable, code], env={"GREETING": "hi \udcff"}, umask=0o027)
     await attempt.over()
     *first, last = attempt.log.splitlines()
     seen = json.loads(last)
-    # Signals 32 and 33 are the C library's own: nobody else can set them, and what `make` starts has them ignored.
+    # Signals 32 and 33 belong to the C library: other programs cannot set them, and what `make` starts has them ignored.
     assert {int(line.split()[1], 16) & ~0x180000000 for line in first} == {0}
     assert seen["cwd"] == str(playground.folder)
     assert seen["env"].pop("PATH")
@@ -99,7 +99,7 @@ async def test_several_processes_have_logs_of_their_own(playground: SupervisorFi
 
 
 async def test_the_first_that_fails_decides_and_ends_the_others(playground: SupervisorFixture) -> None:
-    # A shell that waits may miss a signal that comes just before it begins to: this one cannot.
+    # A waiting shell may miss a signal that arrives just before the wait: this program cannot.
     code = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))

@@ -1,4 +1,4 @@
-"""What is true after a supervisor, a worker, the nursery, the disk or the memory failed."""
+"""What remains true after a supervisor, a worker, the fork server, the disk or the memory failed."""
 
 from __future__ import annotations
 

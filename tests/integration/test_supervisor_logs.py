@@ -1,4 +1,4 @@
-"""Logs are indexed by time, and old parts are given back."""
+"""Logs are indexed by time, and the disk space of old parts is released."""
 
 from __future__ import annotations
 

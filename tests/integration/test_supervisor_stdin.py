@@ -1,4 +1,4 @@
-"""The first process of a task reads what its caller pipes in; nobody else does, and nobody waits for it in vain."""
+"""The first process of a task reads what its caller pipes in; no other process does, and no process waits for input in vain."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def test_what_is_fetched_is_not_inherited(caller: Caller) -> None:
     os.close(found)
     with pytest.raises(BrokenPipeError):
         while True:
-            # The caller's own copy goes a moment after it was sent.
+            # The caller's own copy is closed a moment after it was sent.
             caller.write(b"x")

@@ -1,4 +1,4 @@
-"""How a supervisor ends a task: SIGTERM, a grace, SIGKILL, and nothing left."""
+"""How a supervisor ends a task: SIGTERM, a grace period, SIGKILL, and nothing left."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_a_second_stop_may_hurry_but_not_delay(playground: SupervisorFixtu
 
 
 async def test_a_program_under_a_shell_gets_its_grace_too(playground: SupervisorFixture) -> None:
-    """The shell dies at once of SIGTERM; what it ran is adopted, told, and waited for."""
+    """The shell dies at once of SIGTERM; its child is adopted, gets the signal, and is waited for."""
     script = f'"{sys.executable}" -I -c "$0"; echo never'
     attempt = await playground.start(["sh", "-c", script, SAVES])
     await until(lambda: "up" in attempt.log)
@@ -222,7 +222,7 @@ print("saved", flush=True)
 
 
 def shared(playground: SupervisorFixture) -> dict[str, str]:
-    """What a program needs to ask `should_stop()`."""
+    """Return what a program needs to call `should_stop()`."""
     folder = playground.folder / "shared"
     folder.mkdir(exist_ok=True)
     return {"FAIRWAY_SHARED_DIR": str(folder), "FAIRWAY_JOB": "test-1", "PYTHONPATH": SOURCE}
@@ -254,7 +254,7 @@ async def test_a_launcher_gets_no_sigterm_before_its_ranks_have_saved(playground
 
 
 async def test_a_worker_waits_for_the_rank_of_another_task_that_asks_for_all(playground: SupervisorFixture) -> None:
-    """Rank 0 asks and broadcasts the answer; a peer that died of SIGTERM would break its last steps."""
+    """Rank 0 polls and broadcasts the result; a peer that died of SIGTERM would break its last steps."""
     env = shared(playground)
     asking = await playground.start([sys.executable, "-c", ASKS], env=env)
     silent = await playground.start(["sleep", "600"], env=env)

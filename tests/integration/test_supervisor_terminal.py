@@ -1,4 +1,4 @@
-"""A person can talk to the first process of a task."""
+"""A user can interact with the first process of a task."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_what_was_printed_before_the_end_is_not_lost(playground: Superviso
 
 
 async def test_ctrl_c_reaches_the_program_only(playground: SupervisorFixture) -> None:
-    # Short sleeps: an interrupt that comes just before one long sleep would be seen after it.
+    # Short sleeps: an interrupt just before one long sleep would be handled only after it.
     code = "import time\nprint('up', flush=True)\nwhile True:\n    time.sleep(0.01)"
     attempt = await playground.start([sys.executable, "-I", "-c", code], terminal=True)
     await until(lambda: "up" in attempt.log)

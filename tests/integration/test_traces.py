@@ -1,4 +1,4 @@
-"""Spans of a real service, as a collector gets them; and what happens without one."""
+"""Spans of a real service, as a collector receives them; and the behaviour without a collector."""
 
 from __future__ import annotations
 

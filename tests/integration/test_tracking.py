@@ -1,4 +1,4 @@
-"""How tasks find their way to the routes for MLflow clients, with a real daemon and real processes."""
+"""How tasks find the routes for MLflow clients, with a real daemon and real processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ raise SystemExit(os.environ["MLFLOW_TRACKING_TOKEN"])
 
 
 def shown(home: DaemonHome, name: str, more: dict[str, str] | None = None, **document: object) -> dict[str, str]:
-    """The variables that a task of a run sees."""
+    """Return the variables that a task of a run sees."""
     home.ask("run", home.write({**home.document(name, 1, sys.executable, "-c", SHOW), **document}), more=more)
     found: dict[str, str] = json.loads(home.ask("logs", name).splitlines()[-1])
     return found
@@ -134,7 +134,7 @@ def _cannot_listen(port: int) -> None:
 
 @needs_root
 def test_a_token_that_another_user_could_receive_is_void(home: DaemonHome) -> None:
-    """Without a task nothing holds the port of a daemon that was killed; what is sent there then opens nothing later."""
+    """Without a task no process holds the port of a killed daemon; a token that is sent there then gives no access later."""
     home.ask("daemon", "start")
     port = int((home.path / "mlflow" / "port").read_text())
     token = next(line for line in (home.path / "mlflow" / "env").read_text().splitlines() if "TOKEN" in line).split("'")[1]

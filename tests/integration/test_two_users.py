@@ -1,4 +1,4 @@
-"""A second user of the machine can neither read, change, end, delay nor impersonate what a home does."""
+"""A second user of the machine can neither read, change, end, delay nor impersonate the work of a home."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def public() -> Iterator[Path]:
 
 @pytest.fixture
 def victim(public: Path) -> Iterator[DaemonHome]:
-    """A home whose folder, but for itself, every user can enter: only its own modes protect it."""
+    """A home in a folder that every user can enter: only its own modes protect it."""
     home = DaemonHome(public)
     try:
         yield home
@@ -99,7 +99,7 @@ class Target:
         return found
 
     def at_endpoint(self, method: str, path: str, *lines: str) -> None:
-        """Ask the service's port; `PermissionError` when it refuses."""
+        """Send a request to the service's port; raise `PermissionError` when it refuses."""
         with socket.create_connection(("127.0.0.1", self.endpoint), timeout=30) as caller:
             head = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "Connection: close", "Content-Length: 0", *lines]
             caller.sendall("\r\n".join([*head, "", ""]).encode())
@@ -108,7 +108,7 @@ class Target:
             raise PermissionError(status)
 
     def command_router(self, words: bytes) -> None:
-        """Speak the language of the router's own socket at the service's port."""
+        """Send a command of the router's own control socket to the service's port."""
         with socket.create_connection(("127.0.0.1", self.endpoint), timeout=30) as caller:
             caller.sendall(words + b"\n\r\n\r\n")
             answer = _rest_of(caller)
@@ -116,7 +116,7 @@ class Target:
             raise PermissionError(answer[:40])
 
     def http(self, method: str, path: str, token: str = "", body: object = None) -> None:
-        """Ask the MLflow port; `PermissionError` when it refuses."""
+        """Send a request to the MLflow port; raise `PermissionError` when it refuses."""
         caller = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         caller.request(method, path, json.dumps(body) if body is not None else None, headers)
@@ -221,7 +221,7 @@ def speaking(target: Target) -> dict[str, Attempt]:
 
 
 def administering(target: Target) -> dict[str, Attempt]:
-    """Endpoints answer every user of the machine; what belongs to their owner does not."""
+    """Endpoints serve every user of the machine; administrative requests are for their owner alone."""
     forged = f"Authorization: Bearer {token_of(b'x' * 32, TokenCaller('default', target.name))}"
     outcome = ("fairway-revision: 1", "fairway-outcome: clicked=1")
     root, artifacts = "/api/2.0/mlflow", "/api/2.0/mlflow-artifacts/artifacts"
@@ -292,7 +292,7 @@ def test_a_second_user_is_refused_everything(victim: DaemonHome) -> None:
 
 
 def plant(public: Path, uuids: list[str]) -> None:
-    """Everything that a second user can leave where this version, or an earlier one, looks for locks and sockets."""
+    """Create everything that a second user can leave where this version, or an earlier one, expects locks and sockets."""
     shared = public / "machine"
     shared.mkdir()
     shared.chmod(0o1777)
@@ -320,7 +320,7 @@ def test_what_a_second_user_leaves_behind_delays_nothing_and_is_told(victim: Dae
 
     def act() -> None:
         plant(public, uuids)
-        # And it holds every port that it can name.
+        # It also locks every port that it can name.
         descriptor = os.open(public / f"machine-{STRANGER}" / "ports-0", os.O_RDWR | os.O_CREAT, 0o644)
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
 

@@ -1,4 +1,4 @@
-"""Another version takes over a home while a job and a service live: neither is restarted, and both are managed afterwards."""
+"""Another version takes over a home while a job and a service run: neither is restarted, and both are managed afterwards."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ http.server.HTTPServer(("127.0.0.1", int(os.environ["FAIRWAY_PORT"])), Answer).s
 
 
 def copied(folder: Path) -> Path:
-    """This version in another place, with another number."""
+    """Return a copy of this version with another version number."""
     shutil.copytree(Path(fairway.__file__).parent, folder / "src" / "fairway", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "src" / "fairway" / "version.py").write_text('VERSION = "0.0.1"\n__version__ = VERSION\n')
     return folder / "src"
 
 
 def committed(folder: Path) -> Path:
-    """The earlier commit; skipped in a clone without its history."""
+    """Return the earlier commit; skip the test in a clone without its history."""
     known = subprocess.run(["git", "cat-file", "-e", f"{EARLIER}^{{commit}}"], cwd=ROOT, capture_output=True, check=False)
     if known.returncode:
         pytest.skip(f"this clone does not have the commit {EARLIER}")

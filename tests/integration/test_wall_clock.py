@@ -1,4 +1,4 @@
-"""A wall clock that is set, ahead or back, neither ends runs nor keeps them from ending."""
+"""A wall clock that is changed, forward or back, neither ends runs nor prevents them from ending."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if "FAIRWAY_HOME" in os.environ and os.environ.get("WALL_CLOCK_MOVED"):
 
 
 def restart(home: DaemonHome, folder: Path, moved: float) -> None:
-    """Kill the daemon and start the next one on a machine whose wall clock was set in between."""
+    """Kill the daemon and start the next one on a machine whose wall clock was changed in between."""
     (folder / "site").mkdir(exist_ok=True)
     (folder / "site" / "sitecustomize.py").write_text(SITE)
     os.kill(int(json.loads(home.ask("daemon", "status", "-o", "json"))["pid"]), signal.SIGKILL)
@@ -34,7 +34,7 @@ def test_a_restart_after_the_wall_clock_was_set_counts_what_ran(home: DaemonHome
     home.until_phase(long, "Running")
     began = home.get(long)["started"]
     restart(home, tmp_path, moved)
-    # The next run is planned, started and ended after the clock was set: the first one had every chance to be ended.
+    # The next run is planned, started and ended after the clock change: a wrong deadline would have ended the first one by then.
     short = home.submit(home.document("short", 1, timeout="2s"))
     home.until(lambda: home.get(short)["phase"] == "Failed", "the short run to end")
     ended = home.get(short)

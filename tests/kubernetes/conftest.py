@@ -1,4 +1,4 @@
-"""What the tests on a real control plane share."""
+"""Shared fixtures of the tests on a real control plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents of nodes and their GPUs on a real control plane: all processes with their own rights, pretended nodes."""
+"""Agents of nodes and their GPUs on a real control plane: all processes with their own rights, simulated nodes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def nodes(installed: Installed, agents: Agents) -> Iterator[list[str]]:
     """Three nodes that Fairway manages, with eight GPUs each."""
     names = kwok.add_nodes(installed.plane, 3, prefix="gpu")
     for name in names:
-        # One is of an earlier version, and speaks without TLS.
+        # One runs an earlier version, without TLS.
         agents.start(name, "8xA100-80GB", tls=name != names[2])
     for name in names:
         agents.until(name, count=8, healthy=8, type="A100")
@@ -91,7 +91,7 @@ def nodes(installed: Installed, agents: Agents) -> Iterator[list[str]]:
 
 @pytest.fixture
 def jobs(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Jobs]:
-    """In a namespace of its own; everything goes while the nodes are still there."""
+    """Jobs in a separate namespace; all are deleted while the nodes still exist."""
     del kwok_nodes
     found = Jobs(installed, namespace)
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
@@ -103,7 +103,7 @@ def jobs(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Jobs
 
 
 def submit(jobs: Jobs, name: str, workers: int = 1, *, placement: dict[str, Any] | None = None, **resources: Any) -> None:
-    """A job whose workers ask for GPUs."""
+    """Submit a job whose workers need GPUs."""
     role = {
         "replicas": {"min": workers, "max": workers},
         "command": ["python", "train.py"],
@@ -118,7 +118,7 @@ def ids(pod: dict[str, Any]) -> list[str]:
 
 
 def taken(jobs: Jobs) -> Counter[str]:
-    """Thousandths of each device that pods hold, as their bindings say."""
+    """Return the thousandths of each device that pods hold, according to their bindings."""
     found: Counter[str] = Counter()
     for pod in jobs.pods():
         if pod["status"]["phase"] not in ("Succeeded", "Failed"):
@@ -145,7 +145,7 @@ def tainted(plane: ControlPlane, name: str) -> bool:
 
 
 def only_the_operator_is_told(installed: Installed, agents: Agents, devices: dict[str, list[str]]) -> None:
-    """No token that was made for something else is good for it, over TLS and, from an agent of before, without."""
+    """An agent accepts no token of another account or audience, over TLS and, for an agent of an earlier version, without."""
     endpoints = [str(agents.status(node)["endpoint"]) for node in devices]
     assert [endpoint.partition(":")[0] for endpoint in endpoints] == ["https", "https", "http"]
     token, trusted = (installed.folder / "agent-token").read_text(), ssl.create_default_context(cafile=agents.folder / "ca.pem")
@@ -154,7 +154,7 @@ def only_the_operator_is_told(installed: Installed, agents: Agents, devices: dic
         name = agent_name(node)
         assert [asyncio.run(gpu_usage.ask(endpoint, one, name, trusted)) for one in strangers] == [{}] * len(strangers)
         assert asyncio.run(gpu_usage.ask(endpoint, token, name, trusted)).keys() == set(devices[node])
-    # An agent proves its own node and no other; the port with TLS takes nothing without.
+    # An agent's certificate is for its own node alone; the port with TLS rejects plain HTTP.
     assert asyncio.run(gpu_usage.ask(endpoints[0], token, agent_name(list(devices)[1]), trusted)) == {}
     assert asyncio.run(gpu_usage.ask(endpoints[0].replace("https", "http"), token)) == {}
 
@@ -184,7 +184,7 @@ def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
     jobs.runs("named")
     assert ids(jobs.pods("named")[0]) == [free]
 
-    # The verbs show them, and how busy they are.
+    # The commands show them, and their utilization.
     admin = Person(installed.plane, tmp_path, "admin", jobs.namespace, ["system:masters"])
     admin.env["FAIRWAY_CONTEXT"] = "lab"
     for name in nodes:
@@ -200,7 +200,7 @@ def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
 
     only_the_operator_is_told(installed, agents, devices)
 
-    # Another scheduler takes over and dies in the middle of a gang; one more goes on.
+    # Another scheduler takes over and dies in the middle of a gang; a third one continues.
     before = installed.processes.pop("scheduler")
     before.terminate()
     before.wait(timeout=60)
@@ -216,7 +216,7 @@ def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
     asked = 2 * 4000 + 4 * 250 + 8000 + 2 * 2000 + 2 * 500 + 1000
     assert sum(found.values()) == asked
 
-    # What cannot be had now is said as on one machine.
+    # A request that cannot be met now gets the same message as on a single machine.
     submit(jobs, "greedy", 2, gpu="8")
     status = jobs.until("greedy", "says why", lambda status: "GPUs" in status.get("message", ""))
     assert status["message"].startswith("needs 8 GPUs for each of 2 worker tasks, which start together")
@@ -224,7 +224,7 @@ def test_gangs_get_whole_and_shared_gpus_and_no_device_is_given_twice(
 
 
 def leaf_name(installed: Installed, agents: Agents, token: str) -> str:
-    """The name in the certificate that the operator gives for a token. Raises `OSError` when it gives none."""
+    """Return the name in the certificate that the operator issues for a token. Raises `OSError` when it issues none."""
     leaf = PodCertificate(installed.endpoint, lambda: token, (agents.folder / "ca.pem").read_text)
     pem = json.loads(leaf._ask())["pem"].encode()
     found = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -299,7 +299,7 @@ def test_an_agent_that_is_killed_says_nothing_new_and_goes_on(installed: Install
     assert not tainted(installed.plane, name)
     quiet = installed.plane.get(f"{GPUS}/{name}")[1]["metadata"]["resourceVersion"]
     agents.gpus(nodes[2], "8xA100-80GB,sick:0")
-    agents.until(nodes[2], healthy=7)  # So long, others have looked several times.
+    agents.until(nodes[2], healthy=7)  # In this time, other agents have probed several times.
     agents.gpus(nodes[2], "8xA100-80GB")
     agents.until(nodes[2], healthy=8)
     assert installed.plane.get(f"{GPUS}/{name}")[1]["metadata"]["resourceVersion"] == quiet
@@ -323,7 +323,7 @@ def test_nothing_is_placed_on_a_broken_gpu_nor_on_a_node_of_broken_ones(
     jobs.submit("third", roles={"worker": {"command": ["x"], "resources": {"cpu": "100m"}, "placement": here}})
     jobs.until("third", "says why", lambda status: status.get("phase") == "Pending" and status.get("message", "") != "")
     assert not any(pod["spec"].get("nodeName") for run in ("second", "third") for pod in jobs.pods(run))
-    # Those that are gone for good are forgotten with the object, which is made anew.
+    # GPUs that are gone for good are forgotten when the object is deleted, which the agent creates anew.
     agents.gpus(name, "1xT4")
     agents.until(name, count=2, healthy=1)
     agents.plane.request("DELETE", f"{GPUS}/{name}")

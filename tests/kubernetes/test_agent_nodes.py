@@ -1,4 +1,4 @@
-"""Agents as pods on real nodes, with the rights and the policy that the installation gave them; the GPUs are pretended."""
+"""Agents as pods on real nodes, with the rights and the policy of the installation; the GPUs are fake."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ print(json.dumps(asyncio.run(gpu_usage.ask(endpoint, token_review.own_token(), a
 
 
 def test_the_operator_asks_an_agent_over_tls_by_the_name_of_its_node(cluster: RealCluster) -> None:
-    """With the tokens of real kubelets, and the authority that the operator wrote."""
+    """With the tokens of real kubelets, and the authority that the operator published."""
 
     def asked(endpoint: str, node: str) -> dict[str, float]:
         authority = got(cluster, "configmap", AUTHORITY, *SYSTEM).get("data", {}).get(AUTHORITY_FILE, "")

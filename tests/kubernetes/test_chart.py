@@ -1,4 +1,4 @@
-"""The Helm chart, with the real Helm: it says what `fairway install` applies, and takes what an installation may say."""
+"""The Helm chart, with the real Helm: it renders what `fairway install` applies, and accepts every setting of an installation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As the command writes it."""
+    """The chart as the command writes it."""
     folder = tmp_path_factory.mktemp("chart") / "fairway"
     words = ["install", "kubernetes", "--to", "helm", str(folder)]
     command = [sys.executable, "-c", "import sys; from fairway.cli.main import main; sys.exit(main())", *words]
@@ -57,7 +57,7 @@ def by_name(objects: list[dict[str, Any]]) -> Objects:
 
 
 def applied(installation: InstallationSettings) -> Objects:
-    """What `fairway install` applies, but the namespace, which is Helm's, and with Helm told to keep our kinds."""
+    """Return what `fairway install` applies, without the namespace (Helm's task) and with the annotation to keep our kinds."""
     found = by_name([one for one in manifests(installation) if one["kind"] != "Namespace"])
     for (kind, _), one in found.items():
         if kind == "CustomResourceDefinition":

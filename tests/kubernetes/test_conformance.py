@@ -1,6 +1,6 @@
-"""The cluster's engine keeps what the port promises: the suite of the local and the simulated one, with pods on real nodes.
+"""The cluster's engine keeps the port's contract: the suite of the local and the simulated one, with pods on real nodes.
 
-Four promises are kept by others on a cluster, or a moment later; each is tested here in the form in which it holds.
+Four promises are kept by other components on a cluster, or a moment later; each is tested here in the form in which it holds.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def world(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @dataclass
 class KubernetesStage:
-    """Engines over one cluster, each with its own copy of what is there."""
+    """Engines over one cluster, each with its own cache of the cluster's state."""
 
     world: World
     connection: ApiConnection
@@ -121,7 +121,7 @@ class KubernetesStage:
         return len(file.read_text().split()) if file.exists() else 0
 
     def left(self, key: TaskKey) -> Sequence[str]:
-        """Processes with the task's own environment: nodes are on this machine."""
+        """Return the processes with the task's own environment: the nodes run on this machine."""
         marks = {f"{task_contract.JOB}={key.job}", f"{task_contract.TASK}={key.task}", f"{task_contract.ATTEMPT}={key.attempt}"}
         return [path.name for path in Path("/proc").glob("[0-9]*") if marks <= environment_of(path)]
 
@@ -145,13 +145,13 @@ class TestKubernetesEngine(EngineConformance):
             stage.engine = await stage.another()
             yield stage
             await stage.engine.perform([ForgetJob(key) for key in await stage.engine.kept()])
-        # Only now: what a watch that is cancelled leaves open is closed with the connection.
+        # Only now: a cancelled watch leaves its stream open until the connection is closed.
         for one in stage.following:
             one.cancel()
         await asyncio.gather(*stage.following, return_exceptions=True)
 
     async def test_two_engines_start_a_task_once(self, stage: Any) -> None:
-        """What was prepared is remembered by who prepared it: an operator that begins prepares everything again."""
+        """An engine remembers only what it has prepared itself: a new operator prepares everything again."""
         job = stage.job("once-3", ConformanceBehaviour.STAYS, replicas=2)
         tasks = await ready(stage, job)
         other = await stage.another()
@@ -163,13 +163,13 @@ class TestKubernetesEngine(EngineConformance):
         await ended(stage, tasks)
 
     async def test_a_gang_with_a_task_that_cannot_be_bound_does_not_start(self, stage: Any) -> None:
-        """Placing is the scheduler's: the gang waits unbound, with its reason, and starts whole when there is room."""
+        """Placement is the scheduler's task: the gang waits unbound, with its reason, and starts whole when there is room."""
         job = stage.job("gang-1", ConformanceBehaviour.STAYS, replicas=2)
         most = max(node.cpu for node in await stage.engine.nodes())
         holder = stage.job("gang-2", ConformanceBehaviour.STAYS)
         (holding,) = await ready(stage, holder)
         first, second = await ready(stage, job)
-        # Of three so large the two nodes hold two.
+        # Of three tasks this large the two nodes can hold two.
         assert len(await stage.engine.nodes()) == 2
         large = [replace(task, need=replace(task.need, cpu=most * 0.6)) for task in (first, second)]
         held = replace(holding, need=replace(holding.need, cpu=most * 0.6))
@@ -185,14 +185,14 @@ class TestKubernetesEngine(EngineConformance):
         await ended(stage, large)
 
     async def test_what_runs_uses_something_and_the_rest_is_left_out(self, stage: Any) -> None:
-        """What pods use is told by metrics-server, which is not part of this cluster: nothing is invented then."""
+        """Usage of pods comes from metrics-server, which is not part of this cluster: without it, the engine reports nothing."""
         tasks = await bound(stage, stage.job("truth-8", ConformanceBehaviour.STAYS))
         await started_once(stage, tasks)
         assert await stage.engine.usage([tasks[0].key]) == {}
         await ended(stage, tasks)
 
     async def test_a_run_that_is_forgotten_while_it_runs_leaves_nothing(self, stage: Any) -> None:
-        """A kubelet needs a moment to end what was deleted."""
+        """A kubelet needs a moment to end the processes of a deleted pod."""
         job = stage.job("left-4", ConformanceBehaviour.STUBBORN)
         (task,) = await bound(stage, job)
         await until(stage, task.key, lambda seen: seen.phase is TaskPhase.RUNNING)

@@ -1,4 +1,4 @@
-"""What comes into pods and what outlives them, on a real control plane: the test speaks as the pods of pretended nodes would."""
+"""Content that is brought into pods and that outlives them, on a real control plane: the test plays the pods' part."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Add = Callable[..., list[str]]
 
 
 class Content(Jobs):
-    """Jobs, and the operator as their pods know it."""
+    """Jobs, and the operator as their pods reach it."""
 
     endpoint: str
 
     def submit_with_code(self, name: str, folder: Path, **spec: Any) -> str:
-        """An object whose code is in the operator's blobs; the digest."""
+        """Submit an object whose code is in the operator's blob store; return the digest."""
         digest = snapshot.take(folder, self.blobs).digest
         ClusterRegistry.open(self.home).possession.note_code([namespace_owner(self.namespace)], digest)
         role = {"command": ["python", "train.py"], "resources": {"cpu": "1"}, "placement": {"tolerations": ["*"]}}
@@ -57,12 +57,12 @@ class Content(Jobs):
         return BlobStore(self.home / "blobs")
 
     def operator(self, run: str) -> OperatorUploads:
-        """With the token that the pods of the run get."""
+        """Return a client with the token that the pods of the run get."""
         _, secret = self.plane.get(f"/api/v1/namespaces/{self.namespace}/secrets/{run}-token")
         return OperatorUploads(self.endpoint, base64.b64decode(secret["data"]["token"]).decode())
 
     def resumed(self, run: str) -> tuple[int | None, float | None]:
-        """From which step the run goes on, and what it lost, as the record says."""
+        """Return the step that the run resumes from, and the time it lost, according to the record."""
         store = SqliteStore(self.home / "fairway.db")
         try:
             job = store.get_job(JobKey(self.namespace, run))
@@ -102,7 +102,7 @@ def jobs(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Cont
 
 
 def code(folder: Path) -> Path:
-    """More than any ConfigMap takes."""
+    """Return code that is larger than any ConfigMap can be."""
     folder.mkdir()
     (folder / "train.py").write_text("print('trains')\n")
     (folder / "vocabulary.bin").write_bytes(bytes(range(256)) * 12_000)
@@ -110,7 +110,7 @@ def code(folder: Path) -> Path:
 
 
 def save(root: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkpoint, as a program saves it."""
+    """Save a checkpoint, as a program saves it."""
     monkeypatch.setenv(task_contract.CHECKPOINT_DIR, str(root))
     with checkpoint.save(step) as folder:
         (folder / "model.pt").write_bytes(b"weights" * 1000)
@@ -118,7 +118,7 @@ def save(root: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def gone(jobs: Content, run: str, attempt: int) -> None:
-    """Somebody deletes the pod of an attempt."""
+    """Delete the pod of an attempt, as a user does."""
     jobs.plane.request("DELETE", f"/api/v1/namespaces/{jobs.namespace}/pods/{run}-worker-0-r{attempt}")
 
 
@@ -134,7 +134,7 @@ def test_a_run_without_a_volume_goes_on_from_what_its_pods_brought_and_leaves_it
     digest = jobs.submit_with_code("mnist", code(tmp_path / "code"), outputs={"model": "lenet"}, checkpoint={"keep": 2})
     jobs.runs("mnist")
     operator = jobs.operator("mnist")
-    # The step before the task.
+    # The init step before the task.
     count = fetch.fetch(f"{jobs.endpoint}/v1/given/code", operator.token, str(tmp_path / "pod"), digest)
     assert count == 2
     assert upload.restore(operator.endpoint, operator.token, str(tmp_path / "first")) == ""
@@ -154,12 +154,12 @@ def test_a_run_without_a_volume_goes_on_from_what_its_pods_brought_and_leaves_it
     assert lost is not None
     assert 0 <= lost < 120, "seconds of work since it saved"
     assert upload.restore(operator.endpoint, operator.token, str(tmp_path / "second")) == "step-000000000030"
-    # The operator is killed, and knows all of it when it is back.
+    # The operator is killed, and still has all of it after its restart.
     jobs.installed.kill("operator")
     port = {"FAIRWAY_OPERATOR_PORT": jobs.endpoint.rpartition(":")[2], "FAIRWAY_OPERATOR_ENDPOINT": jobs.endpoint}
     jobs.installed.start("operator", **port)
     assert upload.restore(operator.endpoint, operator.token, str(tmp_path / "third"), patience=120) == "step-000000000030"
-    # It is suspended: the last checkpoint is brought while the pod ends, and the next attempt begins there.
+    # The run is suspended: the last checkpoint is uploaded while the pod ends, and the next attempt resumes from it.
     jobs.patch("mnist", suspend=True)
     jobs.until("mnist", "is stopped", lambda told: told["phase"] == "Stopped")
     saved = save(tmp_path / "second", 40, monkeypatch)
@@ -167,7 +167,7 @@ def test_a_run_without_a_volume_goes_on_from_what_its_pods_brought_and_leaves_it
     jobs.patch("mnist", suspend=False)
     attempt_runs(jobs, "mnist", 2)
     assert upload.restore(operator.endpoint, operator.token, str(tmp_path / "fourth")) == "step-000000000040"
-    # It succeeds, and its model is in the registry, though no volume has it.
+    # It succeeds, and its model is in the registry, although there is no volume.
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     operator.send(upload.OUTPUTS + "model", str(tmp_path / "model"))
@@ -177,7 +177,7 @@ def test_a_run_without_a_volume_goes_on_from_what_its_pods_brought_and_leaves_it
     wait_for("its model in the registry", record.exists, 60.0, jobs.installed.last_words)
     lineage = json.loads(record.read_bytes())["lineage"]
     assert (lineage["run"], lineage["code"]) == (f"{jobs.namespace}/mnist", digest)
-    # Nothing of it stays when it is deleted, but the model.
+    # Nothing of it remains after its deletion, except the model.
     kept = jobs.home / "carried" / jobs.namespace / "mnist"
     assert len(list((kept / "checkpoints").iterdir())) == 2
     jobs.delete("mnist")

@@ -1,4 +1,4 @@
-"""Real pods without a shared volume: code, requirements and checkpoints come by the operator, and the model goes there."""
+"""Real pods without a shared volume: code, requirements and checkpoints come from the operator, which also gets the model."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ print(digest)
 
 
 def wheel(folder: Path) -> None:
-    """A package that no index has."""
+    """Build the wheel of a package that no index has."""
     about = "greeting-1.0.dist-info"
     head = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     with zipfile.ZipFile(folder / "greeting-1.0-py3-none-any.whl", "w") as archive:
@@ -82,14 +82,14 @@ def wheel(folder: Path) -> None:
 
 
 class Room:
-    """Fairway on real nodes, without a volume that pods share."""
+    """Fairway on real nodes, without a shared volume."""
 
     def __init__(self, cluster: RealCluster, folder: Path) -> None:
         self.cluster = cluster
         self.wheels = folder / "wheels"
         self.wheels.mkdir()
         wheel(self.wheels)
-        # This machine's environment at its own place brings an installer.
+        # This machine's environment, mounted at its own path, provides an installer.
         places = {"venv": Path(sys.prefix), "wheels": self.wheels}
         runtime = FrameworkRuntime(
             image.FAIRWAY,
@@ -110,7 +110,7 @@ class Room:
         return self.cluster.plane.kubectl(*arguments, given=given)
 
     def take(self, files: dict[str, bytes]) -> str:
-        """Put code into the operator's blobs; its digest."""
+        """Put code into the operator's blob store; return its digest."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
             for name, content in files.items():
@@ -132,7 +132,7 @@ class Room:
         self.kubectl("create", "-f", "-", given=json.dumps(body))
 
     def until(self, name: str, what: str, field: str, words: str) -> dict[str, Any]:
-        """Wait until the object's status has these words in that field."""
+        """Wait until that field of the object's status contains these words."""
         wait_for(f"{name} {what}", lambda: words in str(self.status(name).get(field, "")), 240.0, lambda: self.why(name))
         return self.status(name)
 
@@ -160,13 +160,13 @@ def test_a_pod_that_is_deleted_in_the_middle_goes_on_elsewhere_and_its_model_is_
     digest = room.take({"train.py": TRAIN.encode(), "requirements.txt": requirements, "vocabulary.bin": large})
     broken = room.take({"requirements.txt": b"--no-index\nno-such-package==1\n"})
     wish = {"environment": {"requirements": "requirements.txt"}, "restart": {"max": 0}}
-    # As in the documented image of Fairway: the step that brings the code is not root, and the task is.
+    # As in the documented image of Fairway: the init step that brings the code does not run as root, and the task does.
     brought = {"pod": {"initContainers": [{"name": "code", "securityContext": {"runAsUser": 65532}}]}}
     room.submit("mnist", digest, outputs={"model": "lenet"}, kubernetes=brought, **wish)
     room.submit("broken", broken, **wish)
     room.submit("cloned", code={"git": {"url": "https://example.invalid/a.git"}}, restart={"max": 0})
     room.submit("homeless", framework="tensorflow", restart={"max": 0})
-    # Mistakes are said where one looks.
+    # Mistakes are reported in the object's status.
     said = room.until("broken", "has failed", "phase", "Failed")["message"]
     assert "the environment could not be created" in said
     assert "no-such-package" in said
@@ -174,7 +174,7 @@ def test_a_pod_that_is_deleted_in_the_middle_goes_on_elsewhere_and_its_model_is_
     assert "Fairway's image on this cluster has none" in said
     said = room.until("homeless", "has failed", "phase", "Failed")["message"]
     assert "set environment.image, or have an administrator add `runtimes: {tensorflow: ...}`" in said
-    # Deleted in the middle, it goes on from what the operator has.
+    # Deleted in the middle, it resumes from the operator's copy.
     room.until("mnist", "has saved", "progress", "saved at 20")
     room.kubectl("delete", "pod", "mnist-worker-0-r0", "--wait=false")
     status = room.until("mnist", "has succeeded", "phase", "Succeeded")

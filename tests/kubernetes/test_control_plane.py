@@ -18,7 +18,7 @@ from fairway.engines.kubernetes.crd.definition import definitions
 
 
 def processes_below(folder: Path) -> list[str]:
-    """The command lines of processes that mention a folder."""
+    """Return the command lines of processes that mention a folder."""
     lines = map(command_line, Path("/proc").glob("[0-9]*"))
     return [line.decode(errors="replace") for line in lines if str(folder).encode() in line]
 

@@ -1,4 +1,4 @@
-"""Our kinds on a real API server: it refuses what the models refuse, takes pods as documents ask, and sizes take effect."""
+"""Our kinds on a real API server: it refuses what the models refuse, accepts pods as described, and sizes take effect."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "ModelService": {"model": "mnist@1"},
     "JobQueue": {},
 }
-"""What every kind takes; each mistake is put into it."""
+"""A valid object of every kind; each mistake is inserted into it."""
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("TrainingJob", {"success": "launcher"}, "needs a role `launcher`, and there is none"),
     ("TrainingJob", {"success": "chief"}, "needs a role `chief`, and there is none"),

@@ -1,4 +1,4 @@
-"""Every write of an operator, a scheduler and an agent fails a few times: none of them ends, and everything comes about."""
+"""Every write of an operator, a scheduler and an agent fails a few times: no process ends, and every write finally succeeds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
 
 
 def finish(jobs: Jobs, name: str) -> None:
-    """Let the pods of a run end well."""
+    """Let the pods of a run succeed."""
 
     def over() -> bool:
         for pod in jobs.pods(name):
@@ -80,7 +80,7 @@ def test_a_write_that_fails_is_repeated_and_the_operator_lives(jobs: Jobs, point
 
 
 def refuse_to_bind_the_second_of_broken_gangs(plane: ControlPlane) -> None:
-    """So that gangs are bound in part and must be taken back."""
+    """Deny a binding, so that gangs are bound in part and must be rolled back."""
     root = "/apis/admissionregistration.k8s.io/v1"
     head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "half"}}
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
@@ -121,7 +121,7 @@ def makes_room(jobs: Jobs, name: str) -> None:
 
 
 def pod(jobs: Jobs, name: str, cpu: str, **more: Any) -> None:
-    """A pod that Fairway did not make, placed by its scheduler."""
+    """Create a pod that does not belong to Fairway, placed by its scheduler."""
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
     spec = {"schedulerName": "fairway", "containers": [container], "tolerations": [{"operator": "Exists"}], **more}
     status, answer = jobs.plane.request(
@@ -155,7 +155,7 @@ def describes_a_queue(jobs: Jobs, name: str) -> None:
 
 
 def mounts(maker: str) -> Callable[[Jobs, str], None]:
-    """A pod whose claim waits for its first consumer."""
+    """Return an act: a pod whose claim waits for its first consumer."""
 
     def act(jobs: Jobs, name: str) -> None:
         plane, claims = jobs.plane, f"/api/v1/namespaces/{jobs.namespace}/persistentvolumeclaims"
@@ -198,7 +198,7 @@ ACTS: dict[str, Callable[[Jobs, str], None]] = {
     "api.patch/persistentvolumes": mounts("kubernetes.io/no-provisioner"),
     "api.patch/persistentvolumeclaims": mounts("made.example.com"),
 }
-"""What brings a scheduler to each of its writes."""
+"""The act that brings a scheduler to each of its writes."""
 
 
 def test_there_is_an_act_for_every_write_of_the_scheduler() -> None:
@@ -253,7 +253,7 @@ def nursery() -> Iterator[Nursery]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("point", AGENT)
 def test_a_write_that_fails_is_repeated_and_the_agent_lives(jobs: Jobs, point: str, tmp_path: Path, nursery: Nursery) -> None:
-    """All its GPUs are sick and then well: each write happens twice, and the first tries fail."""
+    """All its GPUs fail and recover: each write happens twice, and the first tries fail."""
     plane, agents = jobs.plane, Agents(jobs.plane, tmp_path)
     (node,) = kwok.add_nodes(plane, 1, prefix=f"gpu-{AGENT.index(point)}")
     agents.gpus(node, "2xT4,sick:0,sick:1")

@@ -1,4 +1,4 @@
-"""What goes wrong around operator and scheduler on a cluster: jobs go on, nothing is done twice, and no restart is used up."""
+"""Faults around operator and scheduler on a cluster: jobs continue, nothing is done twice, and no restart is counted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 def jobs(installed: Installed, namespace: str, kwok_nodes: Add) -> Jobs:
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     wait_for("the service account", lambda: installed.plane.get(accounts)[0] == 200)
-    for process in ("operator", "scheduler"):  # those of the test before are dead
+    for process in ("operator", "scheduler"):  # the processes of the previous test are dead
         installed.end_lease(process)
     kwok_nodes(1, capacity={"cpu": "4"})
     return Jobs(installed, namespace, 120.0)
@@ -49,7 +49,7 @@ def uids(jobs: Jobs, run: str) -> dict[str, str]:
 
 
 def leave_nothing(jobs: Jobs) -> None:
-    """Everything goes while somebody is there to let it go."""
+    """Delete all jobs while an operator still runs to clean up after them."""
     for name in [one["metadata"]["name"] for one in jobs.plane.get(jobs.path)[1]["items"]]:
         jobs.delete(name)
     wait_for("nothing is left", lambda: not jobs.pods(), 120.0, jobs.what_is_there)
@@ -67,7 +67,7 @@ def test_of_two_operators_that_a_cut_has_parted_one_acts(installed: Installed, j
         jobs.runs("before")
         before, led = uids(jobs, "before"), holder(plane, "operator")
         way.cut()
-        os.kill(first.pid, signal.SIGSTOP)  # and it sleeps, so that it still believes when it wakes
+        os.kill(first.pid, signal.SIGSTOP)  # and it is stopped, so that it still considers itself the leader when it continues
         second = installed.start("operator")
         jobs.submit("after", workers=2)
         jobs.runs("after")
@@ -87,7 +87,7 @@ def test_of_two_operators_that_a_cut_has_parted_one_acts(installed: Installed, j
 def test_what_happened_while_nobody_looked_and_the_past_was_forgotten_is_found(
     installed: Installed, jobs: Jobs, running: None
 ) -> None:
-    """The API server starts anew, its store has forgotten the versions that were seen last (410), watches were cut."""
+    """The API server restarts, etcd has compacted the versions that were seen last (410), watches were cut."""
     plane = installed.plane
     jobs.submit("steady", workers=2)
     jobs.submit("ends")
@@ -134,7 +134,7 @@ def test_a_storm_of_conflicts_costs_time_and_nothing_else(installed: Installed, 
 
 
 def test_clocks_of_others_decide_nothing(installed: Installed, jobs: Jobs) -> None:
-    """A lease that an hour ago, or in an hour, was renewed by somebody who is gone: both run out by our own clock."""
+    """A lease that a dead process renewed an hour ago, or an hour ahead: both expire by our own clock."""
     plane = installed.plane
     for process, stamp in (("operator", "2099-01-01T00:00:00.000000Z"), ("scheduler", "2001-01-01T00:00:00.000000Z")):
         spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3, "renewTime": stamp, "acquireTime": stamp}
@@ -150,7 +150,7 @@ def test_clocks_of_others_decide_nothing(installed: Installed, jobs: Jobs) -> No
 
 
 def test_clocks_of_our_own_that_are_an_hour_wrong_change_nothing(installed: Installed, jobs: Jobs) -> None:
-    """The operator is an hour ahead of the cluster, the scheduler an hour behind: a gang makes room, waits, goes on and ends."""
+    """The operator is an hour ahead of the cluster, the scheduler an hour behind: a gang preempts, waits, continues and ends."""
     plane = installed.plane
     with (
         Keeper(installed, "operator", CLOCK_IS_WRONG_BY="3600") as operator,

@@ -1,6 +1,6 @@
-"""Operator and scheduler die by SIGKILL before and after every write; whoever comes next finds everything and goes on.
+"""Operator and scheduler crash with SIGKILL before and after every write; their successor finds everything and continues.
 
-What they write is taken from the API server's own account of it, so that a write that is not among the places is seen.
+Their writes are read from the API server's audit log, so that a write that is not among the crash points is noticed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cluster.witness import Witness
 
 MOST_STORIES = 8
 PATIENCE = 240.0
-"""Seconds for a step of the story, in which each may die and start again a dozen times."""
+"""Seconds for a step of the story, in which each process may crash and restart a dozen times."""
 CORES = 2
 
 
@@ -43,7 +43,7 @@ def jobs(installed: Installed) -> Jobs:
 
 
 def refuse_to_bind_the_second_of_broken_gangs(plane: ControlPlane) -> None:
-    """So that gangs are bound in part and must be taken back."""
+    """Deny a binding, so that gangs are bound in part and must be rolled back."""
     root = "/apis/admissionregistration.k8s.io/v1"
     head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "half"}}
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
@@ -56,7 +56,7 @@ def refuse_to_bind_the_second_of_broken_gangs(plane: ControlPlane) -> None:
 
 
 def stranger(jobs: Jobs, name: str) -> None:
-    """A pod of somebody else's, placed by our scheduler."""
+    """Create a pod that does not belong to Fairway, placed by our scheduler."""
     need = {"requests": {"cpu": "1"}}
     container = {"name": "main", "image": "none", "resources": need}
     spec = {"schedulerName": "fairway", "containers": [container], "tolerations": [{"operator": "Exists"}]}
@@ -72,7 +72,7 @@ def stranger(jobs: Jobs, name: str) -> None:
 
 
 def finish(jobs: Jobs, name: str) -> None:
-    """Its pods end well, however often it starts again meanwhile."""
+    """Let its pods succeed, however often it restarts meanwhile."""
 
     def over() -> bool:
         for pod in jobs.pods(name):
@@ -84,7 +84,7 @@ def finish(jobs: Jobs, name: str) -> None:
 
 
 def story(jobs: Jobs, number: int) -> None:
-    """What goes on on a cluster one day: gangs start, are taken back, make room, wait, end, are deleted."""
+    """Play a day on a cluster: gangs start, are rolled back, preempt, wait, end, are deleted."""
     gang, broken, urgent = (f"{name}-{number}" for name in ("gang", "broken", "urgent"))
     for name in (broken, gang):
         jobs.submit(name, workers=2, restart={"max": 0})
@@ -130,12 +130,12 @@ def test_nothing_is_lost_and_nothing_twice_wherever_operator_and_scheduler_die(i
             jobs.submit("last")
             jobs.runs("last")
     for process, points in (("operator", OPERATOR_OF_JOBS), ("scheduler", (*SCHEDULER_OF_JOBS, AT_ITS_END))):
-        # What somebody who died left over may be removed by a write of the other story.
+        # Leftovers of a crashed process may be removed by a write of the other story.
         assert as_seen(points) <= writes_of(installed.plane.folder, process) <= as_seen(STORIES[process]), process
 
 
 def die_at_its_end(installed: Installed, jobs: Jobs, name: str, place: str) -> int:
-    """With what a scheduler ends that has something to remember, is asked to end, and dies there."""
+    """Stop a scheduler that has state to save, which crashes at that write; return its exit code."""
     process = installed.start("scheduler", FAIRWAY_CRASH_AT=place)
     jobs.submit(name)
     jobs.runs(name)

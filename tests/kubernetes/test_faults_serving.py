@@ -1,6 +1,6 @@
-"""The second story in which operator and scheduler die before and after every write: services, verbs, queues and volumes.
+"""The second story in which operator and scheduler crash before and after every write: services, verbs, queues and volumes.
 
-Whoever asks by the API server repeats what broke off, as people do. And agents die at each of their writes, too.
+Clients of the record's API repeat interrupted requests, as users do. Agents crash at each of their writes, too.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def make_gateway(plane: ControlPlane) -> None:
 
 
 def ask(installed: Installed, method: str, rest: str, **body: Any) -> dict[str, Any]:
-    """Ask the record, again and again until it answers."""
+    """Send a request to the record, repeatedly until it succeeds."""
     found: list[tuple[int, Any]] = []
 
     def is_answered() -> bool:
@@ -105,19 +105,19 @@ def ask(installed: Installed, method: str, rest: str, **body: Any) -> dict[str, 
 
     wait_for(f"{method} {rest}", is_answered, PATIENCE, lambda: f"{found[-1]} {installed.last_words()}")
     status, answer = found[-1]
-    # What was asked before may have been done, though nobody said so.
+    # An earlier try may have been performed although its response was lost.
     assert status < 300 or (method == "DELETE" and status == 404 and len(found) > 1), f"{method} {rest}: {found}"
     return dict(answer) if isinstance(answer, dict) else {}
 
 
 def apply(installed: Installed, document: str) -> str:
-    """The name of what there is then."""
+    """Apply a document; return the name of the object."""
     (applied,) = ask(installed, "POST", "apply", documents=document)["applied"]
     return str(applied["name"])
 
 
 def story(installed: Installed, number: int, nodes: list[str]) -> None:
-    """Somebody describes a queue, runs a job in it, serves a model, mounts volumes, and takes all of it back."""
+    """Create a queue, run a job in it, serve a model, mount volumes, and delete all of it."""
     jobs, services = Jobs(installed, NAMESPACE, PATIENCE), Services(installed, NAMESPACE)
     apply(installed, QUEUE.format(weight=number + 2))
     use_queue(installed, jobs, f"job-{number}")
@@ -130,7 +130,7 @@ def use_queue(installed: Installed, jobs: Jobs, name: str) -> None:
     jobs.runs(run)
     said = f"{OBJECTS}/jobqueues/research"
     wait_for("the queue to say so", lambda: jobs.plane.get(said)[1].get("status", {}).get("running") == 1, PATIENCE)
-    # Whoever repeated the order got the same run.
+    # The repeated request got the same run.
     assert [one["metadata"]["name"] for one in jobs.plane.get(jobs.path)[1]["items"]] == [run]
     ask(installed, "POST", f"jobs/{run}/stop")
     jobs.until(run, "is stopped", lambda status: status["phase"] == "Stopped")
@@ -140,7 +140,7 @@ def use_queue(installed: Installed, jobs: Jobs, name: str) -> None:
 
 
 def serve(installed: Installed, services: Services, name: str) -> None:
-    """By the gateway, then by our own router, with more replicas, without a gateway, and no more."""
+    """Serve by the gateway, then by our own router, with more replicas, without a gateway, and delete the service."""
     plane, route = services.plane, f"{GATEWAYS}/httproutes/{name}"
     apply(installed, SERVICE.format(name=name, least=1))
     until_ready(services, name, "1/1")
@@ -164,7 +164,7 @@ def serve(installed: Installed, services: Services, name: str) -> None:
 
 
 def follow(plane: ControlPlane, route: str) -> None:
-    """Say, as a gateway, that the route is followed as it is."""
+    """Report, as a gateway, that the route is accepted in its current form."""
     status, found = plane.get(route)
     if status != 200:
         return
@@ -189,7 +189,7 @@ def everything_is_owned(services: Services, name: str, deployments: set[str]) ->
 
 
 def mount_volumes(jobs: Jobs, name: str, nodes: list[str]) -> None:
-    """One that is there and waits for its claim, and one that is made for the node that was chosen."""
+    """Mount an existing volume that waits for its claim, and one that is provisioned for the chosen node."""
     plane, claims = jobs.plane, f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
     volumes, pods = "/api/v1/persistentvolumes", f"/api/v1/namespaces/{NAMESPACE}/pods"
     for kind, maker in (("there", "kubernetes.io/no-provisioner"), ("made", "made.example.com")):
@@ -261,7 +261,7 @@ def test_services_verbs_and_queues_survive_wherever_operator_and_scheduler_die(i
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_services_verbs_and_queues_live_through_a_failure_of_every_write(installed: Installed) -> None:
-    """Each write of the operator fails twice in a story of its own; it does not end, and the story comes to its end."""
+    """Each write of the operator fails twice in a separate story; the operator keeps running, and the story is completed."""
     nodes = kwok.add_nodes(installed.plane, 2, prefix="failing", capacity={"cpu": str(CORES)})
     listening = lead_to_operator(installed)
     log = installed.folder / "operator.log"

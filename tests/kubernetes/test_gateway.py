@@ -1,6 +1,6 @@
-"""Services behind a gateway that carries requests (Traefik), on real nodes: parts, headers, releases under load, and back.
+"""Services behind a gateway that carries traffic (Traefik), on real nodes: splits, headers, releases under load, and back.
 
-The gateway takes long to build, so it is built where it is named: `PYTHONPATH=tests .venv/bin/python -m cluster build gateway`.
+The gateway takes long to build, so it is built only on request: `PYTHONPATH=tests .venv/bin/python -m cluster build gateway`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2],
 
 @pytest.fixture(scope="module")
 def program() -> None:
-    """Looked for before a cluster is started for nothing."""
+    """Checks for the program before a cluster is started in vain."""
     with skipping_what_is_missing(by="FAIRWAY_GATEWAY"):
         find("traefik")
 
 
 class Crowd:
-    """Asks a service by its address in the cluster, on connections that are kept; knows which version answered how often."""
+    """Sends requests to a service by its address in the cluster, on kept connections; counts the responses of each version."""
 
     def __init__(self, address: str, host: str) -> None:
         self._address = address
@@ -48,7 +48,7 @@ class Crowd:
         self.failures: list[str] = []
 
     def ask(self, connection: http.client.HTTPConnection, **more: str) -> str:
-        """The version that answered: what its model adds."""
+        """Return the version that responded: the number that its model adds."""
         connection.request("POST", "/v2/models/adds/infer", BODY, {**self._headers, **more})
         answer = connection.getresponse()
         said = answer.read()
@@ -57,7 +57,7 @@ class Crowd:
         return f"{json.loads(said)['outputs'][0]['data'][0] - 10:g}"
 
     def many(self, count: int, **more: str) -> collections.Counter[str]:
-        """Ask so often, and count."""
+        """Send this many requests, and count the responses."""
         with closing(self.connection()) as connection:
             return collections.Counter(self.ask(connection, **more) for _ in range(count))
 
@@ -94,7 +94,7 @@ class Behind(Services):
         return found[0] if found else {}
 
     def traffic(self) -> dict[str, str]:
-        """What serves, and its part."""
+        """Return what serves, and its share of the traffic."""
         parts = {one["serves"]: one["traffic"] for one in self.status("adds").get("revisions", ())}
         return {serves: part for serves, part in parts.items() if part != "0%"}
 
@@ -115,7 +115,7 @@ class Behind(Services):
         return found
 
     def until_followed(self) -> None:
-        """Return when the gateway says that it follows the route as it is now."""
+        """Return when the gateway reports that it follows the current route."""
 
         def followed() -> bool:
             route = self.route()
@@ -166,7 +166,7 @@ def test_a_gateway_carries_the_requests_of_a_service_and_of_its_releases(service
         services.until_followed()
         wait_for("the gateway has it", lambda: crowd.answers["2"], PATIENCE, lambda: str(crowd.failures[:5]))
         before = crowd.answers.copy()
-        # The gateway takes turns over all requests, so all of them count.
+        # The gateway distributes all requests by round robin, so all of them count.
         parts = crowd.many(4_000) + (crowd.answers - before)
         assert 0.18 <= parts["2"] / parts.total() <= 0.22, parts
         assert crowd.many(200, **{"X-Tester": "yes"}) == {"2": 200}
@@ -189,7 +189,7 @@ def test_a_gateway_carries_the_requests_of_a_service_and_of_its_releases(service
 def test_what_this_gateway_cannot_do_is_done_by_our_router_without_a_failed_request(services: Behind) -> None:
     one = {"replicas": {"min": 1, "max": 1}}
     services.apply("adds", model="adds@2", **one)
-    # Until a release is over, the one before is where another would begin.
+    # Until a release is over, a new one would begin from the version before it.
     services.until("adds", "is released", lambda status: "Done" in status.get("rollout", ""))
     services.until_by_gateway("True", "by gateway infra/front")
     (front, *_) = services.of("services", "adds")

@@ -1,4 +1,4 @@
-"""`fairway install kubernetes` against a real API server, as an administrator and as somebody without rights."""
+"""`fairway install kubernetes` against a real API server, as an administrator and as a user without rights."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ DEFAULT_CLASS = {
     "provisioner": "example.org/none",
 }
 LEFT_ALONE = {"events", "leases", "endpoints", "endpointslices", "componentstatuses"}
-"""What the control plane itself makes and renews."""
+"""Objects that the control plane itself creates and renews."""
 
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """One of its own: what others have installed must not be taken away."""
+    """A separate control plane, because these tests delete what other tests have installed."""
     found = ControlPlane()
     with skipping_what_is_missing():
         found.start()
@@ -48,7 +48,7 @@ Fairway = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def fairway(plane: ControlPlane) -> Fairway:
     def run(*words: str, user: str = "admin") -> subprocess.CompletedProcess[str]:
-        """No node is there that could run anything: only who says so waits."""
+        """Run `fairway`. No node could run the programs, so it does not wait unless `--timeout` is given."""
         if words[0] == "install" and "--timeout" not in words:
             words = (*words, "--timeout", "0")
         groups = ["system:masters"] if user == "admin" else []
@@ -61,11 +61,11 @@ def fairway(plane: ControlPlane) -> Fairway:
 
 
 def everything_there(plane: ControlPlane) -> set[str]:
-    """Every object of every kind, by kind, namespace and name."""
+    """Return all objects of all kinds, by kind, namespace and name."""
     groups = [f"/apis/{each['preferredVersion']['groupVersion']}" for each in plane.get("/apis")[1]["groups"]]
     found = set()
     for path in ("/api/v1", *groups):
-        # A group may go while it is read.
+        # A group may disappear while it is read.
         for kind in listed(plane, path, "resources"):
             if "list" in kind["verbs"] and kind["name"] not in LEFT_ALONE:
                 for one in listed(plane, f"{path}/{kind['name']}", "items"):
@@ -79,7 +79,7 @@ def listed(plane: ControlPlane, path: str, name: str) -> list[dict[str, Any]]:
 
 
 def installed_versions(plane: ControlPlane) -> dict[str, str]:
-    """What is there of ours, as the API server counts its changes."""
+    """Return our objects with the versions by which the API server counts their changes."""
     asked = [one for one in everything(InstallationSettings(image="x")) if one["kind"] != "PodMonitor"]
     told = plane.kubectl(
         "get",
@@ -90,7 +90,7 @@ def installed_versions(plane: ControlPlane) -> dict[str, str]:
         "json",
         given=json.dumps({"kind": "List", "apiVersion": "v1", "items": asked}),
     )
-    # Controllers write status; what was applied is counted by generation, where there is one.
+    # Controllers write status; changes of applied objects are counted by generation, where there is one.
     return {
         f"{one['kind']} {one['metadata']['name']}": str(one["metadata"].get("generation") or one["metadata"]["resourceVersion"])
         for one in json.loads(told)["items"]
@@ -107,14 +107,14 @@ def test_the_plan_changes_nothing_and_kubectl_takes_it_in_one_go(plane: ControlP
     before = everything_there(plane)
     plane.kubectl("apply", "--server-side", "-f", "-", given=told.stdout)
     assert {one["metadata"]["name"] for one in plane.get(DEPLOYMENTS)[1]["items"]} == {"fairway-operator", "fairway-scheduler"}
-    # What kubectl made `fairway` takes over and away: nothing is left.
+    # `fairway` adopts and deletes the objects that kubectl created: nothing remains.
     adopted = fairway("install", "kubernetes", "--image", "fairway:1")
     assert adopted.returncode == 0, adopted.stderr
     gone = fairway("uninstall", "kubernetes", "--all")
     assert gone.returncode == 0, gone.stderr
     assert "CustomResourceDefinition gpunodes.fairway.dev is deleted" in gone.stderr
     assert "Namespace fairway-system is deleted" in gone.stderr
-    # The API server takes away by itself what it made for our kinds.
+    # The API server itself removes what it created for our kinds.
     wait_for("nothing is left", lambda: everything_there(plane) == before, 60.0, lambda: str(everything_there(plane) ^ before))
 
 
@@ -140,7 +140,7 @@ def test_it_is_installed_again_without_change_and_taken_away(plane: ControlPlane
     job = {**head, "spec": {"roles": {"worker": {"command": ["x"]}}}}
     status, answer = plane.request("POST", "/apis/fairway.dev/v1alpha1/namespaces/default/trainingjobs", job)
     assert status == 201, answer
-    # Another choice takes away what belonged to the first.
+    # Another choice removes the objects of the first.
     theirs = fairway("install", "kubernetes", "-f", str(settings), "--scheduler", "cluster")
     assert theirs.returncode == 0, theirs.stderr
     assert "Deployment fairway-system/fairway-scheduler is deleted" in theirs.stderr
@@ -199,7 +199,7 @@ def test_a_record_without_a_volume_is_refused_and_an_emptydir_only_taken_when_sa
 
 
 def test_one_object_that_is_refused_leaves_nothing_half_done(plane: ControlPlane, fairway: Fairway) -> None:
-    """A rule of the cluster that refuses Deployments: nothing at all is installed, and it is said why."""
+    """A policy of the cluster refuses Deployments: nothing at all is installed, and the error gives the reason."""
     group = "admissionregistration.k8s.io/v1"
     rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["deployments"]}
     policy = {

@@ -1,4 +1,4 @@
-"""TrainingJob objects on a real control plane: operator and scheduler with their own rights, pretended nodes."""
+"""TrainingJob objects on a real control plane: operator and scheduler with their own rights, simulated nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def jobs(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Jobs]:
-    """In a namespace of its own; everything goes while the nodes are still there."""
+    """Jobs in a separate namespace; all are deleted while the nodes still exist."""
     del kwok_nodes
     found = Jobs(installed, namespace)
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
@@ -103,7 +103,7 @@ def test_a_termination_message_that_cannot_be_is_named_on_its_run_and_stops_no_o
         damaged = "its termination message is damaged: code is " in said and "the exit code 3 of its container counts" in said
         assert damaged == (name in ("large", "text", "nan", "list")), said
         assert damaged or "exited with 3" in said
-    # Others start and end, and those that are over can be deleted.
+    # Other jobs start and end, and finished ones can be deleted.
     jobs.submit("other")
     jobs.runs("other")
     jobs.annotate("other-worker-0-r0", runs_for="10ms")
@@ -113,7 +113,7 @@ def test_a_termination_message_that_cannot_be_is_named_on_its_run_and_stops_no_o
 
 
 def test_a_refusal_by_the_kubelet_costs_no_restart(jobs: Jobs, kwok_nodes: Add) -> None:
-    # More than a node of another test has: one that is being taken away could still be chosen.
+    # More than a node of another test has: a node that is being deleted could still be chosen.
     jobs.submit("unlucky", cpu="5", restart={"max": 0})
     wait_for("its pod", lambda: names(jobs.pods("unlucky")) == ["unlucky-worker-0-r0"])
     jobs.annotate("unlucky-worker-0-r0", refused="OutOfcpu")

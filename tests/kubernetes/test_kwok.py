@@ -1,4 +1,4 @@
-"""Pretended nodes behave as nodes do, as far as a scheduler and an operator can see."""
+"""Simulated nodes behave as real ones, as far as a scheduler and an operator can see."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Add = Callable[..., list[str]]
 
 @pytest.fixture
 def bind(control_plane: ControlPlane, namespace: str) -> Callable[..., Callable[[], dict[str, Any]]]:
-    """Makes a pod, binds it to a node as a scheduler does, and returns a function that tells its status."""
+    """Creates a pod, binds it to a node as a scheduler does, and returns a function that reads its status."""
 
     def make(name: str, node: str, **annotations: str) -> Callable[[], dict[str, Any]]:
         path = f"/api/v1/namespaces/{namespace}/pods"

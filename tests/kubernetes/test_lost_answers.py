@@ -1,4 +1,4 @@
-"""Answers are lost on the way to a cluster, and the operator dies while it makes an object: each submit makes one run."""
+"""Responses of a cluster are lost, and the operator dies while it creates an object: each submit creates exactly one run."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     (found.folder / "home").mkdir()
     yield found
     found.stop()
-    control_plane.request("DELETE", API_SERVICE)  # while nothing answers there, no namespace can go
+    control_plane.request("DELETE", API_SERVICE)  # while the operator does not respond there, no namespace can be deleted
 
 
 @pytest.fixture
 def ann(installed: Installed, namespace: str, tmp_path: Path) -> Iterator[Person]:
-    """May edit in one namespace."""
+    """A user who may edit in one namespace."""
     body = {
         "metadata": {"name": "ann-edit"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
@@ -62,7 +62,7 @@ def ann(installed: Installed, namespace: str, tmp_path: Path) -> Iterator[Person
 
 
 def start(installed: Installed, **more: str) -> dict[str, str]:
-    """Start the operator; where it listens."""
+    """Start the operator; return its address."""
     where = lead_to_operator(installed)
     installed.start("operator", **where, **more)
     wait_for("the record to be available", lambda: available(installed.plane), 60.0, installed.last_words)
@@ -96,7 +96,7 @@ def test_a_submit_whose_answer_is_lost_makes_one_object(
     assert client.submit(ann.work / "job.yaml").name == "mnist-1"
     assert names(installed, namespace) == ["mnist-1"]
     assert client.submit(ann.work / "job.yaml", key="build-1").name == "mnist-2"
-    # Another process, which packs the same code anew; and the same key for something else.
+    # Another process, which packs the same code again; and the same key for a different request.
     assert ann.run("submit", "job.yaml", "--key", "build-1").stdout == "mnist-2\n"
     with pytest.raises(ConflictError, match="build-1"):
         client.submit(ann.work / "job.yaml", key="build-1", priority=3)

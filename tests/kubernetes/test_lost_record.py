@@ -1,4 +1,4 @@
-"""The operator's record is lost, damaged or older than its objects: no pod ends, nothing runs twice, everything goes on."""
+"""The operator's record is lost, damaged or older than its objects: no pod ends, nothing runs twice, everything continues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def installed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Installed
 
 @pytest.fixture
 def jobs(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Jobs]:
-    """In a namespace of its own; everything goes while the nodes are still there."""
+    """Jobs in a separate namespace; all are deleted while the nodes still exist."""
     del kwok_nodes
     found = Jobs(installed, namespace)
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
@@ -38,25 +38,25 @@ def jobs(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Jobs
 
 
 def remove(home: Path) -> None:
-    """The file alone; backups and journal are there."""
+    """Remove the database alone; backups and journal remain."""
     for path in home.glob("fairway.db*"):
         path.unlink()
 
 
 def remove_all(home: Path) -> None:
-    """The whole volume, as if it were new."""
+    """Remove the whole volume's content, as if it were new."""
     shutil.rmtree(home)
 
 
 def empty(home: Path) -> None:
-    """As a full disk leaves it."""
+    """Leave an empty file, as a full disk does."""
     for path in home.glob("fairway.db-*"):
         path.unlink()
     (home / "fairway.db").write_bytes(b"")
 
 
 def put_back(home: Path) -> None:
-    """A copy from before the runs."""
+    """Restore a copy from before the runs."""
     for path in home.glob("fairway.db-*"):
         path.unlink()
     shutil.copy(home / "older.copy", home / "fairway.db")
@@ -92,7 +92,7 @@ def test_nothing_ends_and_nothing_runs_twice(installed: Installed, jobs: Jobs, k
     installed.kill("operator")
     LOSSES[loss](home)
     installed.start("operator")
-    # A new object is taken up last of all: by then the operator has looked at the others.
+    # A new object is handled last: by then the operator has processed the others.
     jobs.submit("later")
     jobs.runs("later")
     for name, pods in before.items():

@@ -1,4 +1,4 @@
-"""MPI over pods on real nodes: Open MPI starts its ranks through our agent, from the very file that runs here."""
+"""MPI over pods on real nodes: Open MPI starts its ranks through our agent, from the same document that runs locally."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MpiCluster:
         self.folder = folder
         self.runs = folder / "runs"
         self.runs.mkdir()
-        self.runs.chmod(0o777)  # pods that nodes run as others than root must get there
+        self.runs.chmod(0o777)  # pods that nodes run as other users than root need access
         made = [ROOT / "scripts" / "framework-venv", "mpi"]
         python = subprocess.run(made, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
         venv = str(Path(python).parents[1])
@@ -54,7 +54,7 @@ class MpiCluster:
         )
 
     def install(self) -> None:
-        """Everything that is applied on a cluster of one's own, and the image on its nodes."""
+        """Apply everything that an installation applies, and load the image on the nodes."""
         self.cluster.plane.start_scheduler()  # places our own two processes
         self.cluster.load(image.fairway(self.folder / "fairway.tar", ["kubernetes"]))
         for one in manifests(self.installation):
@@ -73,7 +73,7 @@ class MpiCluster:
         return self.cluster.plane.kubectl(*arguments, given=given)
 
     def submit(self, folder: Path, name: str) -> None:
-        """The document of a folder, as it is, with the folder's code."""
+        """Submit the document of a folder, unchanged, with the folder's code."""
         (document,) = read_documents((folder / "job.yaml").read_text())
         found = yaml.safe_load(write(document, "kubernetes"))
         found["metadata"] = {"name": name, "namespace": "default", "annotations": {annotation.CODE: f"{name}-code"}}
@@ -99,7 +99,7 @@ class MpiCluster:
         return "\n".join(words)
 
     def nodes_of(self, name: str) -> dict[str, str]:
-        """Where each task of the run's first attempt is or was."""
+        """Return the node of each task of the run's first attempt."""
         pods = json.loads(self.kubectl("get", "pods", "-l", f"{annotation.RUN}={name},{annotation.ATTEMPT}=0", "-o", "json"))[
             "items"
         ]
@@ -112,7 +112,7 @@ class MpiCluster:
 
 
 def bundle(folder: Path) -> dict[str, str]:
-    """A folder of code as a ConfigMap holds it."""
+    """Return a folder of code as a ConfigMap holds it."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for path in sorted(path for path in folder.iterdir() if path.is_file()):

@@ -1,4 +1,4 @@
-"""Two namespaces of one cluster: who administers one of them reads, changes, delays and impersonates nothing of the other.
+"""Two namespaces of one cluster: the administrator of one can read, change, delay and impersonate nothing of the other.
 
 `bob` may do everything in the namespace `theirs` and nothing in `ours`, where `ann` works. Each attempt goes through a real API
 server with RBAC, or is one that pods of `theirs` can make at the operator.
@@ -56,13 +56,13 @@ JOB = {
 }
 
 ENDPOINTS: dict[Path, str] = {}
-"""Where pods find the operator, by the folder of the installation."""
+"""The operator's address for pods, by the folder of the installation."""
 Add = Callable[..., list[str]]
 Answer = tuple[int, Any]
 
 
 class Asks:
-    """Requests to the API server as one user."""
+    """Sends requests to the API server as one user."""
 
     def __init__(self, plane: ControlPlane, user: str) -> None:
         pair = plane.authority.client(user, [])
@@ -91,7 +91,7 @@ def read(text: bytes) -> Any:
 
 
 def change(name: str, namespace: str, spec: dict[str, Any], **annotations: str) -> dict[str, Any]:
-    """An object as `kubectl` sends it."""
+    """Return a change of an object as `kubectl` sends it."""
     kind = "ModelService" if "model" in spec else "TrainingJob"
     roles = {} if "model" in spec else {"roles": {"worker": {"command": ["sleep", "1"]}}}
     marks = {f"fairway.dev/{key}": value for key, value in annotations.items()}
@@ -129,7 +129,7 @@ class World:
         return base64.b64decode(self.installed.plane.get(path)[1]["data"]["token"]).decode()
 
     def pod(self, method: str, path: str, token: str, body: Any = None) -> Answer:
-        """A request of a pod to the operator."""
+        """Send a request of a pod to the operator."""
         data = None if body is None else json.dumps(body).encode()
         asked = urllib.request.Request(f"{self.endpoint}{path}", data, {"Authorization": f"Bearer {token}"}, method=method)
         try:
@@ -139,7 +139,7 @@ class World:
             return error.code, read(error.read())
 
     def refused_object(self, kind: str, body: dict[str, Any]) -> Answer:
-        """Make an object in `theirs` by hand, and wait until the operator has refused it or made something of it."""
+        """Create an object in `theirs` by hand, and wait until the operator has refused or accepted it."""
         name, path = body["metadata"]["name"], f"{OBJECTS}/namespaces/{self.theirs}/{kind}"
         status, answer = self.bob("POST", path, body)
         if status >= 400:
@@ -157,7 +157,7 @@ class World:
         return (200 if made or said.get("phase") in ("Running", "Ready") else 403), said["message"]
 
     def state(self) -> str:
-        """All that `ann` has: nothing of it may change."""
+        """Return everything that `ann` has: none of it may change."""
         ann = self.client("ann", self.ours)
         objects = [
             (one["metadata"]["name"], one["metadata"]["uid"], one["spec"])
@@ -212,7 +212,7 @@ def world(installed: Installed, namespace: str, tmp_path: Path, kwok_nodes: Add)
 
 
 def furnish(world: World) -> None:
-    """What `ann` has in `ours`, and `bob` in `theirs`."""
+    """Create the objects of `ann` in `ours`, and of `bob` in `theirs`."""
     work = world.folder / "work"
     (work / "model").mkdir(parents=True)
     (work / "train.py").write_text("print('ours alone')\n")
@@ -238,7 +238,7 @@ def furnish(world: World) -> None:
 
 
 def asked_at_the_record(world: World) -> dict[str, Callable[[], Answer]]:
-    """What is asked of the record in the namespace of others."""
+    """Return requests to the record in another user's namespace."""
     bob, at = world.bob, f"{RECORD}/namespaces/{world.ours}"
     other = f"{RECORD}/namespaces/{world.theirs}"
     registration = {"name": "secret", "source": "/x", "manifest": world.manifest}
@@ -277,18 +277,18 @@ def asked_at_the_record(world: World) -> dict[str, Callable[[], Answer]]:
 
 
 def asked_by_digest_and_reference(world: World) -> dict[str, Callable[[], Answer]]:
-    """What is asked in one's own namespace of things of others."""
+    """Return requests in bob's own namespace that refer to content of another namespace."""
     bob, at, ours = world.bob, f"{RECORD}/namespaces/{world.theirs}", world.ours
 
     def lacking() -> Answer:
-        """That the registry has a content is no answer to who never had it."""
+        """The response must not reveal that the registry has content which this user never uploaded."""
         head = {"parts": [{"digest": one, "size": 9000} for one in (world.weights, world.manifest)]}
         status, answer = bob("POST", f"{at}/blobs", json.dumps(head).encode() + b"\n")
         assert status == 200, answer
         return (200 if any(one["whole"] or one["have"] for one in answer["standing"]) else 403), answer
 
     def own_manifest() -> Answer:
-        """A manifest of his own that names the weights of others."""
+        """A manifest of bob's that names the weights of another namespace."""
         spelled = FolderManifest((ManifestEntry("w", 0o644, 9000, world.weights),)).encoded()
         digest = hashlib.sha256(spelled).hexdigest()
         head = {"parts": [{"digest": digest, "size": len(spelled), "offset": 0, "length": len(spelled)}]}
@@ -347,7 +347,7 @@ def asked_by_digest_and_reference(world: World) -> dict[str, Callable[[], Answer
 
 
 def asked_by_pods(world: World) -> dict[str, Callable[[], Answer]]:
-    """What a pod of `theirs` asks the operator with the token of its run."""
+    """Return requests that a pod of `theirs` sends to the operator with the token of its run."""
     ours, theirs = world.ours, world.theirs
     token, of_ann = world.token(theirs, "train-1"), world.token(ours, "train-1")
     proof = token.rpartition(".")[2]
@@ -388,7 +388,7 @@ def test_who_administers_one_namespace_has_no_part_in_another(world: World) -> N
     answers = {name: attempt() for name, attempt in attempts.items()}
     got_through = {name: answer for name, answer in answers.items() if not is_refusal(*answer)}
     assert got_through == {}, f"{len(got_through)} of {len(attempts)}"
-    # Nothing is told on the way, either: which versions there are, or what is in them.
+    # The refusals reveal nothing either: neither which versions exist, nor their content.
     for name, (_, said) in answers.items():
         assert world.weights not in json.dumps(said) or name.startswith("digest:"), name
         assert "known: secret" not in json.dumps(said), name
@@ -423,7 +423,7 @@ def test_a_right_to_read_is_given_and_taken_with_a_role(world: World) -> None:
 
 
 def is_refusal(status: int, said: Any) -> bool:
-    """Whether it was refused, or is an honest sender's answer for content that has not come: 503."""
+    """Whether it was refused, or is the response for content that was not uploaded: 503."""
     return 400 <= status < 500 or (status == 503 and "is missing or was removed" in json.dumps(said))
 
 

@@ -1,4 +1,4 @@
-"""Kueue and Volcano beside us: their own definitions on a real API server, our pods and groups valid there, and their reasons."""
+"""Kueue and Volcano beside us: their definitions on a real API server accept our pods and groups; we show their reasons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups"
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """One of its own, with the kinds of both."""
+    """A separate control plane, with the kinds of both."""
     found = ControlPlane()
     with skipping_what_is_missing():
         theirs = definitions("sigs.k8s.io/kueue", "config/components/crd/bases")
@@ -51,7 +51,7 @@ Run = Callable[[str], Jobs]
 
 @pytest.fixture
 def operated(plane: ControlPlane, tmp_path: Path) -> Iterator[Run]:
-    """Has an operator for the neighbour of this name, and a namespace to submit in."""
+    """Starts an operator for the queueing system of this name; returns jobs of a namespace to submit in."""
     made: list[Installed] = []
 
     def run(queueing: str) -> Jobs:
@@ -84,7 +84,7 @@ def test_kueue_admits_the_gang_and_its_reason_is_ours(plane: ControlPlane, opera
         assert labels["kueue.x-k8s.io/queue-name"] == "research"
         assert (labels["kueue.x-k8s.io/pod-group-name"], annotations["kueue.x-k8s.io/pod-group-total-count"]) == ("mnist-a0", "2")
         assert pod["spec"]["schedulerName"] == "default-scheduler"
-    # What Kueue makes of such a group, and says of it.
+    # What Kueue creates for such a group, and reports on it.
     containers = [{"name": "task", "image": "x", "resources": {"requests": {"cpu": "1"}}}]
     pods = {"name": "main", "count": 2, "template": {"spec": {"restartPolicy": "Never", "containers": containers}}}
     workload = {
@@ -117,7 +117,7 @@ def test_volcano_gets_a_group_and_its_reason_is_ours(plane: ControlPlane, operat
     said = "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable"
     waits = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": said}
     written = {**group, "status": {"phase": "Inqueue", "conditions": [waits]}}
-    # Volcano's kind has no status of its own: the whole object is written.
+    # Volcano's kind has no status subresource: the whole object is written.
     code, answer = plane.request("PUT", path, written)
     assert code == 200, answer
     jobs.until("mnist", "says why", lambda status: f"Volcano: {said}" in status.get("message", ""))

@@ -1,4 +1,4 @@
-"""Where the programs of the test cluster come from, and what is said when they are not there."""
+"""Where the programs of the test cluster come from, and the error when they are missing."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(300)  # the first waits for two nodes and an im
 
 
 class Room:
-    """A namespace on the real nodes, and what a test does in it."""
+    """A namespace on the real nodes, and the steps of a test in it."""
 
     def __init__(self, cluster: RealCluster, name: str) -> None:
         self.cluster = cluster
@@ -32,7 +32,7 @@ class Room:
         return self.cluster.plane.kubectl("--namespace", self.name, *arguments, given=given)
 
     def pod(self, name: str, node: int, command: list[str], **spec: Any) -> None:
-        """A pod on a node, which is counted from 1."""
+        """Create a pod on a node, which is counted from 1."""
         container = {"name": "main", "image": image.FAIRWAY, "command": command, **spec.pop("container", {})}
         self.create(
             "Pod",
@@ -54,14 +54,14 @@ class Room:
         return json.loads(self.kubectl("get", "pod", name, "-o", "json"))["status"]
 
     def ended(self, name: str) -> str:
-        """What a pod wrote, when it has succeeded."""
+        """Return a pod's log, when it has succeeded."""
         wait_for(f"the end of {name}", lambda: self.status(name)["phase"] in ("Succeeded", "Failed"))
         said = self.kubectl("logs", name)
         assert self.status(name)["phase"] == "Succeeded", said
         return said
 
     def runs(self, name: str) -> str:
-        """The address of a pod, when it runs."""
+        """Return the address of a pod, when it runs."""
         wait_for(f"{name} to run", lambda: self.status(name)["phase"] == "Running")
         return self.status(name)["podIP"]
 
@@ -105,7 +105,7 @@ while True:
 
 
 def fetching(address: str) -> list[str]:
-    """The command of a pod that asks until it is answered."""
+    """Return the command of a pod that sends a request until it succeeds."""
     return ["python3", "-I", "-c", FETCH, address]
 
 
@@ -195,7 +195,7 @@ def test_a_cable_is_pulled_and_plugged_in_again(room: Room, cluster: RealCluster
 
 
 def traces(folder: Path, link: str) -> list[str]:
-    """What there is of a cluster on this machine, other than the folder itself."""
+    """Return everything that a cluster has left on this machine, other than the folder itself."""
     listed = [
         *(path.name for path in Path("/proc").glob("[0-9]*") if mentions(path, folder)),
         *(line for line in Path("/proc/mounts").read_text().splitlines() if str(folder) in line),
@@ -203,7 +203,7 @@ def traces(folder: Path, link: str) -> list[str]:
         *(line for line in said_by("ip", "route") if f"dev {link}" in line),
         *(str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{folder.name}-*")),
     ]
-    # Rules and settings of the whole machine: another cluster may hold the settings, nobody may add rules.
+    # Rules and settings of the whole machine: another cluster may hold the settings, but no cluster may add rules.
     listed += [line for line in said_by("iptables-save") if "KUBE-" in line or "CNI-" in line]
     alone = not any((known / "kernel.json").exists() for known in folders.known())
     return listed + ([f"{name} is changed" for name in kernel.CHANGED if ORIGINAL[name] != setting(name)] if alone else [])

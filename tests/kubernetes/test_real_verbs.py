@@ -1,4 +1,4 @@
-"""The verbs that need a pod that runs: logs that are followed, commands and files inside. Operator and scheduler are pods."""
+"""The verbs that need a running pod: logs that are followed, commands and files inside. Operator and scheduler are pods."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cluster(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -
     (admin.work / "installation.yaml").write_text(json.dumps(settings))
     installed = admin.run("install", "kubernetes", "-f", "installation.yaml", "--timeout", "4m", timeout=300.0).stderr
     assert "Deployment fairway-system/fairway-operator is up: 1 of 1 ready" in installed
-    # Whoever installs can go on at once.
+    # The installation is usable at once when the command returns.
     assert "service unavailable" not in admin.run("--context", "lab", "list").stderr
     plane.kubectl("create", "namespace", NAMESPACE)
     plane.kubectl("-n", NAMESPACE, "create", "rolebinding", "ann", "--clusterrole=edit", "--user=ann")
@@ -85,5 +85,5 @@ def test_logs_are_followed_and_one_goes_inside_a_pod(cluster: RealCluster, tmp_p
         assert following.wait(timeout=60) == 0
     assert ann.run("wait", "talk").returncode == 0
     assert ann.run("logs", "talk").stdout == "rank 0 of 1\nit was told: go on\n"
-    # What it printed was read for metrics, as on one machine.
+    # Its output was read for metrics, as on a single machine.
     assert ann.json("get", "talk")["progress"]["metrics"] == {"rank": 0.0, "world": 1.0}

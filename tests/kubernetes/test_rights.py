@@ -1,6 +1,6 @@
-"""Who may do what: every permission that is granted is used, nothing else is asked for, and nobody has more than is written down.
+"""Permissions: every granted permission is used, no other is requested, and no account has more than is documented.
 
-The audit of all control planes says what was used, so that this runs last.
+The audit logs of all control planes show what was used, so this file runs last.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ SUITE = {
     "test_faults.py",
     "test_faults_crashes.py",
 }
-"""Where the permissions are used; only where all of them ran can it be said that one is not."""
+"""Test files that use the permissions; only if all of them ran can one be called unused."""
 UNSEEN = {
     ("fairway.dev", "trainingjobs/finalizers", "update"): "asked by an admission plug-in, of whoever makes children of them",
     ("", "pods/exec", "create"): "asked by the API server itself when a container is entered",
 }
-"""Permissions that are no request of their own."""
+"""Permissions that correspond to no request of their own."""
 RARE = {
     ("operator", "", "pods", "get"): "a pod was made, and the answer was lost",
     ("scheduler", "", "pods", "get"): "a pod was bound, and the answer was lost",
@@ -48,16 +48,16 @@ RARE = {
     ("operator", "", "pods/exec", "get"): "a run has reached what it should, and is told to end",
     ("operator", "fairway.dev", "jobqueues", "delete"): "somebody deletes a queue by its name",
 }
-"""Permissions that are used where something rare happens: a suite without real nodes may not see it."""
+"""Permissions that are used in rare events only: a suite without real nodes may not see them."""
 PROVOKED = {("agent", "fairway.dev", "gpunodes", "delete"), ("agent", "", "pods", "list")}
-"""What tests ask for on purpose, to be refused."""
+"""Requests that tests make on purpose, to be refused."""
 EVERYBODYS = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews", "clustertrustbundles"}
-"""What every account may ask of itself."""
+"""Permissions that every account has for itself."""
 
 
 @pytest.fixture(scope="module")
 def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    HEARD.add(control_plane.folder)  # What these tests themselves ask does not count.
+    HEARD.add(control_plane.folder)  # Requests of these tests themselves do not count.
     found = Installed(control_plane, tmp_path_factory.mktemp("rights"))
     found.install()
     return found
@@ -74,7 +74,7 @@ def granted(process: str, rules: dict[str, tuple[dict[str, Any], ...]]) -> set[A
 
 
 class Account:
-    """Somebody, as the API server knows them."""
+    """An account, as the API server knows it."""
 
     def __init__(self, plane: ControlPlane, user: str, groups: tuple[str, ...] = ()) -> None:
         self.server = plane.server
@@ -85,12 +85,12 @@ class Account:
 
     @classmethod
     def of(cls, plane: ControlPlane, process: str) -> Account:
-        """One of our processes."""
+        """Return the account of one of our processes."""
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}", "system:authenticated")
         return cls(plane, f"system:serviceaccount:{SYSTEM}:fairway-{process}", groups)
 
     def use(self, plane: ControlPlane, asked: Asked, name: str, namespace: str) -> tuple[int, Any]:
-        """Make use of a permission, without changing anything."""
+        """Use a permission, without changing anything."""
         kind = "application/merge-patch+json" if asked.verb == "patch" else "application/json"
         body = {} if asked.verb in ("create", "patch", "update") else None
         return self.ask(METHODS[asked.verb], path_of(plane, asked, name, namespace), body, kind)
@@ -100,7 +100,7 @@ class Account:
         request = urllib.request.Request(self.server + path, data, {"Content-Type": kind}, method=method)
         try:
             with urllib.request.urlopen(request, context=self.context, timeout=30) as answer:
-                # A watch that was begun is allowed; what comes does not matter.
+                # An accepted watch is allowed; its events do not matter.
                 return answer.status, None if "watch=1" in path else json.loads(answer.read(1 << 20))
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read().decode(errors="replace")
@@ -113,7 +113,7 @@ _known: dict[tuple[str, str], tuple[str, set[str]]] = {}
 
 
 def places(plane: ControlPlane, group: str) -> tuple[str, set[str]]:
-    """The path of a group, and its kinds that lie in no namespace. Rights are judged for kinds that are not there, too."""
+    """Return the path of a group, and its cluster-scoped kinds. Permissions are checked for kinds that do not exist, too."""
     if (plane.server, group) not in _known:
         served = {each["name"]: each["preferredVersion"]["groupVersion"] for each in plane.get("/apis")[1]["groups"]}
         root = f"/apis/{served.get(group, f'{group}/v1')}" if group else "/api/v1"
@@ -123,7 +123,7 @@ def places(plane: ControlPlane, group: str) -> tuple[str, set[str]]:
 
 
 def path_of(plane: ControlPlane, asked: Asked, name: str, namespace: str) -> str:
-    """Where a permission is used: on an object that is not there, so that nothing is changed."""
+    """Return the path at which a permission is used: of an object that does not exist, so that nothing is changed."""
     root, alone = places(plane, asked.group)
     plural, _, subresource = asked.resource.partition("/")
     path = f"{root}/{plural}" if plural in alone else f"{root}/namespaces/{namespace}/{plural}"
@@ -171,7 +171,7 @@ def test_what_nobody_may_is_refused(installed: Installed, process: str) -> None:
 
 
 PEOPLE = ("view", "edit", "admin")
-"""The roles that every cluster has, from the least to the most; ours are added to them."""
+"""The roles that every cluster has, from the least to the most privileged; ours are aggregated into them."""
 
 
 @pytest.mark.parametrize("role", PEOPLE)
@@ -217,7 +217,7 @@ def test_granted_is_used_and_used_is_granted(installed: Installed, request: pyte
 
 
 def _implied(one: Asked) -> bool:
-    """A watch brings what a list would, on servers that can; what is applied is a patch, and makes what is not there."""
+    """A watch replaces a list, on servers that support it; an apply is a patch, and creates a missing object."""
     other = {"list": "watch", "create": "patch"}.get(one.verb)
     seen = other is not None and one._replace(verb=other) in HEARD.allowed
     return seen or one in RARE or (one.group, one.resource, one.verb) in UNSEEN

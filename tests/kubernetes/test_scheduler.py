@@ -1,4 +1,4 @@
-"""The scheduler on a real control plane, beside kube-scheduler: what one admits, the other admits."""
+"""The scheduler on a real control plane, beside kube-scheduler: both admit the same pods."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Pods:
         wait_for("the service account", lambda: self.plane.get(accounts)[0] == 200)
 
     def make(self, name: str, scheduler: str = "fairway", cpu: str = "10m", **more: Any) -> None:
-        """A pod that does nothing."""
+        """Create a pod that does nothing."""
         head = {"name": name, "labels": more.pop("labels", {}), "annotations": more.pop("annotations", {})}
         container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu}}}
         plain = {"schedulerName": scheduler, "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 0}
@@ -49,34 +49,34 @@ class Pods:
         assert status == 201, answer
 
     def get(self, name: str) -> dict[str, Any]:
-        """The pod; nothing when it is gone."""
+        """Return the pod; an empty object when it does not exist."""
         status, answer = self.plane.get(f"{self.path}/{name}")
         found: dict[str, Any] = answer if status == 200 else {}
         return found
 
     def all(self) -> list[dict[str, Any]]:
-        """Every pod."""
+        """Return every pod."""
         found: list[dict[str, Any]] = self.plane.get(self.path)[1]["items"]
         return found
 
     def node(self, name: str) -> str:
-        """Wait until it is bound; to which node."""
+        """Wait until it is bound; return its node."""
         wait_for(
             f"{name} is bound", lambda: _node(self.get(name)), PATIENCE, lambda: f"{_why(self.get(name))} {self.last_words()}"
         )
         return _node(self.get(name))
 
     def why(self, name: str) -> dict[str, Any]:
-        """Wait until it says why it waits."""
+        """Wait until its status gives the reason why it waits; return it."""
         wait_for(f"{name} says why", lambda: _why(self.get(name)), PATIENCE, self.last_words)
         return _why(self.get(name))
 
     def last_words(self) -> str:
-        """What the processes wrote last."""
+        """Return the ends of the processes' logs."""
         return self.installed.last_words()
 
     def delete(self, name: str) -> None:
-        """Let it go."""
+        """Delete the pod."""
         self.plane.request("DELETE", f"{self.path}/{name}?gracePeriodSeconds=0")
 
 
@@ -91,7 +91,7 @@ def _why(pod: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def pods(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Pods]:
-    """In a namespace of its own; all pods go while the nodes are still there."""
+    """Pods in a separate namespace; all are deleted while the nodes still exist."""
     del kwok_nodes
     found = Pods(installed, namespace)
     yield found
@@ -103,7 +103,7 @@ def pods(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Pods
 
 
 def _selector(chance: random.Random, case: str) -> dict[str, Any]:
-    """Matches pods of this case only."""
+    """Return a selector that matches pods of this case only."""
     app = chance.choice(["x", "y"])
     rule = chance.choice(
         [
@@ -148,7 +148,7 @@ def _candidate(chance: random.Random, case: str) -> dict[str, Any]:
 
 
 def _scene(chance: random.Random, case: str, nodes: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Pods that lie somewhere already, and one that comes."""
+    """Return pods that are bound already, and a new one."""
     lying = []
     for _ in range(chance.randrange(1, 5)):
         anti = {"podAntiAffinity": {REQUIRED: [_term(chance, case)]}} if chance.random() < 0.4 else {}
@@ -157,13 +157,13 @@ def _scene(chance: random.Random, case: str, nodes: list[str]) -> tuple[list[dic
 
 
 def _on(node: str, pod: dict[str, Any]) -> dict[str, Any]:
-    """The same pod, for this node only."""
+    """Return the same pod, for this node only."""
     rule = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     return {**pod, "affinity": {**pod["affinity"], "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [rule]}}}}
 
 
 def test_the_same_pods_are_admitted_on_the_same_nodes(pods: Pods, kwok_nodes: Add) -> None:
-    """Random rules about other pods; each pod is offered each node alone, to both schedulers."""
+    """Random affinity rules; each pod is offered each node alone, to both schedulers."""
     taint = {"key": "special", "value": "", "effect": "NoSchedule"}
     room = {"pods": "10000"}
     kwok_nodes(2, prefix="left", capacity=room, labels={ZONE: "1", "rare": "1"})
@@ -197,7 +197,7 @@ def test_the_same_pods_are_admitted_on_the_same_nodes(pods: Pods, kwok_nodes: Ad
 
 
 def _decided(pods: Pods, comers: dict[str, tuple[int, str, str]]) -> dict[tuple[int, str, str], bool]:
-    """Whether each was admitted, once both have decided about all."""
+    """Return whether each was admitted, once both schedulers have decided on all."""
     state: dict[tuple[int, str, str], bool] = {}
 
     def all_are() -> bool:
@@ -215,7 +215,7 @@ def _decided(pods: Pods, comers: dict[str, tuple[int, str, str]]) -> dict[tuple[
 
 
 def test_a_claim_that_waits_for_its_consumer_gets_its_volume_where_the_pod_goes(pods: Pods, kwok_nodes: Add) -> None:
-    """A volume that is there is promised to its claim; one that is made is made for the node that was chosen."""
+    """An existing volume is bound to its claim; a new one is provisioned for the node that was chosen."""
     nodes = kwok_nodes(2)
     _class(pods, "by-hand", "kubernetes.io/no-provisioner")
     _class(pods, "made", "made.example.com")
@@ -231,7 +231,7 @@ def test_a_claim_that_waits_for_its_consumer_gets_its_volume_where_the_pod_goes(
     uid = pods.get("mounts-by-hand")["metadata"]["uid"]
     events = f"/apis/events.k8s.io/v1/namespaces/{pods.namespace}/events?fieldSelector=regarding.uid={uid}"
     wait_for("an Event says so", lambda: "Scheduled" in [one["reason"] for one in pods.plane.get(events)[1]["items"]], PATIENCE)
-    # Nobody here makes volumes, so that the test does: the node is chosen, and the pod is not bound before the volume is there.
+    # No provisioner runs here, so the test acts as one: the node is chosen, and the pod is not bound before the volume exists.
     wait_for("the node is chosen", lambda: _chosen(pods, "made"), PATIENCE, pods.last_words)
     assert not _node(pods.get("mounts-made"))
     made = _volume(f"{pods.namespace}-made", _chosen(pods, "made"), "made")
@@ -289,15 +289,15 @@ def test_queues_act_from_their_objects_say_how_they_stand_and_are_remembered(
     for name in ("one", "two"):
         labels = {"app.kubernetes.io/managed-by": "fairway", "fairway.dev/run": f"own-{name}"}
         pods.make(f"own-{name}", cpu="1500m", labels=labels, annotations={"fairway.dev/queue": queue})
-    # Of a pod that Fairway did not make the queue is not believed: it would wait there.
+    # The queue of a pod that does not belong to Fairway is ignored: it would have to wait there.
     pods.make("stranger", cpu="10m", annotations={"fairway.dev/queue": queue, "fairway.dev/priority": "1000"})
     pods.make("big", cpu="100")
-    # More nodes would help the one that needs room, and autoscalers see it; they would not help the one whose queue is full.
+    # More nodes would help the pod that needs room, and autoscalers see it; they would not help the one whose queue is full.
     assert pods.why("big")["reason"] == "Unschedulable"
     pods.node("stranger")
     wait_for("one of the two runs", lambda: any(_node(pods.get(f"own-{name}")) for name in ("one", "two")), PATIENCE)
     held = next(name for name in ("own-one", "own-two") if not _node(pods.get(name)))
-    # At first it may have been told that there is no node: the scheduler hears of pods and nodes in any order.
+    # Its first reason may have been a lack of nodes: the scheduler receives pods and nodes in any order.
     wait_for("why it waits", lambda: pods.why(held)["reason"] == "FairwayQueue", PATIENCE, pods.last_words)
     assert f"queue {queue} may use 2 CPUs" in pods.why(held)["message"]
 
@@ -317,7 +317,7 @@ def test_queues_act_from_their_objects_say_how_they_stand_and_are_remembered(
 
 
 def _remembers(installed: Installed, pods: Pods, queue: str) -> None:
-    """A scheduler that ends keeps what it has learnt; the next one begins with it, and nobody moves."""
+    """A scheduler that ends saves what it has learnt; the next one starts with it, and no pod moves."""
     before = {pod["metadata"]["name"]: _node(pod) for pod in pods.all()}
     installed.stop()
     kept = pods.plane.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/fairway-scheduler-memory")[1]["data"]["memory"]
@@ -355,7 +355,7 @@ def test_room_is_made_when_budgets_allow_and_no_gang_stays_half(pods: Pods, kwok
 
 
 def _leave_half(pods: Pods, node: str) -> None:
-    """A gang of three as a scheduler leaves it that ended after its first binding; others took the room for the rest."""
+    """Create a gang of three as left by a scheduler that ended after its first binding; another pod took the remaining room."""
     pods.make("taken", "default-scheduler", cpu="2", nodeName=node)
     parts = {"worker": {"size": 3, "least": 3, "most": 3}}
     for index in range(3):

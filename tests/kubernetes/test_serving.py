@@ -1,4 +1,4 @@
-"""ModelService objects on a real control plane: Deployments, Services and the router's objects, on pretended nodes."""
+"""ModelService objects on a real control plane: Deployments, Services and the router's objects, on simulated nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def services(installed: Installed, namespace: str, kwok_nodes: Add) -> Iterator[Services]:
-    """In a namespace of its own; everything goes while the nodes are still there."""
+    """Services in a separate namespace; all are deleted while the nodes still exist."""
     kwok_nodes(2, capacity={"cpu": "4"})
     register(installed.folder / "home", 1, 2, namespace=namespace)
     found = Services(installed, namespace)
@@ -138,7 +138,7 @@ def test_a_job_and_a_service_of_the_same_name_do_not_meet(installed: Installed, 
 
 def test_pods_of_an_earlier_operator_go_on_with_the_name_they_know(installed: Installed, services: Services) -> None:
     jobs = Jobs(installed, services.namespace)
-    # As they were made then: they find each other by a Service with the name of the job.
+    # As earlier versions created them: they find each other by a Service with the name of the job.
     jobs.submit("elder", workers=2, restart={"max": 1, "scope": "task"}, kubernetes={"pod": {"subdomain": "elder"}})
     jobs.runs("elder")
     before = [(pod["metadata"]["name"], pod["metadata"]["uid"]) for pod in jobs.pods("elder")]
@@ -160,7 +160,7 @@ def test_pods_of_an_earlier_operator_go_on_with_the_name_they_know(installed: In
 
 
 class Judge:
-    """Plays a gateway: says whether it follows the route of `adds`. In test_gateway.py there is one that carries requests."""
+    """Plays a gateway: reports whether it follows the route of `adds`. test_gateway.py has one that carries traffic."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
@@ -183,12 +183,12 @@ class Judge:
         return found
 
     def rule(self) -> dict[str, Any]:
-        """The last, for all requests."""
+        """Return the last rule, which matches all requests."""
         found: dict[str, Any] = self.route().get("spec", {}).get("rules", [{}])[-1]
         return found
 
     def says(self, accepted: str, reason: str, heard: str) -> None:
-        """Say so, of whatever the route is, until the object has heard of it."""
+        """Report this state of the current route, until the service's condition reflects it."""
         parent = {"name": "front", "namespace": self.services.namespace, "sectionName": "http"}
 
         def is_heard(status: dict[str, Any]) -> bool:
@@ -268,13 +268,13 @@ def test_a_registry_without_namespaces_is_taken_up_under_a_service_that_serves(s
     earlier = home / "namespaces" / "earlier.json"
     wait_for("it is taken up", earlier.exists, PATIENCE, installed.last_words)
     assert namespace in json.loads(earlier.read_bytes())["models"]["adds"]
-    # An alias of the earlier model is followed as before, and the service goes from the same pods to the next version.
+    # An alias of the earlier model is followed as before, and the service moves from the same pods to the next version.
     services.until("adds", "is looked at", lambda status: status.get("ready") == "1/1")
     assert [pod["metadata"]["uid"] for pod in services.pods("adds")] == before, "nothing was started again"
     (home / "models" / "adds" / "aliases" / "champion").write_text("2\n")
     services.until("adds", "has followed", lambda status: status.get("serves") == "adds@2" and status.get("ready") == "1/1")
     assert services.status("adds")["revision"] == 2, "one release, when the alias moved, and none before"
-    # What the namespace registers itself comes after the earlier numbers.
+    # New versions of the namespace continue the earlier numbers.
     register(home, 5, namespace=namespace)
     assert (home / "namespaces" / namespace / "models" / "adds" / "3.json").is_file()
     shutil.rmtree(home / "models" / "adds")

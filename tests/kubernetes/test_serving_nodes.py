@@ -1,6 +1,6 @@
-"""The whole path on real nodes: a run leaves a model, it is served behind a Service, the next version comes in under load.
+"""The whole path on real nodes: a run produces a model, it is served behind a Service, the next version is released under load.
 
-Operator, scheduler, routers and replicas are pods with the rights that the installation gave them.
+Operator, scheduler, routers and replicas are pods with the rights of the installation.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ while True:
 
 @contextlib.contextmanager
 def listening(place: Place, folder: Path) -> Iterator[Callable[[int], bytes]]:
-    """Capture what crosses the network of every node at the ports where the operator asks pods; all of it, by port."""
+    """Capture all traffic of every node at the ports where the operator sends requests to pods; yields it by port."""
     processes = []
     for number, node in enumerate(place.cluster.nodes):
         (own := folder / str(number)).mkdir(parents=True)
@@ -156,7 +156,7 @@ class Place:
         self.folder = folder
         runs = folder / "runs"
         runs.mkdir()
-        runs.chmod(0o777)  # pods that the nodes run as others than root must get there
+        runs.chmod(0o777)  # pods that the nodes run as other users than root need access
         table = {"default": FrameworkRuntime(image.FAIRWAY)}
         record = folder / "record"
         record.mkdir()
@@ -167,7 +167,7 @@ class Place:
         self.installation = InstallationSettings(image=image.FAIRWAY, runtimes=table, **volumes)
 
     def install(self) -> None:
-        """Everything that is applied on a cluster of one's own, and the image on its nodes."""
+        """Apply everything that an installation applies, and load the image on the nodes."""
         self.cluster.plane.start_scheduler()  # places our own processes
         self.cluster.load(image.fairway(self.folder / "fairway.tar", ["kubernetes", "serve"]))
         for one in manifests(self.installation):
@@ -181,7 +181,7 @@ class Place:
         self.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(body))
 
     def train(self, name: str, add: float, program: str = COPY, **outputs: str) -> None:
-        """A run that leaves a version of the model `adds`, and what else its program makes."""
+        """Run a job that produces a version of the model `adds` and the other outputs; return when it has succeeded."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             archive.add(write_model(self.folder / "model.onnx", add), "model.onnx")
@@ -208,7 +208,7 @@ class Place:
         wait_for(what, lambda: said.items() <= self.status(service).items(), PATIENCE, self.why)
 
     def start(self, name: str, *command: str) -> None:
-        """A pod that runs this once."""
+        """Start a pod that runs this once."""
         container = {"name": "main", "image": image.FAIRWAY, "command": ["python3", "-I", "-c", *command]}
         spec = {"containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
         self.make({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
@@ -217,7 +217,7 @@ class Place:
         return self.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}")
 
     def heard(self) -> dict[str, Any]:
-        """What those who ask have come to."""
+        """Return the counts of the clients."""
         lines = self.kubectl("logs", "asker", "--tail=1").splitlines()
         found: dict[str, Any] = json.loads(lines[-1]) if lines else {"answers": {}, "failed": 0}
         return found
@@ -238,7 +238,7 @@ def place(real_nodes: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def ann(place: Place, tmp_path: Path) -> Person:
-    """Somebody who may edit."""
+    """A user who may edit."""
     bind = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
     user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}
     head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "ann"}}
@@ -258,7 +258,7 @@ def test_from_a_run_to_the_next_version_without_a_failed_request(place: Place, a
     wait_for("somebody asks", lambda: place.phase("asker") == "Running", PATIENCE, place.why)
     wait_for("answers", lambda: place.heard()["answers"].get("1.0", 0) > 200, PATIENCE, place.why)
 
-    # Somebody takes a replica and a router away.
+    # A replica and a router are deleted.
     for part in ("replica", "router"):
         selector = f"fairway.dev/service=adds,fairway.dev/part={part}"
         pods = place.kubectl("get", "pods", "-l", selector, "-o", "name").split()
@@ -275,18 +275,18 @@ def test_from_a_run_to_the_next_version_without_a_failed_request(place: Place, a
     heard = place.heard()
     assert heard["failed"] == 0, heard
     assert set(heard["answers"]) == {"1.0", "2.0"}
-    # What those printed that are gone is kept.
+    # The logs of deleted pods are kept.
     selector = "fairway.dev/service=adds,fairway.dev/revision=1"
     wait_for("its pods are gone", lambda: not place.kubectl("get", "pods", "-l", selector, "-o", "name"), PATIENCE, place.why)
     printed = ann.run("logs", "service/adds").stdout
     assert "lost" not in printed, printed
-    # Whoever takes the place of one that was taken away may go on as the same replica, or as another.
+    # The replacement of the deleted replica may continue as the same replica, or as another.
     gone = [line for line in printed.splitlines() if line.startswith("r1-") and "is served at" in line]
     assert len(gone) >= 3, f"the first two, and the one in the place of the one that was taken away: {printed}"
 
 
 def test_a_service_without_a_replica_lets_the_first_request_wait_for_one(place: Place, ann: Person) -> None:
-    # Of a model that was made on somebody's own machine.
+    # A model that was created on a user's own machine.
     write_model(ann.work / "laptop.onnx", 1)
     assert ann.run("model", "register", "laptop", "laptop.onnx").stdout == "laptop@1\n"
     place.serve("rests", model="laptop@1", replicas={"min": 0, "max": 1}, scaling={"idle": "1s"})
@@ -335,7 +335,7 @@ def test_sampled_requests_become_a_dataset_and_a_pod_that_goes_brings_its_last(p
         assert place.phase(name) == "Succeeded", place.kubectl("logs", name)
 
     def asked() -> list[float]:
-        """What was asked, as the newest version of the dataset has it."""
+        """Return the inputs in the newest version of the dataset."""
         found = ann.run("data", "get", "curious-requests", "-o", "json", code=None)
         if found.returncode:
             return []
@@ -373,7 +373,7 @@ def test_a_model_is_run_over_a_dataset_by_pods_that_share_the_work(place: Place,
     with np.load(ann.work / "scored" / "part-000000000900.npz") as part:
         assert part["y"][0].tolist() == [1803.0, 1804.0]
 
-    # Rows of the caller's own machine go along.
+    # Rows of the caller's own machine are uploaded with the request.
     (ann.work / "few.csv").write_text("1,2\n30,40\n")
     ann.run("predict", "adds", "--data", "few.csv", "--out", "few", timeout=PATIENCE)
     assert ann.json("data", "get", "few")["run"] == "default/predict-adds-2"
@@ -386,14 +386,14 @@ def test_the_operator_asks_pods_over_tls_and_those_of_before_as_before_until_the
     place: Place, ann: Person, tmp_path: Path
 ) -> None:
     def lead(scheme: str) -> None:
-        """Have the operator be one of before, or of this version; its record stays."""
+        """Let the operator behave as an earlier version, or as this one; its record stays."""
         known = endpoint(place.installation).replace("https", scheme, 1)
         place.kubectl("-n", "fairway-system", "set", "env", "deploy/fairway-operator", f"FAIRWAY_OPERATOR_ENDPOINT={known}")
         place.kubectl("-n", "fairway-system", "rollout", "status", "deploy/fairway-operator", "--timeout=180s")
         wait_for("the record", lambda: available(place.cluster.plane), PATIENCE, place.why)
 
     def ports() -> set[str]:
-        """The names of the ports of the pods of all services: the capture below hears those of earlier tests too."""
+        """Return the port names of the pods of all services: the capture below includes those of earlier tests too."""
         pods = json.loads(place.kubectl("get", "pods", "-l", "fairway.dev/service", "-o", "json"))["items"]
         containers = [one for pod in pods for part in ("containers", "initContainers") for one in pod["spec"].get(part, ())]
         return {port["name"] for one in containers for port in one.get("ports", ())}
@@ -414,7 +414,7 @@ def test_the_operator_asks_pods_over_tls_and_those_of_before_as_before_until_the
         write_model(ann.work / "adds.onnx", add)
         versions.append(ann.run("model", "register", "adds", "adds.onnx").stdout.strip())
     with listening(place, tmp_path / "before") as heard:
-        # Routers of before get their plan without TLS: the capture has the token.
+        # Routers of earlier versions get their plan without TLS: the capture has the token.
         release(versions[0])
         token = secret()
         wait_for("the token is heard", lambda: token in heard(8081), PATIENCE, place.why)
@@ -430,12 +430,12 @@ def test_the_operator_asks_pods_over_tls_and_those_of_before_as_before_until_the
     wait_for("all of them are new", lambda: ports() == {"http", "control-tls", "load-tls"}, PATIENCE, place.why)
     place.until("all of it answers", "secret", ready="2/2", phase="Ready")
     with listening(place, tmp_path / "after") as heard:
-        # An operator that begins opens all connections anew.
+        # A new operator opens all connections anew.
         place.kubectl("-n", "fairway-system", "rollout", "restart", "deploy/fairway-operator")
         place.kubectl("-n", "fairway-system", "rollout", "status", "deploy/fairway-operator", "--timeout=180s")
         release(versions[2])
         for port in (8081, 20010):
-            # A record of TLS with data in it.
+            # A TLS record with application data.
             wait_for(f"data at {port}", lambda port=port: b"\x17\x03\x03" in heard(port), PATIENCE, place.why)
         assert secret() == token
         for said in (token, b"put {", b"/fairway/load", b"busy_seconds"):

@@ -1,4 +1,4 @@
-"""Real training on real nodes: operator and scheduler are pods with the rights that the installation gave them."""
+"""Real training on real nodes: operator and scheduler are pods with the rights of the installation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Cluster:
         self.cluster = cluster
         self.runs = folder / "runs"
         self.runs.mkdir()
-        # Pods that the nodes run as others than root must get there.
+        # Pods that the nodes run as other users than root need access.
         self.runs.chmod(0o777)
         cache = folder / "cache"
         made = {
@@ -55,7 +55,7 @@ class Cluster:
         subprocess.run(fetch, check=True, capture_output=True)
 
     def install(self, folder: Path) -> None:
-        """Everything that is applied on a cluster of one's own, and the image on its nodes."""
+        """Apply everything that an installation applies, and load the image on the nodes."""
         self.cluster.plane.start_scheduler()  # places our own two processes
         self.image = image.fairway(folder / "fairway.tar", ["kubernetes"])
         self.cluster.load(self.image)
@@ -67,12 +67,12 @@ class Cluster:
         return self.cluster.plane.kubectl(*arguments, given=given)
 
     def submit(self, example: str, name: str, **changes: Any) -> None:
-        """The very document that runs here, with its code."""
+        """Submit the same document that runs locally, with its code."""
         folder = EXAMPLES / example
         self.submit_folder(folder, name, **changes)
 
     def submit_folder(self, folder: Path, name: str, **changes: Any) -> None:
-        """A folder with a document and its code; paths are made absolute, as whoever submits does."""
+        """Submit a folder with a document and its code; paths are made absolute, as `fairway submit` does."""
         (document,) = read_documents((folder / "job.yaml").read_text())
         found = yaml.safe_load(write(document, "kubernetes"))
         found["metadata"] = {"name": name, "namespace": "default", "annotations": {annotation.CODE: f"{name}-code"}}
@@ -101,7 +101,7 @@ PROCESSES = ("operator", "scheduler")
 
 
 def _framework(venv: Path, cache: Path) -> dict[str, Any]:
-    """An environment of this machine, and the images, at their own places inside pods."""
+    """Return a runtime that mounts an environment of this machine, and its data cache, at their own paths inside pods."""
     places = {"venv": venv, "cache": cache}
     return {
         "env": {"PATH": f"{venv}/bin:/usr/bin:/bin", "FAIRWAY_DATA": str(cache), "HOME": "/tmp"},
@@ -111,7 +111,7 @@ def _framework(venv: Path, cache: Path) -> dict[str, Any]:
 
 
 def bundle(folder: Path) -> dict[str, str]:
-    """A folder of code as a ConfigMap holds it."""
+    """Return a folder of code as a ConfigMap holds it."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for path in sorted(path for path in folder.iterdir() if path.is_file()):
@@ -120,7 +120,7 @@ def bundle(folder: Path) -> dict[str, str]:
 
 
 def _python(framework: str) -> str:
-    """The interpreter of a framework's environment on this machine."""
+    """Return the interpreter of a framework's environment on this machine."""
     command = [ROOT / "scripts" / "framework-venv", framework]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
@@ -159,7 +159,7 @@ def test_parameter_servers_of_tensorflow_run_from_the_very_file_that_runs_here(c
 
 
 def unsaved(status: dict[str, Any]) -> int:
-    """Steps since the last checkpoint."""
+    """Return the steps since the last checkpoint."""
     found = re.search(r"step (\d+), .*saved at (\d+)", status.get("progress", ""))
     return int(found[1]) - int(found[2]) if found else 0
 

@@ -1,4 +1,4 @@
-"""Definitions that are older or newer than ours under jobs that run: nothing is lost, nothing starts again, nothing goes back."""
+"""Definitions that are older or newer than ours under running jobs: nothing is lost, restarted or reverted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KIND = f"{KINDS}/trainingjobs.fairway.dev"
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """One of its own: the kinds are everybody's."""
+    """A separate control plane: definitions are shared by all tests of a cluster."""
     found = ControlPlane()
     with skipping_what_is_missing():
         found.start()
@@ -36,7 +36,7 @@ def plane() -> Iterator[ControlPlane]:
 
 
 def first_definitions() -> list[dict[str, Any]]:
-    """Without a field that came later, and with one that has gone since."""
+    """Return the definitions without a field that was added later, and with one that was removed since."""
     found = list(yaml.safe_load_all(FIRST.read_text()))
     spec = next(one for one in found if one["spec"]["names"]["kind"] == "TrainingJob")["spec"]["versions"][0]
     fields = spec["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
@@ -74,7 +74,7 @@ def test_older_definitions_are_upgraded_under_jobs_and_newer_ones_left_alone(pla
     try:
         jobs.submit("steady", workers=2)
         jobs.runs("steady")
-        # The operator of old knew the field; this one never meets it.
+        # The operator of then had the field; this one never sees it.
         installed.kill("operator")
         jobs.patch("steady", formerly="set")
         before, pods = jobs.get("steady"), identities(jobs)
@@ -87,7 +87,7 @@ def test_older_definitions_are_upgraded_under_jobs_and_newer_ones_left_alone(pla
         assert definition["metadata"]["labels"]["app.kubernetes.io/version"] == VERSION
 
         installed.start("operator")
-        # A job that says what the older one did not know; when it runs, both processes have met the new definition.
+        # A job with a field that the older definition lacks; when it runs, both processes have seen the new definition.
         jobs.submit("later", timeout="1h")
         jobs.runs("later")
         assert jobs.get("later")["spec"]["timeout"] == "1h"

@@ -1,4 +1,4 @@
-"""The same verbs on a cluster: the real command, as somebody whom RBAC lets do a few things, over the API server."""
+"""The same verbs on a cluster: the real command, as a user with few RBAC permissions, over the API server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
     found.start("scheduler")
     yield found
     found.stop()
-    control_plane.request("DELETE", API_SERVICE)  # while nobody answers there, no namespace can go
+    control_plane.request("DELETE", API_SERVICE)  # while the operator does not respond there, no namespace can be deleted
 
 
 def bind(plane: ControlPlane, namespace: str, user: str, role: str) -> None:
@@ -80,7 +80,7 @@ def grant_queues(plane: ControlPlane, user: str) -> None:
 
 
 def allow_record(plane: ControlPlane, namespace: str, user: str) -> None:
-    """May ask the record for everything, and nothing else."""
+    """Allow all requests to the record, and nothing else."""
     rules = [{"apiGroups": ["record.fairway.dev"], "resources": ["*"], "verbs": ["*"]}]
     root = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     plane.request("POST", f"{root}/roles", {"metadata": {"name": "record"}, "rules": rules})
@@ -95,7 +95,7 @@ def allow_record(plane: ControlPlane, namespace: str, user: str) -> None:
 
 @pytest.fixture
 def ann(installed: Installed, namespace: str, tmp_path: Path, kwok_nodes: Add) -> Iterator[Person]:
-    """Somebody who may edit in one namespace."""
+    """A user who may edit in one namespace."""
     kwok_nodes(2, capacity={"cpu": "4"})
     bind(installed.plane, namespace, "ann", "edit")
     register(installed.folder / "home", 1, 2, namespace=namespace)
@@ -161,7 +161,7 @@ def test_what_would_be_made_is_shown_as_objects_and_nothing_is_made(ann: Person,
     assert objects[2]["metadata"]["name"] == "mnist-1-worker-0-r0"
     assert "would have 2 workers" in ann.run("submit", "job.yaml", "--plan").stdout
     assert ann.json("list")["jobs"] == []
-    # What is printed can be applied as it is.
+    # The printed document can be applied unchanged.
     path = f"/apis/fairway.dev/v1alpha1/namespaces/{namespace}/trainingjobs?dryRun=All"
     status, answer = installed.plane.request("POST", path, objects[0])
     assert status == 201, answer
@@ -170,7 +170,7 @@ def test_what_would_be_made_is_shown_as_objects_and_nothing_is_made(ann: Person,
 def test_a_run_in_the_foreground_is_followed_to_its_end(ann: Person, installed: Installed, namespace: str) -> None:
     ann.env["FAIRWAY_CONTEXT"] = "lab"
     jobs = Jobs(installed, namespace)
-    # More than the API server takes for an object of its own.
+    # More than the API server accepts in one object.
     (ann.work / "weights.bin").write_bytes(os.urandom(5_000_000))
     with ann.start("run", "job.yaml") as running:
         wait_for("its object", lambda: installed.plane.get(f"{jobs.path}/mnist-1")[0] == 200, 60.0)
@@ -241,13 +241,13 @@ def test_services_are_made_released_and_ended_as_objects(ann: Person, installed:
     ann.run("rollout", "resume", "adds")
     ann.run("rollout", "undo", "adds")
     assert "adds@2" in ann.run("rollout", "history", "adds").stdout
-    # The object has what runs: whoever changes something else in it does not bring the undone version back.
+    # The object has the running version: a later change of another field does not bring the undone version back.
     assert model() == "adds@1"
     ann.run("rollout", "start", "adds", "adds")
     assert model() == "adds"
     ann.run("rollout", "undo", "adds")
     assert model() == "adds@1"
-    # The same for a release that somebody began with kubectl; what the object says besides stays as it is.
+    # The same for a release that was started with kubectl; the object's other fields stay unchanged.
     services.apply("adds", model="adds@2", replicas={"min": 1, "max": 3}, hold="7s")
     services.until("adds", "releases it", lambda status: "(adds@2)" in status["rollout"] and "Done" not in status["rollout"])
     spec = installed.plane.get(f"{services.path}/adds")[1]["spec"]
@@ -336,7 +336,7 @@ def test_nobody_gets_more_here_than_the_api_server_gives(
     ann.env["FAIRWAY_CONTEXT"] = "lab"
     elsewhere = ann.run("list", "-n", "kube-system", code=5).stderr
     assert 'User "ann" cannot list resource "jobs" in API group "record.fairway.dev" in the namespace "kube-system"' in elsewhere
-    # A document that names another namespace is judged by that one.
+    # A document that names another namespace is authorized in that namespace.
     (ann.work / "theirs.yaml").write_text(JOB.replace("name: mnist", "name: mnist\nnamespace: kube-system"))
     assert 'cannot create resource "trainingjobs"' in ann.run("submit", "theirs.yaml", code=5).stderr
     assert "in a folder of your machine" in ann.run("submit", "--in-place", "--", "python", "train.py", code=5).stderr
@@ -350,7 +350,7 @@ def test_nobody_gets_more_here_than_the_api_server_gives(
     write_model(vic.work / "adds.onnx", 1)
     assert 'User "vic" cannot create resource "blobs"' in vic.run("model", "register", "x", "adds.onnx", code=5).stderr
     assert 'User "vic" cannot create resource "blobs"' in vic.run("data", "add", "x", "job.yaml", code=5).stderr
-    # The record's own rights are not enough: the object is what counts.
+    # Permissions on the record are not enough: those on the object decide.
     allow_record(installed.plane, namespace, "vic")
     said = vic.run("submit", "-n", namespace, "--", "python", "-c", "1", code=5).stderr
     assert 'User "vic" cannot create resource "trainingjobs" in API group "fairway.dev"' in said

@@ -1,4 +1,4 @@
-"""Who asks: by command, by program or by hand. Groups are those that the API server knows; nobody writes others into objects."""
+"""The caller's identity: by command, by program or by hand. Groups come from the API server; users cannot write others."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 
 
 def person(installed: Installed, namespace: str, folder: Path, name: str, groups: list[str]) -> Person:
-    """Somebody who may edit, and is of these groups."""
+    """A user who may edit, and belongs to these groups."""
     installed.plane.kubectl("-n", namespace, "create", "rolebinding", name, "--clusterrole=edit", f"--user={name}")
     found = Person(installed.plane, folder, name, namespace, groups)
     found.env["FAIRWAY_CONTEXT"] = "lab"
@@ -86,7 +86,7 @@ def test_members_are_judged_by_the_groups_that_the_api_server_knows(installed: I
     assert "bob may not submit to the queue language: group:nlp may" in refused
     assert "or use another queue: default" in refused
 
-    # Nobody writes it by hand, on a new object or on one that is there.
+    # No user can write it by hand, on a new object or an existing one.
     def forged(**annotations: str) -> tuple[int, Any]:
         return installed.plane.request("POST", jobs.path, made_by_hand("forged", namespace, **annotations))
 
@@ -104,7 +104,7 @@ def test_members_are_judged_by_the_groups_that_the_api_server_knows(installed: I
     assert patch(note="seen") == 200
     assert patch(groups=None) == 200
 
-    # What names nobody is nobody's: it may use the queues that are open to all.
+    # An object without a user has no owner: it may use the queues that are open to all.
     bare = json.dumps(made_by_hand("bare", namespace))
     installed.plane.kubectl("apply", "-f", "-", given=bare)
     said = jobs.until("bare", "is refused", lambda status: status.get("reason") == "Refused")["message"]
@@ -114,7 +114,7 @@ def test_members_are_judged_by_the_groups_that_the_api_server_knows(installed: I
 async def test_a_program_acts_on_a_cluster_as_a_command_does(
     installed: Installed, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within a loop, as in a notebook, both the client that waits and the one that is awaited."""
+    """Within an event loop, as in a notebook, both the blocking client and the asynchronous one."""
     cleo = person(installed, namespace, tmp_path, "cleo", [])
     monkeypatch.setenv("KUBECONFIG", str(cleo.kubeconfig))
     (cleo.work / "train.py").write_text("print(1)\n")
@@ -141,7 +141,7 @@ POD = {"containers": [{"name": "c", "image": "none"}], "automountServiceAccountT
 
 
 def described(name: str, annotations: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """Every way to a pod with these annotations, by path."""
+    """Return every kind of object that leads to a pod with these annotations, by path."""
     labels = {"app": name}
     template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": POD}
     once = {"metadata": {"annotations": annotations}, "spec": {**POD, "restartPolicy": "Never"}}
@@ -180,14 +180,14 @@ def test_whose_turn_it_is_stands_on_pods_that_fairway_makes_alone(installed: Ins
     for path, body in described("plain", {"note": "1"}).items():
         assert make(path, body, "plain")[0] == 201, path
 
-    # A pod that is there cannot get it later; what it has, it may keep.
+    # An existing pod cannot get it later; a pod that has it may keep it.
     assert make("api/v1/pods", described("plain", {"note": "1"})["api/v1/pods"], "plain", "")[0] == 201
     here = f"/api/v1/namespaces/{namespace}/pods/plain"
     kind = "application/merge-patch+json"
     assert plane.request("PATCH", here, {"metadata": {"annotations": {annotation.PRIORITY: "9"}}}, kind)[0] == 422
     assert plane.request("PATCH", here, {"metadata": {"annotations": {"note": "2"}}}, kind)[0] == 200
 
-    # The operator makes its own, and the cluster's controllers make those of templates that it writes.
+    # The operator creates its own pods, and the cluster's controllers create those of its templates.
     jobs.submit("ours")
     wait_for("the operator's pod", lambda: len(jobs.pods("ours")) == 1, 60.0, jobs.what_is_there)
     (pod,) = jobs.pods("ours")

@@ -1,4 +1,4 @@
-"""Asks a replica what a framework was asked, from one client and from many, and compares the answers."""
+"""Sends a replica the inputs that a framework got, from one client and from many, and compares the responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Arrays = dict[str, Any]
 
 
 class Kept:
-    """What `kept.keep` wrote of one model."""
+    """What `kept.keep` wrote for one model."""
 
     def __init__(self, path: Path) -> None:
         self.told: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
@@ -48,7 +48,7 @@ class Asker:
         self._words = {told["name"]: told["datatype"] for told in (*model["inputs"], *model["outputs"])}
 
     def ask(self, inputs: Arrays) -> Arrays:
-        """The outputs by name, over the binary extension of the Open Inference Protocol."""
+        """Return the outputs by name, over the binary extension of the Open Inference Protocol."""
         raws = {name: to_raw(self._words[name], array) for name, array in inputs.items()}
         asked = [
             {
@@ -81,7 +81,7 @@ class Asker:
 
 
 def differences(words: dict[str, str], wanted: Arrays, given: Arrays) -> Iterator[str]:
-    """What differs beyond the tolerance."""
+    """Describe the outputs that differ beyond the tolerance."""
     if wanted.keys() != given.keys():
         yield f"outputs are {sorted(given)} and not {sorted(wanted)}"
         return
@@ -105,7 +105,10 @@ def differences(words: dict[str, str], wanted: Arrays, given: Arrays) -> Iterato
 
 
 def compare(address: str, name: str, model: dict[str, Any], kept: Kept, clients: int, asks: int) -> tuple[int, list[str]]:
-    """How many answers were compared, and what differs. Each client asks for rows one by one; one asks for all of them too."""
+    """Return how many responses were compared, and the differences.
+
+    Each client requests rows one by one; one client also requests all rows together.
+    """
     words = {told["name"]: told["datatype"] for told in model["outputs"]}
     problems: list[str] = []
     counts: list[int] = []

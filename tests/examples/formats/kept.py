@@ -1,4 +1,4 @@
-"""Keeps what a framework itself answers, so that a replica can be compared with it. Runs under any framework's interpreter."""
+"""Saves a framework's own predictions, to compare a replica with them. Runs under any framework's interpreter."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ OUT = Path(sys.argv[1])
 
 
 def keep(folder, inputs, run, **more):
-    """The inputs by name, and what `run` gives for all rows together and for each row alone."""
+    """Save the inputs by name, and what `run` returns for all rows together and for each row alone."""
     rows = more.pop("rows", None) or len(next(iter(inputs.values())))
     alone = (
         [run({name: value[place : place + 1] for name, value in inputs.items()}) for place in range(rows)]
@@ -37,12 +37,12 @@ def keep(folder, inputs, run, **more):
 
 
 def spec(name, word, shape):
-    """A tensor of a signature."""
+    """Describe a tensor of a signature."""
     return {"name": name, "datatype": word, "shape": shape}
 
 
 def made(name, **card):
-    """The folder of a model, with `fairway.json` where something is written in it."""
+    """Create the folder of a model, with a `fairway.json` if it has fields."""
     folder = OUT / name
     folder.mkdir(parents=True)
     if card:

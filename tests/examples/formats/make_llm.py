@@ -1,4 +1,4 @@
-"""The language model of the example, which counts, as GGUF. What it answers is known without running it."""
+"""The language model of the example, which counts, as GGUF. Its output is known without running it."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Small ONNX models of every datatype, each with inputs and the answers of onnxruntime itself."""
+"""Small ONNX models of every datatype, each with inputs and the predictions of onnxruntime itself."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""Small trained models of scikit-learn, XGBoost, LightGBM and CatBoost, each with inputs and the answers of the library."""
+"""Small trained models of scikit-learn, XGBoost, LightGBM and CatBoost, each with inputs and the predictions of the library."""
 
 import pickle
 

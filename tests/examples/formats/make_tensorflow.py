@@ -1,4 +1,4 @@
-"""Small models of Keras and TensorFlow, each with inputs and the answers of the framework itself."""
+"""Small models of Keras and TensorFlow, each with inputs and the predictions of the framework itself."""
 
 import os
 
@@ -44,7 +44,7 @@ def models():
 
 
 class Sums(tf.Module):
-    """A free length within a row, and texts."""
+    """Rows of variable length, and strings."""
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32, name="x")])
     def sums(self, x):

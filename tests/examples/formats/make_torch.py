@@ -1,4 +1,4 @@
-"""Small models of PyTorch and transformers with random weights, each with inputs and the answers of the framework itself."""
+"""Small models of PyTorch and transformers with random weights, each with inputs and the predictions of the framework itself."""
 
 import numpy as np
 import torch
@@ -127,7 +127,7 @@ class Mixing(torch.nn.Module):
 
 
 class Wide(torch.nn.Module):
-    """A free length within a row."""
+    """Rows of variable length."""
 
     def forward(self, x, y):
         return (x * 2).cumsum(1), y.sum(1)

@@ -127,7 +127,7 @@ def _(at: Place) -> None:
     try:
         at.client.log_figure(run, Figure(), "figure.png")
     except Exception as problem:
-        # Neither matplotlib nor plotly is here; the figure is drawn by the client, and sent as every file is.
+        # Neither matplotlib nor plotly is installed here; the client renders the figure, and sends it as any other file.
         assert "figure" in str(problem).lower() or "matplotlib" in str(problem).lower(), problem
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: BLE001, PT017, TRY301
-"""Cases of the functions of `mlflow` that are calls of the tracking server and the registry."""
+"""Cases of the functions of `mlflow` that call the tracking server and the registry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlflow_cases.table import Place, case, refused
 
 @contextlib.contextmanager
 def _speaking(at: Place) -> Iterator[str]:
-    """The module speaks to the server of the case; the name of an experiment of its own."""
+    """Point the module at the server of the case; yield the id of a separate experiment."""
     mlflow.set_tracking_uri(at.uri)
     mlflow.set_registry_uri(at.uri)
     try:

@@ -1,4 +1,4 @@
-"""Cases of models that runs logged."""
+"""Cases of models that are logged by runs."""
 
 from __future__ import annotations
 

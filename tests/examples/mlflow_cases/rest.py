@@ -1,4 +1,4 @@
-"""Cases of requests that no client sends, and of routes that only pages and other programs ask."""
+"""Cases of requests that no client sends, and of routes that only web pages and other programs use."""
 
 from __future__ import annotations
 

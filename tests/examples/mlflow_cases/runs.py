@@ -1,5 +1,5 @@
 # ruff: noqa: BLE001, PT017
-"""Cases of runs: what is said of them."""
+"""Cases of runs: their fields."""
 
 from __future__ import annotations
 

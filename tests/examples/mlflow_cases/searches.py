@@ -14,7 +14,7 @@ def _named(at: Place, experiment: str, text: str = "", **more: object) -> list[s
 
 
 def _some(at: Place) -> str:
-    """Runs a, b, c; the oldest first."""
+    """Create runs a, b, c; the oldest first."""
     made = at.experiment()
     for number, (name, acc, lr, team) in enumerate((("a", 0.5, "0.1", "nlp"), ("b", 0.9, "0.2", "cv"), ("c", None, "0.3", None))):
         run = at.run(made, start_time=1000 + number, run_name=name, tags={"team": team} if team else {})

@@ -1,8 +1,8 @@
 # ruff: noqa: BLE001, PT017
 """The table of cases of the MLflow client: what each calls, and how a case is run against a tracking server.
 
-The same cases pass against `mlflow server`, which is how they were checked. A case that says why Fairway `differs` is about
-the answer of Fairway alone.
+The same cases pass against `mlflow server`, which is how they were checked. A case with a reason why Fairway `differs` tests the
+response of Fairway alone.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Case:
     option: str
     check: Callable[[Place], Any]
     differs: str = ""
-    """Why Fairway answers otherwise than an MLflow server; empty: both answer the same."""
+    """Why Fairway's response differs from that of an MLflow server; empty: both are the same."""
     unavailable: bool = False
-    """Whether the case is that Fairway refuses the method, and names it."""
+    """Whether the case expects that Fairway refuses the method and names it."""
 
     @property
     def name(self) -> str:
@@ -44,7 +44,7 @@ CASES: list[Case] = []
 
 
 def case(method: str, option: str, differs: str = "") -> Callable[[Callable[[Place], Any]], Callable[[Place], Any]]:
-    """Put a function into the table."""
+    """Add a function to the table."""
 
     def put(check: Callable[[Place], Any]) -> Callable[[Place], Any]:
         CASES.append(Case(method, option, check, differs))
@@ -66,34 +66,34 @@ class Place:
         self.folder.mkdir(parents=True)
 
     def name(self, word: str = "x") -> str:
-        """A name of this case alone."""
+        """Return a name for this case alone."""
         return f"{self._prefix}-{word}"
 
     def experiment(self, word: str = "x", **more: Any) -> str:
-        """A new experiment."""
+        """Create an experiment."""
         return str(self.client.create_experiment(self.name(word), **more))
 
     def run(self, experiment: str = "", **more: Any) -> str:
-        """A new run."""
+        """Create a run."""
         return str(self.client.create_run(experiment or self.experiment(uuid.uuid4().hex[:6]), **more).info.run_id)
 
     def runs(self, *started: int) -> tuple[str, list[str]]:
-        """An experiment with runs that started at these times."""
+        """Create an experiment with runs that started at these times."""
         experiment = self.experiment("group")
         return experiment, [self.run(experiment, start_time=each) for each in started]
 
     def registered(self, word: str = "net", **more: Any) -> str:
-        """A new registered model."""
+        """Create a registered model."""
         return str(self.client.create_registered_model(self.name(word), **more).name)
 
     def source(self) -> tuple[str, str]:
-        """A run with the files of a model, and where they are."""
+        """Create a run with the files of a model; return it and their location."""
         run = self.run()
         self.client.log_artifact(run, str(self.model), "model")
         return run, f"runs:/{run}/model"
 
     def versions(self, count: int = 1, word: str = "net", **more: Any) -> tuple[str, str, str]:
-        """A registered model with versions; its name, the run, and the source."""
+        """Create a registered model with versions; return its name, the run, and the source."""
         name = self.registered(word)
         run, source = self.source()
         for _ in range(count):
@@ -101,7 +101,7 @@ class Place:
         return name, run, source
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> requests.Response:
-        """A request as no client sends it."""
+        """Send a request in a form that no client sends."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         url = f"{self.uri}{path if path.startswith(('/api', '/ajax')) else '/api/2.0/mlflow/' + path}"
         data: dict[str, Any] = {"params": body} if method == "GET" else {"json": body}
@@ -109,7 +109,7 @@ class Place:
 
 
 def refused(call: Callable[[], Any], code: str = "INVALID_PARAMETER_VALUE", *words: str) -> str:
-    """That a call raises the MLflow error with this code (empty: with any), and says these words."""
+    """Assert that a call raises the MLflow error with this code (empty: with any) and these words in its message."""
     try:
         made = call()
     except MlflowException as problem:
@@ -121,7 +121,7 @@ def refused(call: Callable[[], Any], code: str = "INVALID_PARAMETER_VALUE", *wor
 
 
 def bad_request(answer: requests.Response, *words: str, code: str = "INVALID_PARAMETER_VALUE", status: int = 400) -> None:
-    """That an answer is an MLflow error."""
+    """Assert that a response is an MLflow error."""
     assert answer.status_code == status, answer.text
     assert answer.json()["error_code"] == code, answer.text
     for word in words:
@@ -129,7 +129,7 @@ def bad_request(answer: requests.Response, *words: str, code: str = "INVALID_PAR
 
 
 def pages(search: Callable[[Any], Any]) -> tuple[list[Any], int]:
-    """Everything on all pages, and how many there were."""
+    """Return everything on all pages, and the number of pages."""
     found, token, count = [], None, 0
     while True:
         page = search(token)

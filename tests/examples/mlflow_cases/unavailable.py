@@ -1,5 +1,5 @@
 # ruff: noqa: PT017
-"""Cases of what Fairway does not have: every call is answered with an MLflow error that names the part."""
+"""Cases of features that Fairway does not have: every call returns an MLflow error that names the feature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same proof through Hugging Face Accelerate."""
+"""The same test through Hugging Face Accelerate."""
 
 import gc
 import hashlib

@@ -1,4 +1,4 @@
-"""Calls torchrun where no reader of commands and scripts sees it."""
+"""Calls torchrun from a script that Fairway does not parse."""
 
 import subprocess
 import sys

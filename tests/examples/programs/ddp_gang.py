@@ -1,4 +1,4 @@
-"""Trains digits by DistributedDataParallel; fails unless it is one of $EXPECT ranks that train one model on parted samples."""
+"""Trains digits by DistributedDataParallel; fails unless it is one of $EXPECT ranks that train one model on disjoint samples."""
 
 import gc
 import hashlib
@@ -62,7 +62,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    # PyTorch may abort while an interpreter takes its threads down (seen once: "terminate called without an active exception").
-    # Everything that is asserted here is over.
+    # PyTorch may abort while an interpreter ends its threads (observed once: "terminate called without an active exception").
+    # All assertions are done at this point.
     sys.stdout.flush()
     os._exit(0)

@@ -1,7 +1,7 @@
 """Fails in one way on rank 1: failing.py WAY MENDED. When the file MENDED exists, the fault has been removed and it succeeds.
 
-The other ranks wait for rank 1 as a collective would, and lose their connection when it ends. Started by Fairway, `torchrun` or
-`mpirun` alike; it needs the standard library only.
+The other ranks wait for rank 1 as a collective would, and lose their connection when it ends. It can be started by Fairway,
+`torchrun` or `mpirun`, and needs only the standard library.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def missing_module() -> None:
 def memory() -> None:
     kept = [bytearray(b"x") * (64 << 20) for _ in range(16)]
     print(len(kept))
-    # The limit is looked at from time to time.
+    # The limit is checked at intervals.
     time.sleep(3)
-    # Enough memory is the fix; it lets the other rank go on too.
+    # With enough memory the fault is fixed; the file lets the other rank continue too.
     with open(MENDED, "w"):
         pass
 
@@ -101,7 +101,7 @@ def main() -> None:
         if RANK == BAD:
             globals()[WAY]()
         else:
-            # A collective of two ranks in which the other one never answers.
+            # A collective of two ranks in which the other rank never answers.
             while not os.path.exists(MENDED):
                 time.sleep(0.05)
     print(f"rank {RANK} is done", flush=True)

@@ -1,4 +1,4 @@
-"""Fails on one rank as it is told to: `fails.py torch|mpi|alone HOW`. Ranks meet, so that the others lose a peer."""
+"""Fails on one rank as requested: `fails.py torch|mpi|alone HOW`. The ranks connect first, so that the others lose a peer."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The same proof through Lightning; $NODES and $DEVICES are what the program asks of its trainer."""
+"""The same test through Lightning; the program passes $NODES and $DEVICES to its trainer."""
 
 import gc
 import hashlib
@@ -24,7 +24,7 @@ class Digits(lightning.LightningModule):
 
     def training_step(self, batch, index):
         (drawn,) = batch
-        if self.current_epoch == 0:  # Lightning deals the samples anew each epoch
+        if self.current_epoch == 0:  # Lightning redistributes the samples each epoch
             self.used.update(drawn.tolist())
         return nn.functional.cross_entropy(self.net(self.pixels[drawn]), self.labels[drawn])
 

@@ -1,6 +1,6 @@
-"""Logs and registers a small model of each flavour named, and writes down what MLflow predicts with it.
+"""Logs and registers a small model of each flavour named, and saves the predictions of MLflow itself.
 
-MLflow itself is not in the environments of the frameworks: the packages of its own environment stand last on the path.
+MLflow is not installed in the environments of the frameworks: the packages of its own environment come last on the path.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def transformers(log: Callable[..., None]) -> None:
 
 
 def main() -> None:
-    """Log what is named."""
+    """Log the flavours that are named."""
     import mlflow
     from mlflow.models import infer_signature
 

@@ -1,4 +1,4 @@
-"""Registers models whose names differ little, and asks for each by the name that it gave."""
+"""Registers models with similar names, and loads each by the name that it was registered with."""
 
 import json
 import sys

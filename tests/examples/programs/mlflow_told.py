@@ -1,4 +1,4 @@
-"""Logs with a real MLflow client while its test looks on: nested runs, a daemon that goes away, a server of its own."""
+"""Logs with a real MLflow client while its test observes: nested runs, a daemon that ends, a server of its own."""
 
 import json
 import os

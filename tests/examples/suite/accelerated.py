@@ -1,4 +1,4 @@
-"""Accelerate: one model, prepared for however many processes there are."""
+"""Accelerate: one model, prepared for the number of processes that run."""
 
 import torch
 from accelerate import Accelerator

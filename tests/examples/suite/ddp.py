@@ -1,4 +1,4 @@
-"""Two ranks train one model on their own halves of the data; each says who it is and what it ended with."""
+"""Two ranks train one model on their own halves of the data; each prints its rank and its result."""
 
 import os
 
@@ -18,6 +18,6 @@ for _ in range(20):
     optimizer.step()
 weights = [round(float(value), 4) for value in model.parameters()]
 print(f"rank {rank} of {world} has {weights}", flush=True)
-distributed.barrier()  # No rank leaves while another still talks to it.
+distributed.barrier()  # No rank ends while another still communicates with it.
 distributed.destroy_process_group()
 assert int(os.environ.get("EXPECT", world)) == world

@@ -1,4 +1,4 @@
-"""Lightning Fabric: it starts its ranks itself where none are there."""
+"""Lightning Fabric: it starts its ranks itself when no launcher has started them."""
 
 import os
 
@@ -12,5 +12,5 @@ fabric.launch()
 total = fabric.all_reduce(torch.tensor([fabric.global_rank + 1.0]), reduce_op="sum")
 print(f"rank {fabric.global_rank} of {fabric.world_size} has {float(total):.1f}", flush=True)
 if torch.distributed.is_initialized():
-    torch.distributed.barrier()  # No rank leaves while another still talks to it.
+    torch.distributed.barrier()  # No rank ends while another still communicates with it.
     torch.distributed.destroy_process_group()

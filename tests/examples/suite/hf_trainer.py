@@ -7,7 +7,7 @@ set_seed(7)
 
 
 class Config(PretrainedConfig):
-    """Nothing to say."""
+    """No settings."""
 
     model_type = "line"
 
@@ -23,7 +23,7 @@ class Line(PreTrainedModel):
         self.post_init()
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The loss and what was predicted."""
+        """Return the loss and the prediction."""
         found = self.line(x)
         return {"loss": torch.nn.functional.mse_loss(found, labels), "logits": found}
 

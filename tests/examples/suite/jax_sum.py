@@ -1,4 +1,4 @@
-"""JAX over processes: all see all devices, and a sum over them has a part of each."""
+"""JAX over processes: all processes see all devices, and each contributes to a sum over them."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Lightning: `DEVICES` ranks a node, `NODES` nodes; it starts the ranks of a node itself where nothing else has."""
+"""Lightning: `DEVICES` ranks per node, `NODES` nodes; it starts the ranks of a node itself unless a launcher has."""
 
 import os
 import warnings
@@ -12,7 +12,7 @@ lightning.seed_everything(7, verbose=False)
 
 
 class Model(BoringModel):
-    """The model of Lightning's own demos, which says at the end who it is."""
+    """The model of Lightning's own demos, which prints its rank and result at the end."""
 
     def on_train_end(self) -> None:
         total = sum(float(value.sum()) for value in self.parameters())

@@ -1,4 +1,4 @@
-"""Files of other people's source distributions, downloaded once and unpacked beside the environments."""
+"""Files of third-party source distributions, downloaded once and unpacked beside the environments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).resolve().parents[3] / ".venvs" / "sources"
 
 
 def unpacked(requirement: str) -> Path:
-    """The folder of a source distribution: `mpi4py==4.1.2`. Where none can be downloaded the test is skipped, but never in CI."""
+    """Return the folder of a source distribution: `mpi4py==4.1.2`. Without a download the test is skipped, but never in CI."""
     name = requirement.replace("==", "-")
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / f"{name}.lock").open("w") as lock:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 MPI_SOURCES = "mpi4py==4.1.2"
 RANKS = r"rank (\d+) of (\d+) has (\[[^\]]*\](?: and saw \[[^\]]*\])?|-?\d+\.?\d*(?: -?\d+\.\d+)?)"
-"""What our own programs print, a line a rank. Lines of ranks that share a pipe may run into each other."""
+"""The output of our own programs, one line per rank. Lines of ranks that share a pipe may be joined."""
 HELLO = r"I am process (\d+) of (\d+)"
 RING = r"time for (\d+) loops = .*\((\d+) processes, (\d+) bytes\)"
 BENCH = "python -m mpi4py.bench"
@@ -21,19 +21,19 @@ MPIRUN = "mpirun --oversubscribe"
 
 @dataclass(frozen=True)
 class Program:
-    """One program, one way to start it."""
+    """One program, started in one way."""
 
     name: str
     environment: str
-    """Of `tests/requirements`."""
+    """The environment: a file of `tests/requirements`."""
     own: str
     """Its own launcher's command line, without Fairway."""
     ours: str
-    """What stands behind `fairway run` and `fairway submit`."""
+    """The arguments of `fairway run` and `fairway submit`."""
     facts: str = RANKS
-    """What it prints that must be the same, as an expression."""
+    """The part of its output that must be the same, as a regular expression."""
     count: int = 2
-    """How many of these there are."""
+    """The expected number of matches."""
     files: str = "suite"
     """`suite`: ours; `wheel`: installed in the environment; `sdist:FOLDER`: a folder of mpi4py's source distribution."""
     variables: dict[str, str] = field(default_factory=dict)
@@ -42,20 +42,20 @@ class Program:
 
     @property
     def third_party(self) -> bool:
-        """Whether the program is someone else's, unchanged."""
+        """Whether the program is third-party and unchanged."""
         return self.files != "suite"
 
 
 def mpi(
     name: str, file: str, folder: str, facts: str, count: int, ranks: int = 2, launcher: str = "python", **more: bool
 ) -> Program:
-    """A demo of mpi4py under `mpirun`."""
+    """Return a demo of mpi4py under `mpirun`."""
     command = f"{MPIRUN} -n {ranks} {launcher} {file}"
     return Program(name, "mpi", command, f"-- {command}", facts, count, f"sdist:{folder}", **more)
 
 
 PROGRAMS = (
-    # PyTorch, started in every way that its users know.
+    # PyTorch, started in every common way.
     Program("torch-ranks", "torch", f"{TORCHRUN} ddp.py", "-w 2 -- python ddp.py"),
     Program("torch-processes", "torch", f"{TORCHRUN} ddp.py", "--processes 2 -- python ddp.py"),
     Program("torch-torchrun", "torch", f"{TORCHRUN} ddp.py", "-w 2 -- torchrun ddp.py"),
@@ -111,7 +111,7 @@ PROGRAMS = (
     Program("mpi-mpirun", "mpi", f"{MPIRUN} -n 2 python mpi_sum.py", f"-- {MPIRUN} -n 2 python mpi_sum.py"),
     Program("mpi-framework", "mpi", f"{MPIRUN} -n 2 python mpi_sum.py", "--framework mpi -w 2 -- python mpi_sum.py"),
     Program("mpi-script", "mpi", f"{MPIRUN} -n 2 python mpi_sum.py", "-- bash mpi.sh"),
-    # Other people's programs, unchanged: from wheels ...
+    # Third-party programs, unchanged: from wheels ...
     Program(
         "accelerate-test-script",
         "torch",
@@ -162,7 +162,7 @@ PROGRAMS = (
     mpi("mpi4py-reductions", "test_reductions.py", "reductions", r"(Ran \d+ tests|^OK)", 4),
     mpi("mpi4py-primes", "run_primes.py", "futures", r"(\d+ is prime: \w+)", 0, 3, "python -m mpi4py.futures"),
     mpi("mpi4py-barrier", "osu_barrier.py", ".", r"(# MPI Barrier Latency Test)", 1),
-    # These print nothing: a rank of the wrong world fails or waits for ever.
+    # These print nothing: with a wrong number of ranks they fail or wait for ever.
     mpi("mpi4py-send-receive", "ex-2.01.py", "mpi-ref-v1", "", 0),
     mpi("mpi4py-probe", "ex-2.29.py", "mpi-ref-v1", "", 0, 3),
     mpi("mpi4py-persistent", "ex-2.32.py", "mpi-ref-v1", "", 0, 3),

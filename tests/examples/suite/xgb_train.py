@@ -1,4 +1,4 @@
-"""XGBoost over workers: the tracker runs beside worker 0; the `DMLC_*` variables say where, as Kubeflow sets them."""
+"""XGBoost over workers: the tracker runs beside worker 0; the `DMLC_*` variables give its address, as Kubeflow sets them."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Cases of one client: what is called, which methods and options that covers, and what must come back.
+"""Cases of one client: what each calls, which methods and options that covers, and the expected result.
 
 The files `*_cases.py` run inside the environment `clients`, which has the real clients and nothing of Fairway. They import their
 client when they run, so that the tests can list the cases without it.
@@ -23,14 +23,14 @@ SHARES = pytest.StashKey[list[str]]() if pytest is not None else None
 
 @dataclass(frozen=True)
 class Case:
-    """One call, or a few that belong together."""
+    """One call, or a few related ones."""
 
     name: str
     run: Callable[[Any], None]
     covers: tuple[str, ...]
     """`method` or `method.option` of the client."""
     outcome: str = HONOURED
-    """Whether the server does what is asked, or refuses it with a reason."""
+    """Whether the server performs the request; otherwise it refuses it with a reason."""
 
 
 class Cases:
@@ -44,7 +44,7 @@ class Cases:
         self.all[name] = Case(name, run, covers, outcome)
 
     def __call__(self, *covers: str, outcome: str = HONOURED) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-        """A decorator: the function is a case, and its name is the case's."""
+        """Decorator: add the function as a case with the function's name."""
 
         def keep(run: Callable[[Any], None]) -> Callable[[Any], None]:
             self.add(run.__name__.strip("_"), run, *covers, outcome=outcome)
@@ -54,7 +54,7 @@ class Cases:
 
 
 def refused(call: Callable[[], Any], kinds: Any, *words: str) -> None:
-    """The call fails with an error of the client that has these words."""
+    """Assert that the call fails with an error of the client that contains these words."""
     try:
         found = call()
     except kinds as error:
@@ -65,7 +65,7 @@ def refused(call: Callable[[], Any], kinds: Any, *words: str) -> None:
 
 
 def same(found: Any, wanted: Any) -> None:
-    """Equal, and both are told where they are not."""
+    """Assert that both are equal, and show both if not."""
     assert found == wanted, f"{found!r} where {wanted!r} is expected"
 
 

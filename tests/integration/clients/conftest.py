@@ -1,4 +1,4 @@
-"""The replicas that the clients ask, and what each case gave."""
+"""The replicas that the clients use, and the results of the cases."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def doubler(folder: Path) -> Path:
 
 
 def python_class(folder: Path, name: str) -> Path:
-    """One of the classes beside."""
+    """Return one of the classes in the folder `models`."""
     folder.mkdir()
     shutil.copy(HERE / "models" / f"{name}_class.py", folder / "model.py")
     return folder
@@ -60,7 +60,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
 
 @pytest.fixture(scope="session")
 def results(replicas: dict[str, str]) -> Any:
-    """What the cases of a client gave, each run once: by case "" or what went wrong, and the client's surface."""
+    """The results of a client's cases, each run once: by case "" or the error, and the client's surface."""
     python = framework_python("clients")
 
     @cache
@@ -76,6 +76,6 @@ def results(replicas: dict[str, str]) -> Any:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """What share of the cases of each client pass."""
+    """Print the share of passing cases of each client."""
     for line in config.stash.get(SHARES, []):
         terminalreporter.write_line(line)

@@ -173,7 +173,7 @@ def v2_every_datatype(world: World) -> None:
         inputs.append(world.kserve.InferInput(word.lower(), list(array.shape), word))
         inputs[-1].set_data_from_numpy(array, binary_data=True)
     half = world.kserve.InferInput("bf16", [1, 2], "BF16")
-    half._raw_data = np.array([0x3FC0, 0xC000], np.uint16).tobytes()  # the client has no way of its own
+    half._raw_data = np.array([0x3FC0, 0xC000], np.uint16).tobytes()  # the client has no such method
     half._parameters = {"binary_data_size": 4}
     from kserve.protocol.infer_type import RequestedOutput
 
@@ -256,7 +256,7 @@ def routes_without_a_method(world: World) -> None:
 
 
 def surface() -> set[str]:
-    """Every method with its options, and every option of the configuration."""
+    """Return every method with its options, and every option of the configuration."""
     import kserve
     from kserve.inference_client import RESTConfig
 

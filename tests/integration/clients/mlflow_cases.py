@@ -76,7 +76,7 @@ def a_data_frame_with_types(world: World) -> None:
 def arrays(world: World) -> None:
     rows = np.array([[1, 2, 3]], np.float32)
     same(world.client().invoke(rows).get_predictions("ndarray").tolist(), [[2, 4, 6]])
-    # A dictionary of arrays fails in the client itself (3.17.2 unpacks its keys); a text is sent as it is.
+    # A dictionary of arrays fails in the client itself (3.17.2 unpacks its keys); a string is sent as it is.
     text = json.dumps({"inputs": {"x": rows.tolist()}})
     same(world.client().invoke(text).get_predictions("ndarray").tolist(), [[2, 4, 6]])
 
@@ -243,7 +243,7 @@ def content_types_that_are_read(world: World) -> None:
 
 
 def surface() -> set[str]:
-    """Methods of the client, and the documented forms."""
+    """Return the methods of the client, and the documented request forms."""
     from mlflow.pyfunc.scoring_server.client import ScoringServerClient
 
     found = set(FORMS)

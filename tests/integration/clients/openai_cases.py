@@ -43,7 +43,7 @@ class World:
         return self.full.completions.create(**{"model": "talker", "prompt": "hello", **named})
 
     def refuses(self, parameter: str, call: Any) -> None:
-        """400 that names the parameter."""
+        """Assert that the response is a 400 that names the parameter."""
         try:
             found = call()
         except self.openai.BadRequestError as error:
@@ -68,7 +68,7 @@ def completion(*options: str) -> tuple[str, ...]:
     return tuple(f"completions.create.{option}" for option in options)
 
 
-# Options that the model gets as they are, where it declares them; else they are refused unless they ask for nothing.
+# Options that are passed to the model unchanged, if it declares them; else they are refused unless they have no effect.
 _PASSED: dict[str, tuple[Any, Any]] = {
     "frequency_penalty": (0.5, 0), "logit_bias": ({"5": 10}, {}), "presence_penalty": (-0.5, 0), "seed": (7, None),
     "temperature": (0.5, 1), "top_p": (0.25, 1),
@@ -519,7 +519,7 @@ def an_error_in_the_middle(world: World) -> None:
 
 
 def surface() -> set[str]:
-    """Every method, and each parameter of those that create."""
+    """Return every method, and each parameter of those that create."""
     import openai
 
     client = openai.OpenAI(api_key="none")

@@ -1,4 +1,4 @@
-"""Run the cases of one client: run_cases.py MODULE '{"m": "http://...", ...}'; prints what each gave as JSON."""
+"""Run the cases of one client: run_cases.py MODULE '{"m": "http://...", ...}'; prints the result of each as JSON."""
 
 from __future__ import annotations
 

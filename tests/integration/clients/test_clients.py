@@ -1,4 +1,4 @@
-"""The real clients of other servers, one test a case; `pytest tests/integration/clients` ends with a table of them."""
+"""The real clients of other servers, one test per case; `pytest tests/integration/clients` ends with a table of them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _BASES = {"": "", " of a version": "/versions/7", " of a label": "/labels/champi
 
 
 class World:
-    """Asks with both libraries."""
+    """Sends requests with both libraries."""
 
     def __init__(self, at: dict[str, str]) -> None:
         import httpx
@@ -235,5 +235,5 @@ def compressed_both_ways(world: World) -> None:
 
 
 def surface() -> set[str]:
-    """The documented routes and forms."""
+    """Return the documented routes and forms."""
     return ROUTES

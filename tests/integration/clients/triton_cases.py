@@ -72,7 +72,7 @@ class Caller:
 
 
 def both(*covers: str, outcome: str = "honoured", only: tuple[str, ...] = _FLAVOURS, name: str = "") -> Any:
-    """A case for each of the two clients: the function gets the world and the name of the client."""
+    """Add a case for each of the two clients: the function gets the world and the name of the client."""
 
     def keep(run: Any) -> Any:
         for flavour in only:
@@ -88,13 +88,13 @@ def both(*covers: str, outcome: str = "honoured", only: tuple[str, ...] = _FLAVO
 
 
 def of(method: str, *options: str) -> tuple[str, ...]:
-    """A method and some of its options."""
+    """Return a method and some of its options."""
     return (method, *(f"{method}.{option}" for option in options))
 
 
 X = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
 
-# What only asks: method, arguments, what comes back.
+# Requests that only read: method, arguments, expected result.
 _QUESTIONS: dict[str, tuple[tuple[Any, ...], Any]] = {
     "is_server_live": ((), True),
     "is_server_ready": ((), True),
@@ -520,7 +520,7 @@ def a_plugin(world: Any, flavour: str) -> None:
 
 
 def surface() -> set[str]:
-    """Every public method and each of its options, as they are installed."""
+    """Return every public method and each of its options, as installed."""
     import tritonclient.http as http
     import tritonclient.http.aio as aio
 

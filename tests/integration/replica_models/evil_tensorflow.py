@@ -1,4 +1,4 @@
-"""Models that write a file when they are loaded or asked: FOLDER CANARY. A SavedModel, and a Keras model with a lambda."""
+"""Models that write a file when they are loaded or called: FOLDER CANARY. A SavedModel, and a Keras model with a lambda."""
 
 import sys
 from pathlib import Path
@@ -10,18 +10,18 @@ folder, canary = Path(sys.argv[1]), sys.argv[2]
 
 
 class Evil(tf.Module):
-    """Sums its input, and writes a file on the way."""
+    """Sums its input, and writes a file as a side effect."""
 
     @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
     def serve(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Answer."""
+        """Return the sum."""
         with tf.control_dependencies([tf.io.write_file(canary, "written")]):
             return {"y": tf.reduce_sum(x, 1)}
 
 
 model = Evil()
 tf.saved_model.save(model, str(folder / "savedmodel"), signatures=model.serve)
-# The path must be a constant of the function: that is all that Keras keeps of it.
+# The path must be a constant of the function, because Keras saves nothing else of it.
 function = eval(f"lambda x: open({canary!r}, 'w') and x")
 lambda_model = keras.Sequential([keras.Input((3,)), keras.layers.Lambda(function)])
 (folder / "keras").mkdir()

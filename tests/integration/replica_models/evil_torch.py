@@ -1,6 +1,6 @@
 """A program of torch.export that runs a command when it is loaded: FOLDER COMMAND.
 
-Two ways in: an expression of a dimension, which the loader evaluates, and a pickled constant.
+Two attack vectors: an expression of a dimension, which the loader evaluates, and a pickled constant.
 """
 
 import json

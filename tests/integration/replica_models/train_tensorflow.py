@@ -1,4 +1,4 @@
-"""Train a perceptron on handwritten digits with Keras; leave it as a SavedModel."""
+"""Train a perceptron on handwritten digits with Keras; save it as a SavedModel."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Train a perceptron on handwritten digits with PyTorch; leave it as a program of torch.export, and its weights for others."""
+"""Train a perceptron on handwritten digits with PyTorch; save it as a program of torch.export, and its weights."""
 
 import sys
 from pathlib import Path

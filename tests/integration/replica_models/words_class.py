@@ -1,4 +1,4 @@
-"""A small language model: which word follows which, learnt from a text; it generates, embeds and counts."""
+"""A small language model of word pairs, learnt from a text; it generates, embeds and counts."""
 
 import collections
 import itertools

@@ -1,4 +1,4 @@
-"""A server that others wrote (uvicorn), with an application that echoes, streams and counts. Prints its port."""
+"""A third-party server (uvicorn) with an application that echoes, streams and counts. Prints its port."""
 
 from __future__ import annotations
 

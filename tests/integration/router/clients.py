@@ -1,4 +1,4 @@
-"""Asks a service as its users do, with the clients that they use: `python clients.py LIBRARY URL`. Prints `good` at the end."""
+"""Sends requests to a service with common client libraries: `python clients.py LIBRARY URL`. Prints `good` at the end."""
 
 from __future__ import annotations
 

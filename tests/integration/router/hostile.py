@@ -1,6 +1,6 @@
-"""Clients that cost a router as much as they can: `python hostile.py PORT COUNT KINDS`. Prints `ready`; ends with its input.
+"""Clients that cost a router as much as they can: `python hostile.py PORT COUNT KINDS`. Prints `ready`; ends on end of input.
 
-And what stands behind the router: `python hostile.py backend` prints its port.
+And the backend behind the router: `python hostile.py backend` prints its port.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Backend(asyncio.Protocol):
     """Answers `/quick` at once, `/large` with a megabyte, `/stuck` never: it does not even read the request."""
 
     alive: ClassVar[set[Backend]] = set()
-    """A connection that is not read is held by nothing else."""
+    """Keeps a reference to each connection: the event loop holds none to a connection that is not read."""
 
     def connection_lost(self, exc) -> None:
         self.alive.discard(self)
@@ -56,7 +56,7 @@ class Backend(asyncio.Protocol):
 
 
 async def slow_head(reader, writer) -> None:
-    """A head that never ends."""
+    """Send a request head that never ends."""
     writer.write(QUICK + b"X-Long: " + b"a" * 30_000)
     for _ in range(1_500):
         writer.write(b"a")
@@ -64,7 +64,7 @@ async def slow_head(reader, writer) -> None:
 
 
 async def slow_body(reader, writer) -> None:
-    """A body of which a byte comes now and then."""
+    """Send a body slowly, one byte at a time."""
     writer.write(QUICK + b"Content-Length: 900000\r\n\r\n" + b"x" * 800_000)
     for _ in range(1_500):
         writer.write(b"x")
@@ -72,7 +72,7 @@ async def slow_body(reader, writer) -> None:
 
 
 async def huge(reader, writer) -> None:
-    """A body without an end, for a replica that does not read."""
+    """Send an endless body to a replica that does not read."""
     writer.write(HEAD % b"stuck" + b"Content-Length: 100000000000\r\n\r\n")
     while True:
         writer.write(PIECE)
@@ -80,14 +80,14 @@ async def huge(reader, writer) -> None:
 
 
 async def deaf(reader, writer) -> None:
-    """Many large answers, none of which is read."""
+    """Request many large responses, and read none of them."""
     writer.transport.pause_reading()
     writer.write((HEAD % b"large" + b"Content-Length: 0\r\n\r\n") * 20)
     await asyncio.Event().wait()
 
 
 async def ahead(reader, writer) -> None:
-    """Requests without an end, sent before the first is answered."""
+    """Send requests endlessly, each before the response to the first."""
     writer.write(HEAD % b"stuck" + b"Content-Length: 0\r\n\r\n")
     while True:
         writer.write((QUICK + b"Content-Length: 0\r\n\r\n") * 500)
@@ -95,14 +95,14 @@ async def ahead(reader, writer) -> None:
 
 
 async def half(reader, writer) -> None:
-    """Closes its half, and waits for an answer that does not come."""
+    """Close the sending side, and wait for a response that does not come."""
     writer.write(HEAD % b"stuck" + b"Content-Length: 500000\r\n\r\n" + b"x" * 500_000)
     writer.write_eof()
     await reader.read()
 
 
 async def held(reader, writer) -> None:
-    """A whole request of a megabyte, for which there is no replica."""
+    """Send a whole request of a megabyte, for which there is no replica."""
     writer.write(QUICK + b"Content-Length: 1000000\r\n\r\n")
     for _ in range(16):
         writer.write(b"x" * 62_500)

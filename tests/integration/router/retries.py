@@ -1,8 +1,8 @@
-"""Uploads through a proxy whose backends reset, close or answer early at chosen bytes of a request; who got what is recorded.
+"""Uploads through a proxy whose backends reset, close or respond early at chosen bytes of a request; every mix-up is recorded.
 
 A backend reads strictly. Whatever on a connection is not the exact next byte of a request that a client sent is recorded: a
-head that no client sent is foreign, a body that is not the one of its head is corrupted. A client records an answer that is
-not the answer to its request. The same faults, from the same seed, can be played behind any proxy.
+head that no client sent is foreign, a body that is not the one of its head is corrupted. A client records a response that is
+not the response to its request. The same faults, from the same seed, can be played behind any proxy.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CLASSES = (
 )  # fmt: skip
 ACTIONS = ("reset", "close", "reset and refuse", "early 503", "early 200", "extra bytes")
 REPLAY = 4096
-"""What the proxy keeps of a body, at most."""
+"""The most that the proxy keeps of a body."""
 SIZES = (0, 1, 100, REPLAY - 1, REPLAY, REPLAY + 1, 3 * REPLAY, 20 * REPLAY)
 EVIL = b"GET /t/999999999 HTTP/1.1\r\nHost: localhost\r\n\r\nPOST /evil HTTP/1.1\r\nContent-Length: 5\r\n\r\n"
 
 
 @dataclass
 class Record:
-    """What was seen in all tries."""
+    """What all tries recorded."""
 
     bodies: dict[int, bytes] = field(default_factory=dict)
     """The body of every request that a client sent, by number."""
@@ -43,17 +43,17 @@ class Record:
     begun: Counter[int] = field(default_factory=Counter)
     """How often the head of a request reached a backend."""
     taken: Counter[int] = field(default_factory=Counter)
-    """How often a request reached a backend whole, and the backend ended the connection in order without an answer."""
+    """How often a backend received a request completely and then closed the connection properly without a response."""
     struck: dict[int, asyncio.Event] = field(default_factory=dict)
     strangers: int = 0
 
     def twice(self) -> list[int]:
-        """Requests that may not be repeated, and were taken whole more than once."""
+        """Return the requests that may not be repeated, but were received completely more than once."""
         return [number for number, times in self.taken.items() if times > 1 and self.methods[number] == b"POST"]
 
 
 class Backend:
-    """A server whose connections have fates."""
+    """A server that injects a fault into each connection."""
 
     def __init__(self, record: Record, random: Random, faults: float) -> None:
         self.record, self.random, self.faults = record, random, faults
@@ -67,7 +67,7 @@ class Backend:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def refuse(self) -> None:
-        """Take no connection for a moment."""
+        """Accept no connection for a moment."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -95,11 +95,11 @@ class Connection(asyncio.Protocol):
         self.raw = b""
         self.over = False
         self.early = False
-        """The request that is being read was answered already."""
+        """The request that is being read has already got its response."""
         self.draw()
 
     def draw(self) -> None:
-        """The fate of the next request."""
+        """Draw the fate of the next request."""
         random = self.backend.random
         self.fate, self.action = "", ""
         if random.random() < self.backend.faults:
@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
             pass
 
     def step(self) -> bool:
-        """Look at what has come of one request; True when another may follow in what was read."""
+        """Process what has arrived of one request; return whether another may follow in the buffer."""
         if self.fate == "request line" and len(self.raw) > int(self.where * 12):
             self.strike()
             return False
@@ -188,11 +188,11 @@ class Connection(asyncio.Protocol):
         return not self.over
 
     def strike(self, *, answered: bool = False) -> None:
-        """Let the fate come true."""
+        """Inject the fault."""
         self.record.by_class[f"{self.fate}, {self.action}"] += 1
         action = self.action
         if action in ("early 503", "early 200", "extra bytes") and self.head_seen and not answered:
-            # It reads on: if a proxy takes this connection for another request, that comes where the rest of the body should.
+            # It keeps reading: if a proxy reuses this connection, the next request comes where the rest of the body should.
             busy = b"HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
             self.transport.write(busy if action == "early 503" else answer(self.number, self.record.bodies[self.number]))
             if action == "extra bytes":
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
         self.kill()
 
     def kill(self) -> None:
-        """End with a reset."""
+        """Reset the connection."""
         self.over = True
         if not self.transport.is_closing():
             pipe = self.transport.get_extra_info("socket")
@@ -228,7 +228,7 @@ def answer(number: int, body: bytes) -> bytes:
 
 
 def dechunk(raw: bytes) -> tuple[bytes, int, bool]:
-    """Content, bytes used, and whether it has ended."""
+    """Return the content, the number of bytes used, and whether the body has ended."""
     found, place = b"", 0
     while True:
         end = raw.find(b"\r\n", place)
@@ -257,7 +257,7 @@ class Play:
         return self._next
 
     async def run(self, tries: int, width: int = 8) -> None:
-        """So many uploads, some at a time; beside them strangers ask small things on connections that they keep."""
+        """Run this many uploads, some at a time; meanwhile other clients send small requests on kept connections."""
         left = iter(range(tries))
         busy = True
 
@@ -298,7 +298,7 @@ class Play:
             status = await self.check(reader, number)
             self.record.statuses[status] += 1
             if status == "200":
-                # The connection is as good as before: the next answer on it is the next request's.
+                # The connection is still usable: the next response on it belongs to the next request.
                 await self.ask_small((reader, writer))
         except ConnectionError:
             self.record.statuses["ended"] += 1
@@ -306,7 +306,7 @@ class Play:
             writer.close()
 
     async def pause(self, number: int, choice: float) -> None:
-        """Between two pieces: nothing, a moment, or until a backend has struck at this request."""
+        """Pause between two pieces: not at all, a moment, or until a backend has injected a fault into this request."""
         if choice < 0.3:
             return
         if choice < 0.6:
@@ -319,7 +319,7 @@ class Play:
         await asyncio.sleep(choice * 0.02)
 
     async def ask_small(self, pipe):
-        """One small request of somebody else; gives the connection when it can be used again."""
+        """Send one small request of another client; return the connection if it can be reused."""
         method = self.random.choice((b"GET", b"POST"))
         body = b"" if method == b"GET" else self.random.randbytes(10)
         number = self.number(method, body)
@@ -339,7 +339,7 @@ class Play:
         return None
 
     async def check(self, reader: asyncio.StreamReader, number: int) -> str:
-        """The status of the answer; what it holds must belong to the request."""
+        """Return the status of the response; its content must belong to the request."""
         try:
             async with asyncio.timeout(20.0):
                 head = await reader.readuntil(b"\r\n\r\n")

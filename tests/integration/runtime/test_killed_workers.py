@@ -1,4 +1,4 @@
-"""Real processes that share work and are killed in the middle of it: nothing skipped, nothing lost."""
+"""Real processes that share work and are killed in the middle of it: nothing is skipped, nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The copy that goes into a task runs on Python 3.9 and newer, with nothing installed."""
+"""The runtime copy for tasks runs on Python 3.9 and newer, with no packages installed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ fairway.requeue()
 
 @pytest.fixture
 def injected(tmp_path: Path) -> Path:
-    """What an engine copies into a task."""
+    """Return the files that an engine copies into a task."""
     target = tmp_path / "inject" / "fairway"
     target.mkdir(parents=True)
     for name in INJECTED:

@@ -1,4 +1,4 @@
-"""What the tests of the client share."""
+"""Shared code of the client's tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PATIENCE = 60.0
 
 
 async def until(is_so: Callable[[], object]) -> None:
-    """Wait until it is so; whoever is asked may be asynchronous."""
+    """Wait until the condition holds; it may be asynchronous."""
     async with asyncio.timeout(PATIENCE):
         while True:
             found = is_so()
@@ -21,7 +21,7 @@ async def until(is_so: Callable[[], object]) -> None:
 
 
 def pod(name: str, **labels: str) -> dict:
-    """A pod that only our scheduler would place."""
+    """Return a pod that only our scheduler would place."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

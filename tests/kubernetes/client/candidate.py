@@ -1,4 +1,4 @@
-"""A process that stands for a lease and, while it leads, writes again and again."""
+"""A process that competes for a lease and, while it leads, writes repeatedly."""
 
 from __future__ import annotations
 

@@ -21,14 +21,14 @@ from fairway.engines.kubernetes.crd.definition import definitions
 
 @pytest.fixture
 async def client(control_plane: ControlPlane) -> AsyncIterator[ApiClient]:
-    """The administrator's."""
+    """The administrator's client."""
     async with api.connect(kubeconfig.read_kubeconfig(control_plane.kubeconfig()).target(), SystemClock()) as made:
         yield made
 
 
 @pytest.fixture
 async def namespace(namespace: str, client: ApiClient) -> str:
-    """A namespace that takes pods: its service account is there."""
+    """A namespace that accepts pods: its service account exists."""
     accounts = await client.resource("v1", "ServiceAccount")
 
     async def there() -> bool:
@@ -40,7 +40,7 @@ async def namespace(namespace: str, client: ApiClient) -> str:
 
 @pytest.fixture
 async def our_kinds(client: ApiClient) -> None:
-    """Our definitions, taken and in use."""
+    """Our definitions, installed and served."""
     for definition in definitions():
         await client.apply(api_resource.DEFINITIONS, definition, manager="fairway-install")
     for definition in definitions():

@@ -1,4 +1,4 @@
-"""Every write to the API is a place to die: a process is killed right before and right after each."""
+"""Every write to the API is a crash point: a process is killed right before and right after each."""
 
 from __future__ import annotations
 

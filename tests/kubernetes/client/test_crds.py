@@ -1,4 +1,4 @@
-"""What a real API server makes of our definitions: defaults, refusals, scale, columns, explanations, upgrades."""
+"""How a real API server treats our definitions: defaults, validation, scale, columns, explanations, upgrades."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ async def test_scale_of_a_job_is_its_size_and_of_a_service_its_floor(client: Api
     assert (after["floor"], after["replicas"]) == (2, {"min": 0, "max": 4})
     with pytest.raises(errors.Invalid, match=r"raise replicas\.max first"):
         await client.scale(api_resource.MODEL_SERVICES, "mnist", namespace, 5)
-    # Who applies the document again does not take the floor away: it is no field of the document.
+    # Applying the document again keeps the floor, because it is no field of the document.
     again = await client.apply(api_resource.MODEL_SERVICES, service(namespace, replicas={"min": 0, "max": 3}), manager="m")
     assert again.spec_data()["floor"] == 2
 

@@ -1,4 +1,4 @@
-"""Two processes and one lease: one acts, the other takes over when it is killed, stopped, or done."""
+"""Two processes and one lease: one leads, the other takes over when it is killed, stopped, or done."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CANDIDATE = Path(__file__).with_name("candidate.py")
 
 
 class Candidate:
-    """A process that stands for the lease and prints what becomes of it."""
+    """A process that competes for the lease and prints its state changes."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
 
     async def says(self, word: str) -> str:
-        """Wait until it prints a line with this word; that line."""
+        """Wait until it prints a line with this word; return that line."""
         async with asyncio.timeout(90):
             while line := (await self.process.stdout.readline()).decode():
                 if word in line:

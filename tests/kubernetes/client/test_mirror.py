@@ -1,4 +1,4 @@
-"""A mirror in step with a real API server: through restarts, versions that are too old, and servers without watch lists."""
+"""An informer in step with a real API server: across restarts, expired versions, and servers without watch lists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairway.engines.kubernetes.client.watch import WatchScope, WatchSnapshot, f
 
 @asynccontextmanager
 async def running(mirror: Informer) -> AsyncIterator[Informer]:
-    """The mirror, kept in step and complete."""
+    """Run the informer, synchronized and complete."""
     task = asyncio.create_task(mirror.run())
     try:
         await asyncio.wait_for(mirror.synced(), 30)
@@ -67,7 +67,7 @@ async def test_several_at_once(client: ApiClient) -> None:
 
 
 async def test_an_api_server_that_restarts_is_followed_on(own_control_plane: Callable[..., ControlPlane]) -> None:
-    """The store has forgotten the version that was seen last (410): everything is read again, and only what differs is told."""
+    """The last version that was seen is compacted (410): everything is listed again, and only differences are reported."""
     plane = own_control_plane()
     async with api.connect(kubeconfig.read_kubeconfig(plane.kubeconfig()).target(), SystemClock()) as client:
         for name in ("stays", "goes"):
@@ -79,14 +79,14 @@ async def test_an_api_server_that_restarts_is_followed_on(own_control_plane: Cal
         async with running(mirror):
             mirror.listen(lambda key, was, now: told.append((key, was is not None, now is not None)))
             told.clear()
-            # Other kinds move the version on, unseen by this watch.
+            # Objects of other kinds advance the version, unseen by this watch.
             for number in range(5):
                 await client.create(api_resource.CONFIG_MAPS, config_map(f"other{number}"), "kube-system")
             await asyncio.to_thread(plane.processes.end, "kube-apiserver")
             await until(lambda: mirror.trouble is not None)
             assert isinstance(mirror.trouble, errors.Unavailable)
             plane.compact()
-            plane.start_apiserver()  # in this thread, which keeps its connections; the mirror waits meanwhile
+            plane.start_apiserver()  # in this thread, which keeps its connections; the informer waits meanwhile
             await client.delete(api_resource.CONFIG_MAPS, "goes", "default")
             await client.create(api_resource.CONFIG_MAPS, config_map("comes"), "default")
             await until(lambda: mirror.get("default/comes") and not mirror.get("default/goes"))
@@ -107,7 +107,7 @@ async def test_a_server_without_watch_lists(own_control_plane: Callable[..., Con
         assert {"m0", "m1", "m2"} <= {thing.metadata.name for thing in first.things}
         await client.create(api_resource.CONFIG_MAPS, config_map("later"), "default")
         seen: set[str] = set()
-        while "later" not in seen:  # the cluster makes some of its own here
+        while "later" not in seen:  # the cluster creates some of its own here
             changes = await anext(found)
             assert not isinstance(changes, WatchSnapshot)
             seen |= {change.thing.metadata.name for change in changes}

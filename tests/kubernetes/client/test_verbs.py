@@ -119,7 +119,7 @@ async def test_eviction_heeds_the_disruption_budget(client: ApiClient, namespace
     }
     budgets = await client.resource("policy/v1", "PodDisruptionBudget")
     await client.apply(budgets, budget, manager="m")
-    # A budget counts for pods that run; what is still waiting may always go.
+    # A disruption budget counts only pods that run; a pending pod may always be evicted.
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     kept = await client.patch(
         api_resource.PODS, "kept", namespace, [{"op": "replace", "path": "/status", "value": status}], subresource="status"
@@ -181,7 +181,7 @@ async def test_everything_that_is_built_in_can_be_read(client: ApiClient) -> Non
 
 
 async def test_a_storm_of_writers_loses_nothing(client: ApiClient, namespace: str) -> None:
-    """Sixteen writers with the version that they read: each conflict is told, and in the end every one has written."""
+    """Sixteen writers with the version that they read: each conflict is reported, and in the end every writer has succeeded."""
     await client.create(api_resource.CONFIG_MAPS, config_map("a", namespace), namespace)
     conflicts = [0]
 

@@ -1,4 +1,4 @@
-"""Certificates by file and as data, tokens in a pod's files, and the API server's own refusal."""
+"""Certificates from files and inline, tokens in a pod's files, and the API server's own refusal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairway.engines.kubernetes.client.api import ApiClient
 
 
 def embedded(kubeconfig: Path) -> dict:
-    """The kubeconfig with everything in it."""
+    """Return the kubeconfig with all data inline."""
     content = yaml.safe_load(kubeconfig.read_text())
     for section, keys in (("clusters", ("certificate-authority",)), ("users", ("client-certificate", "client-key"))):
         inner = content[section][0][section.removesuffix("s")]

@@ -1,4 +1,4 @@
-"""A process that does one write of the API, and dies where it is told."""
+"""A process that does one write of the API, and crashes at the given point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits as long as its input says."""
+"""Waits as long as its input requests."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Gives back what it gets: an input and an output of every datatype, and a greeting for a name."""
+"""Returns its input: an input and an output of every datatype, and a greeting for a name."""
 
 import numpy as np
 
