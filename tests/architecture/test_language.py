@@ -19,7 +19,7 @@ from source import ROOT
 BANNED = re.compile(
     r"\b(nobody|whoever|whomever|somebody|someone|everybody|everyone|anybody|anyone|whom|is told|is said)\b", re.IGNORECASE
 )
-FOLDERS = ("src", "tests/unit", "tests/architecture", "benchmarks")
+FOLDERS = ("src", "tests", "benchmarks", "examples", "demo")
 PAGES = (
     *ROOT.glob("*.md"),
     *(ROOT / "docs").rglob("*.md"),

@@ -289,7 +289,9 @@ class DaemonHome:
         return [str(path) for path in paths if _is_locked(path)]
 
     def _tasks(self) -> dict[int, str]:
-        return {pid: text for pid, text in self.processes().items() if "fairway.bootstrap" not in text and "nursery" not in text}
+        return {
+            pid: text for pid, text in self.processes().items() if "fairway.bootstrap" not in text and "fork_server" not in text
+        }
 
     def close(self) -> None:
         """End all processes of this home."""

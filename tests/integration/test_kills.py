@@ -152,7 +152,7 @@ def test_after_the_kill_of_the_nursery_tasks_go_on_and_new_ones_start(home: Daem
     first = home.submit(home.document("first", 2))
     pids = home.until_started(f"{first}/worker-0#0", f"{first}/worker-1#0")
     daemon = home.status()["pid"]
-    (nursery,) = [pid for pid, text in home.processes().items() if "nursery" in text]
+    (nursery,) = [pid for pid, text in home.processes().items() if "fork_server" in text]
     kill(nursery)
     second = home.submit(home.document("second", 2))
     home.until_started(f"{second}/worker-0#0", f"{second}/worker-1#0")
@@ -167,7 +167,7 @@ def test_after_the_kill_of_the_nursery_tasks_go_on_and_new_ones_start(home: Daem
 def test_a_nursery_that_hangs_is_replaced_by_no_harm(home: DaemonHome) -> None:
     """A fork server that is stopped delays its orders, and nothing starts twice when it continues."""
     home.ask("daemon", "start")
-    (nursery,) = home.until(lambda: [pid for pid, text in home.processes().items() if "nursery" in text], "the nursery")
+    (nursery,) = home.until(lambda: [pid for pid, text in home.processes().items() if "fork_server" in text], "the nursery")
     os.kill(nursery, signal.SIGSTOP)
     run = home.submit(home.document("slow", 2))
     home.until(lambda: home.get(run)["phase"] != "Pending", "the attempt to start it")

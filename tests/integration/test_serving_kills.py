@@ -164,7 +164,7 @@ class Killer:
             found = [pid for pid, text in home.processes().items() if text.startswith("supervisor of replica")]
             return [pid for pid in found if is_alive(pid)]
         if kind == "nursery":
-            return [pid for pid, text in home.processes().items() if "supervision.nursery" in text and "-c" in text][:1]
+            return [pid for pid, text in home.processes().items() if "supervision.fork_server" in text and "-c" in text][:1]
         programs = {
             "daemon": "fairway.bootstrap",
             "keeper": "fairway.serving.router.keeper",

@@ -113,7 +113,7 @@ async def test_a_daemon_that_comes_later_tells_the_same_truth(tmp_path: Path, en
 
 async def test_after_the_death_of_the_nursery_tasks_live_and_new_ones_start(engine: LocalEngine) -> None:
     (first,) = await run(engine, "sleep", "600", name="nursery-1")
-    nursery = engine._spawner._nursery
+    nursery = engine._spawner._process
     assert nursery is not None
     nursery.kill()
     nursery.wait()
@@ -131,7 +131,7 @@ import os, signal
 from fairway.engines.local.fork_server_client import ForkServerClient
 spawner = ForkServerClient()
 spawner.start()
-print(spawner._nursery.pid, flush=True)
+print(spawner._process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -210,7 +210,7 @@ async def test_a_full_disk_does_not_hide_how_a_task_ended() -> None:
 
 async def test_a_nursery_that_does_not_answer_is_replaced(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairway.engines.local.fork_server_client._PATIENCE", 0.2)
-    nursery = engine._spawner._nursery
+    nursery = engine._spawner._process
     assert nursery is not None
     nursery.send_signal(signal.SIGSTOP)
     job = a_job(["sleep", "600"], name="halted-1")

@@ -44,18 +44,18 @@ class ForkServerClient:
     """Sends orders to the fork server; starts a new server when it died."""
 
     def __init__(self) -> None:
-        self._nursery: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
 
     def start(self) -> None:
         """Start the fork server if it does not run. It takes orders at once; there is no need to wait for it."""
-        if self._nursery is not None and self._nursery.poll() is None:
+        if self._process is not None and self._process.poll() is None:
             return
         self.close()
         ours, theirs = socket.socketpair()
         ours.settimeout(_PATIENCE)
         with theirs:
-            self._nursery = subprocess.Popen(
+            self._process = subprocess.Popen(
                 # Isolated and without site: it starts in a fifth of the time and stays small.
                 [sys.executable, "-I", "-S", "-c", _MAIN, _SOURCE, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -73,18 +73,18 @@ class ForkServerClient:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-        if self._nursery is not None:
+        if self._process is not None:
             try:
-                self._nursery.wait(1.0)
+                self._process.wait(1.0)
             except subprocess.TimeoutExpired:
-                self._nursery.send_signal(signal.SIGKILL)
-                self._nursery.wait()
-            self._nursery = None
+                self._process.send_signal(signal.SIGKILL)
+                self._process.wait()
+            self._process = None
 
     def kill(self) -> None:
         """Kill a fork server that does not answer; the next order gets a new one."""
-        if self._nursery is not None:
-            self._nursery.kill()
+        if self._process is not None:
+            self._process.kill()
         self.close()
 
     def stand_by(self, request: TaskOrder) -> socket.socket:

@@ -20,7 +20,7 @@ from fairway.engines.local.supervision.supervisor import supervise
 
 def main(descriptor: int) -> None:
     """Fork a supervisor for each order that comes through the socket, until its other end closes."""
-    kernel_call.name_process("fairway-nursery")
+    kernel_call.name_process("fairway-forker")
     # Tasks start with default signal handling, however the daemon was started.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
