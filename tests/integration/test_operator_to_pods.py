@@ -461,7 +461,7 @@ async def test_the_container_beside_a_replica_is_a_process_that_gets_its_certifi
         port = free.getsockname()[1]
     program = (
         "from fairway.runtime.secured import pod_certificate, load\n"
-        f"leaf.token_of.__defaults__ = ({str(tmp_path / 'token')!r},)\n"
+        f"pod_certificate.token_of.__defaults__ = ({str(tmp_path / 'token')!r},)\n"
         "load.main()"
     )
     async with replica(b'{"served": 4}') as served:

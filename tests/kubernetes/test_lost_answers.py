@@ -91,7 +91,7 @@ def test_a_submit_whose_answer_is_lost_makes_one_object(
     ann: Person, installed: Installed, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(installed)
-    monkeypatch.setattr("fairway.sdk.client.Cluster", Torn)
+    monkeypatch.setattr("fairway.sdk.client.ClusterConnection", Torn)
     client = Client(context=str(ann.kubeconfig))
     assert client.submit(ann.work / "job.yaml").name == "mnist-1"
     assert names(installed, namespace) == ["mnist-1"]

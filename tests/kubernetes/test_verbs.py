@@ -291,7 +291,7 @@ def test_files_of_ones_own_machine_become_versions_that_runs_and_services_use(
                 raise DeniedError("the cable was pulled")
             return super().request(*args, **given)
 
-    monkeypatch.setattr("fairway.sdk.client.Cluster", Torn)
+    monkeypatch.setattr("fairway.sdk.client.ClusterConnection", Torn)
     with pytest.raises(DeniedError, match="the cable"):
         Client(context=str(ann.kubeconfig)).register_model("laptop", model)
     monkeypatch.undo()
