@@ -97,7 +97,7 @@ def test_the_line_that_is_printed_works_and_the_key_stays_hidden(home: DaemonHom
     assert [one["name"] for one in json.loads(home.ask("key", "list", "door", "-o", "json"))["keys"]] == ["ci"]
 
     again = serve(home, "--bind", "0.0.0.0", "--tls", "self-signed", "--key", "ci", "--host", "models.example.org")
-    assert "has the key ci already" in again.stderr
+    assert "already has the key ci" in again.stderr
     assert "x-forwarded-proto: https" in run_example(home, key)
 
 

@@ -100,11 +100,11 @@ def test_what_ignore_files_left_out_is_said_and_explains_a_failure(home: DaemonH
     write(home, "train.py", "print(open('data/train.csv').read())\n")
     file = write(home, "job.yaml", RUN.format(name="csv", command="python train.py"))
     submitted = home.call("submit", file)
-    assert "left data/ out" in submitted.stderr
+    assert "excluded data/ from the copy" in submitted.stderr
     assert "old.log" not in submitted.stderr
     home.until_phase("csv-1", "Failed")
     why = json.loads(home.ask("why", "csv", "-o", "json"))
-    assert "data/train.csv was left out" in why["what_would_help"]
+    assert "data/train.csv was excluded" in why["what_would_help"]
     # The advice works unchanged.
     advice = why["what_would_help"].split("`")[1]
     subprocess.run(advice, shell=True, cwd=home.work, check=True)

@@ -341,7 +341,7 @@ async def test_a_pod_sends_its_token_to_its_own_operator_alone(operator: Operato
         await operator.leaf(authority=other).renew()
     with pytest.raises(OSError, match="no authority"):
         await PodCertificate(operator.url, lambda: "of pod-a", lambda: "").renew()
-    with pytest.raises(ValueError, match="no https address"):
+    with pytest.raises(ValueError, match="not an https address"):
         await PodCertificate(
             operator.url.replace("https", "http"), lambda: "of pod-a", lambda: operator.authority.certificates
         ).renew()

@@ -127,5 +127,5 @@ def test_wrong_values_are_refused(helm: Helm, words: list[str], why: str) -> Non
 
 def test_every_value_says_what_it_is(chart: Path) -> None:
     text = (chart / "values.yaml").read_text()
-    assert "# By framework; `default` for all others.\nruntimes: {}" in text
+    assert "# Runtimes by framework; `default` serves all others.\nruntimes: {}" in text
     assert "namespace" not in yaml.safe_load(text)

@@ -176,7 +176,7 @@ def test_a_running_job_takes_the_size_that_kubectl_scale_gives_it(jobs: Jobs, kw
         "its Events",
         lambda: "resize requested: worker 2" in kubectl("describe", "tj", "elastic", "-n", jobs.namespace),
     )
-    assert "How many replicas its workers should be" in kubectl("explain", "trainingjob.spec.size")
+    assert "Requested replicas of elastic roles" in kubectl("explain", "trainingjob.spec.size")
 
 
 def test_a_tensorboard_stands_beside_the_run_until_its_logs_go(jobs: Jobs, kwok_nodes: Add) -> None:

@@ -135,9 +135,9 @@ def test_an_installation_leaves_queueing_to_whom_it_finds(plane: ControlPlane) -
         return told.stdout, told.stderr
 
     objects, said = planned()
-    assert "kueue is there: queueing and placing stay its own" in said
+    assert "kueue is installed: it keeps queueing and placing pods" in said
     assert "fairway-scheduler" not in objects
     assert "ClusterRole fairway-operator-kueue\n" in objects
     objects, said = planned("--scheduler", "fairway")
-    assert "kueue is there; Fairway queues and places its own pods all the same" in said
+    assert "kueue is installed; Fairway still queues and places its own pods" in said
     assert "Deployment fairway-system/fairway-scheduler\n" in objects

@@ -176,7 +176,7 @@ def csv_written_by_pandas(world: World) -> None:
 _BAD_CSV = {
     "empty": ("", "empty"), "names alone": ("a,b,c\n", "no rows"), "a short line": ("a,b,c\n1,2\n", "line 2"),
     "an open quote": ('a,b,c\n"1,2,3\n', "CSV"), "text": ("a,b,c\n1,x,3\n", "'x'"),
-    "double names": ("a,a,c\n1,2,3\n", "two columns 'a'"),
+    "double names": ("a,a,c\n1,2,3\n", "two columns named 'a'"),
     "too few columns": ("a,b\n1,2\n", "x [-1, 3]"), "many columns": (",".join(map(str, range(70000))) + "\n", "70000 columns"),
     "no UTF-8": (b"a,b,c\n\xff,2,3\n", "UTF-8"),
 }  # fmt: skip
@@ -207,7 +207,7 @@ _BAD: dict[str, tuple[Any, str]] = {
     "two forms": ({"inputs": [[1, 2, 3]], "instances": [[1, 2, 3]]}, "inputs"),
     "an unknown key": ({"inputs": [[1, 2, 3]], "other": 1}, "`other`"), "a list": ([[1, 2, 3]], "object"),
     "uneven rows": ({"dataframe_split": {"columns": ["a", "b", "c"], "data": [[1, 2, 3], [1, 2]]}}, "data[1]"),
-    "double columns": ({"dataframe_split": {"columns": ["a", "a", "c"], "data": [[1, 2, 3]]}}, "two columns 'a'"),
+    "double columns": ({"dataframe_split": {"columns": ["a", "a", "c"], "data": [[1, 2, 3]]}}, "two columns named 'a'"),
     "a wrong index": ({"dataframe_split": {"columns": ["a", "b", "c"], "index": [1, 2], "data": [[1, 2, 3]]}}, "index"),
     "other columns": ({"dataframe_records": [{"a": 1, "b": 2, "c": 3}, {"a": 1}]}, "records[1]"),
     "no rows": ({"dataframe_records": []}, "empty"), "text": ({"dataframe_records": [{"a": "x", "b": 2, "c": 3}]}, "'x'"),

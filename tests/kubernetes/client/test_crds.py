@@ -74,7 +74,7 @@ async def test_defaults_are_those_of_the_models(client: ApiClient, namespace: st
         ({"framework": "caffe"}, "spec.framework", 'supported values: "auto"'),
         ({"priority": 1001}, "spec.priority", "less than or equal to 1000"),
         ({"queue": "Not A Name"}, "spec.queue", "should match"),
-        ({"roles": {"r" * 53: WORKER}}, "<nil>", "57 characters together at most"),
+        ({"roles": {"r" * 53: WORKER}}, "<nil>", "together must have at most 57 characters"),
     ],
 )
 async def test_refusals_name_the_field_and_the_fix(client: ApiClient, namespace: str, spec: dict, field: str, words: str) -> None:

@@ -138,7 +138,7 @@ class ModelStoreConformance:
             assert (folder / "assets" / "labels.txt").read_text() == "zero\none\n"
         assert models.folder(version) == models.folder(version)
         (tmp_path / "pulled" / "model.onnx").write_bytes(b"mine now")
-        with refused(RefusedError, words="is there already"):
+        with refused(RefusedError, words="exists already"):
             models.pull(version, str(tmp_path / "pulled"))
         (tmp_path / "empty").mkdir()
         models.pull(version, str(tmp_path / "empty"))
