@@ -35,4 +35,4 @@ def model(order: Any, found: Any) -> Any:
         if probable:
             yield tabular.PROBABILITIES, found.predict_proba(rows, thread_count=order.threads)
 
-    return tabular.Trees(order, "catboost", inputs, run)
+    return tabular.TreeModel(order, "catboost", inputs, run)

@@ -19,4 +19,4 @@ def booster(order: Any, model: Any) -> Any:
     def run(rows: Any) -> Any:
         yield tabular.PREDICT, model.predict(rows, num_threads=order.threads)
 
-    return tabular.Trees(order, "lightgbm", tabular.numbers(model.num_feature()), run)
+    return tabular.TreeModel(order, "lightgbm", tabular.numbers(model.num_feature()), run)

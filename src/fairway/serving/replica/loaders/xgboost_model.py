@@ -17,7 +17,7 @@ def load(order: Any) -> Any:
     tabular = order.module("tabular")
     model = xgboost.XGBClassifier(n_jobs=order.threads)
     model.load_model(order.entry)
-    return tabular.Trees(order, "xgboost", tabular.numbers(loaded.num_features(), "FP32"), tabular.methods(model))
+    return tabular.TreeModel(order, "xgboost", tabular.numbers(loaded.num_features(), "FP32"), tabular.methods(model))
 
 
 def booster(order: Any, model: Any) -> Any:
@@ -34,4 +34,4 @@ def booster(order: Any, model: Any) -> Any:
         )  # fmt: skip
         yield tabular.PREDICT, model.predict(matrix)
 
-    return tabular.Trees(order, "xgboost", tabular.numbers(model.num_features(), "FP32"), run)
+    return tabular.TreeModel(order, "xgboost", tabular.numbers(model.num_features(), "FP32"), run)
